@@ -62,8 +62,8 @@ def convert_checkpoint(options: argparse.Namespace) -> None:
     """
     import torch
 
+    from docsplit.data.seen_documents import training_documents_of
     from docsplit.data.tokenization import load_tokenizer
-    from docsplit.embedding.overlap import training_documents_of
     from docsplit.modeling.families.longformer import LONGFORMER
     from docsplit.modeling.settings import current_settings, settings_for
     from docsplit.modeling.starts import load_start

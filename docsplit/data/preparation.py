@@ -4,7 +4,6 @@ The cache keeps what `tokenize` makes: a second run on the same text, tokenizer 
 trade-off: the ids of the whole corpus lie on disk (2 bytes a token); views are drawn from them in each epoch.
 """
 
-import hashlib
 import json
 import logging
 from collections.abc import Iterable, Sequence, Set
@@ -20,7 +19,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from docsplit.data.passages import LONGEST_PASSAGE, clean_text, count_words, segment
-from docsplit.data.seen_documents import SHINGLE_WORDS, SKETCH_SIZE, sketch
+from docsplit.data.seen_documents import SHINGLE_WORDS, SKETCH_SIZE, document_id, sketch
 from docsplit.data.segmentation import DEFAULT_SPLITTER, SentenceSplitter, load_sentence_splitter
 from docsplit.data.tokenization import cut_in_two, has_initial_form, tokenize_units
 from docsplit.runtime.files import hash_of_code, map_once
@@ -31,12 +30,6 @@ DROP_REASONS = ("used", "not_a_string", "empty", "fewer_than_two_words", "fewer_
 PASSAGE_COLUMNS = ("passage_units", "passage_sections", "passage_words")
 CHUNK_RUNS = 2**23  # runs of words of pairs that are compared at a time
 MADE_TO_BE_COUNTED = ("drop_reason", "passage_words")  # columns removed after the counting
-
-
-def document_id(text: str) -> int:
-    """Hash a text up to white space to 63 bits: equal for exact duplicates, and the key of a document's draws."""
-    digest = hashlib.blake2b(" ".join(clean_text(text).split()).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") >> 1
 
 
 @dataclass(frozen=True)

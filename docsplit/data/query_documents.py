@@ -19,8 +19,8 @@ from pyarrow import compute
 from transformers import PreTrainedTokenizerBase
 
 from docsplit.data.collators import Batch, DocSplitCollator, Feature, MaskedRow, PassageCollator, truncated_shares
-from docsplit.data.preparation import Segmentation, document_id, tokenize
-from docsplit.data.seen_documents import SKETCH_SIZE, sketch
+from docsplit.data.preparation import Segmentation, tokenize
+from docsplit.data.seen_documents import SKETCH_SIZE, document_id, sketch
 from docsplit.data.sets.rankings import Ranking
 from docsplit.runtime.files import add_texts, build_once, cache_directory, hash_of_code, map_once
 

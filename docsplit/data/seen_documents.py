@@ -1,14 +1,15 @@
-"""Record which documents an encoder was trained on, and measure how much of a test set is among them.
+"""Hash the documents that an encoder is trained on, and measure how much of a test set is among them.
 
-The record holds no text. It has, for each document, the 8 bytes of `docsplit.data.preparation.document_id` and, up to
+The record beside an encoder's weights holds no text. It has the 8 bytes of `document_id` of each document and, up to
 a million documents, a sketch: the 8 smallest hashes of its runs of five words (Broder 1997, "On the resemblance and
 containment of documents"). Take the 8 smallest of two sketches' union: the share that both have estimates the Jaccard
-similarity of the two documents' runs, with a standard deviation of 0.18 at 0.5. Above some millions of documents their
-hashes go into Bloom filters: 4 bytes a document, a known rate of false alarms, and no document is missed.
+similarity of the two documents' runs, with a standard deviation of 0.18 at 0.5. The price is the size of the file:
+8 bytes a document, 40 with a sketch; 0.8 GB for a hundred million documents.
 """
 
 import hashlib
 import json
+import logging
 import re
 import zlib
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from docsplit.data.passages import clean_text
 from docsplit.runtime.files import add_arrays, write_whole
 
 TRAINING_DOCUMENTS_FILE = "training_documents.safetensors"
@@ -27,31 +29,14 @@ SKETCH_SIZE = 8
 NO_HASH = 2**32 - 1  # fills up the sketch of a document with fewer runs
 NEAR_DUPLICATE = 0.5  # estimated resemblance
 MOST_SKETCHES = 1_000_000  # documents; with more, near-duplicates are unknown
-DOCUMENTS_OF_A_FILTER = 2**22  # kept as they are, 32 MiB; further ones fill Bloom filters
-BITS_OF_A_DOCUMENT, HASHES_OF_A_DOCUMENT = 32, 22  # of a filter: 2.1e-7 false alarms
-_WORD = re.compile(r"(?u)\w+")
-_MOST_WORDS = 2**20  # hashes that are remembered
+
+logger = logging.getLogger(__name__)
 
 
-# --- Hashes ---
-
-
-class _WordHashes(dict[str, int]):
-    def __missing__(self, word: str) -> int:
-        if len(self) >= _MOST_WORDS:
-            self.clear()
-        self[word] = zlib.crc32(word.encode())
-        return self[word]
-
-
-_hash_of_word = _WordHashes().__getitem__
-
-
-def _mix(values: np.ndarray) -> np.ndarray:
-    """Spread uint64 over all 64 bits (the finaliser of SplitMix64)."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
+def document_id(text: str) -> int:
+    """Hash a text up to white space to 63 bits: equal for exact duplicates, and the key of a document's draws."""
+    digest = hashlib.blake2b(" ".join(clean_text(text).split()).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
 
 
 def sketch(texts: Sequence[str]) -> np.ndarray:
@@ -61,9 +46,9 @@ def sketch(texts: Sequence[str]) -> np.ndarray:
     removes is in one. Each row is ascending and distinct, and filled up with NO_HASH.
     """
     sketches = np.full((len(texts), SKETCH_SIZE), NO_HASH, dtype=np.uint32)
-    words = [_WORD.findall(text.lower()) for text in texts]
+    words = [re.findall(r"(?u)\w+", text.lower()) for text in texts]
     lengths = np.array(list(map(len, words)), dtype=np.int64)
-    codes = np.fromiter(map(_hash_of_word, chain.from_iterable(words)), np.uint64, lengths.sum())
+    codes = np.fromiter(map(zlib.crc32, map(str.encode, chain.from_iterable(words))), np.uint64, lengths.sum())
     num_runs = len(codes) - SHINGLE_WORDS + 1
     if num_runs < 1:
         return sketches
@@ -73,10 +58,13 @@ def sketch(texts: Sequence[str]) -> np.ndarray:
         runs = runs * np.uint64(0x9E3779B97F4A7C15) + codes[shift : shift + num_runs]
     document = np.repeat(np.arange(len(texts), dtype=np.uint64), lengths)
     inside = document[:num_runs] == document[SHINGLE_WORDS - 1 :]
-    hashes = np.minimum(_mix(runs[inside]) >> np.uint64(32), np.uint64(NO_HASH - 1))
+    # Spread the sums over all 64 bits (the finaliser of SplitMix64), and keep 32.
+    runs = runs[inside]
+    runs = (runs ^ (runs >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    runs = (runs ^ (runs >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    hashes = np.minimum((runs ^ (runs >> np.uint64(31))) >> np.uint64(32), np.uint64(NO_HASH - 1))
     # Sort by text and hash, drop repeated hashes, and keep the first ones of each text.
-    keys = np.sort(document[:num_runs][inside] << np.uint64(32) | hashes)
-    keys = keys[np.append(True, keys[1:] != keys[:-1])[: len(keys)]]
+    keys = np.unique(document[:num_runs][inside] << np.uint64(32) | hashes)
     rows = (keys >> np.uint64(32)).astype(np.int64)
     ranks = np.arange(len(rows)) - np.searchsorted(rows, np.arange(len(texts)))[rows]
     chosen = ranks < SKETCH_SIZE
@@ -97,26 +85,20 @@ def resemblance(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return (is_shared & of_union).sum(axis=1) / np.maximum((~is_shared & of_union).sum(axis=1), 1)
 
 
-# --- Sets of documents ---
-
-
 @dataclass
 class DocumentSet:
-    """Distinct documents by their hashes: 8 bytes of memory a document (40 with a sketch), and 4 in filters.
+    """Distinct documents by their hashes.
 
     Attributes:
         ids: (N,) int64 of `document_id`, ascending.
         sketches: (N, SKETCH_SIZE) uint32 of these; None: unknown.
-        filters: full Bloom filters of DOCUMENTS_OF_A_FILTER further documents each, uint8 of their bits.
     """
 
     ids: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     sketches: np.ndarray | None = field(default_factory=lambda: np.zeros((0, SKETCH_SIZE), dtype=np.uint32))
-    filters: list[np.ndarray] = field(default_factory=list)
 
     def __len__(self) -> int:
-        """Count the documents. Filters do not count those that they took for known ones."""
-        return len(self.ids) + sum(8 * len(bits) // BITS_OF_A_DOCUMENT for bits in self.filters)
+        return len(self.ids)
 
     def add(self, ids: np.ndarray, sketches: np.ndarray | None) -> None:
         """Add documents; known and repeated ones count once.
@@ -129,31 +111,16 @@ class DocumentSet:
         is_new = ~self.contains(ids)
         places = np.searchsorted(self.ids, ids[is_new])
         self.ids = np.insert(self.ids, places, ids[is_new])
-        if self.sketches is not None and (sketches is not None or not len(ids)) and len(self.ids) <= MOST_SKETCHES:
-            if sketches is not None:
-                self.sketches = np.insert(self.sketches, places, sketches[first[is_new]], axis=0)
-        else:
+        if self.sketches is None or sketches is None or len(self.ids) > MOST_SKETCHES:
             self.sketches = None
-        while len(self.ids) > DOCUMENTS_OF_A_FILTER:
-            self.filters.append(_bloom_filter(self.ids[:DOCUMENTS_OF_A_FILTER]))
-            self.ids, self.sketches = self.ids[DOCUMENTS_OF_A_FILTER:], None
-
-    def add_all(self, other: "DocumentSet") -> None:
-        """Add the documents of another set."""
-        self.filters += other.filters
-        self.add(other.ids, other.sketches)
-        self.sketches = None if self.filters else self.sketches
+        else:
+            self.sketches = np.insert(self.sketches, places, sketches[first[is_new]], axis=0)
 
     def contains(self, ids: np.ndarray) -> np.ndarray:
-        """Whether each of these is in the set, (M,). No member is missed; others pass at `false_alarm_rate`."""
-        is_known = _are_among(ids, self.ids)
-        first, step = _two_hashes(ids)
-        for bits in self.filters:
-            left = np.flatnonzero(~is_known)
-            for number in range(HASHES_OF_A_DOCUMENT):  # half of the unknown ones go with each
-                position = _positions(first[left], step[left], number, 8 * len(bits))
-                left = left[(bits[position >> 3] >> (position & 7) & 1).astype(bool)]
-            is_known[left] = True
+        """Whether each of these is in the set, (M,)."""
+        places = np.searchsorted(self.ids, ids)
+        is_known = places < len(self.ids)
+        is_known[is_known] = self.ids[places[is_known]] == ids[is_known]
         return is_known
 
     def near_duplicates(self, sketches: np.ndarray) -> np.ndarray:
@@ -165,70 +132,22 @@ class DocumentSet:
         if self.sketches is None:
             raise ValueError("The sketches of this set are unknown: it has too many documents, or its start had none.")
         # An inverted index: hashes that a test document has, and the documents of the set that have them.
-        hashes, documents = self.sketches.ravel(), np.repeat(np.arange(len(self.ids)), SKETCH_SIZE)
-        wanted = _are_among(hashes, np.unique(sketches)) & (hashes != NO_HASH)
-        hashes, documents = hashes[wanted], documents[wanted]
+        wanted = np.unique(sketches[sketches != NO_HASH])
+        documents, columns = np.isin(self.sketches, wanted).nonzero()
+        hashes = self.sketches[documents, columns]
         order = np.argsort(hashes, kind="stable")
         hashes, documents = hashes[order], documents[order]
-        starts, ends = np.searchsorted(hashes, sketches), np.searchsorted(hashes, sketches, side="right")
-        starts[sketches == NO_HASH] = ends[sketches == NO_HASH] = 0
         is_duplicate = np.zeros(len(sketches), dtype=bool)
         # Compare each test document with those that share enough hashes to be near.
-        for row in np.flatnonzero((ends > starts).any(axis=1)):
-            candidates = np.concatenate([documents[a:b] for a, b in zip(starts[row], ends[row])])
-            candidates, num_shared = np.unique(candidates, return_counts=True)
-            candidates = candidates[num_shared >= NEAR_DUPLICATE * (sketches[row] != NO_HASH).sum()]
-            repeated = np.broadcast_to(sketches[row], (len(candidates), SKETCH_SIZE))
+        for row, of_test in enumerate(sketches):
+            known = of_test[of_test != NO_HASH]
+            starts, ends = np.searchsorted(hashes, known), np.searchsorted(hashes, known, side="right")
+            holders = [documents[start:end] for start, end in zip(starts, ends)] or [documents[:0]]
+            candidates, num_shared = np.unique(np.concatenate(holders), return_counts=True)
+            candidates = candidates[num_shared >= NEAR_DUPLICATE * len(known)]
+            repeated = np.broadcast_to(of_test, (len(candidates), SKETCH_SIZE))
             is_duplicate[row] = (resemblance(repeated, self.sketches[candidates]) >= NEAR_DUPLICATE).any()
         return is_duplicate
-
-    @property
-    def false_alarm_rate(self) -> float:
-        """The share of documents that are not in the set and that `contains` takes for known."""
-        full = -np.expm1(-HASHES_OF_A_DOCUMENT / BITS_OF_A_DOCUMENT)  # share of a filter's bits that are set
-        return float(min(len(self.filters) * full**HASHES_OF_A_DOCUMENT, 1))
-
-
-def _are_among(values: np.ndarray, ascending: np.ndarray) -> np.ndarray:
-    """Do what `np.isin` does, for values that are sorted already."""
-    if not len(ascending):
-        return np.zeros(len(values), dtype=bool)
-    places = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
-    return ascending[places] == values
-
-
-def _bloom_filter(ids: np.ndarray) -> np.ndarray:
-    bits = np.zeros(len(ids) * BITS_OF_A_DOCUMENT, dtype=bool)
-    first, step = _two_hashes(ids)
-    for number in range(HASHES_OF_A_DOCUMENT):
-        bits[_positions(first, step, number, len(bits))] = True
-    return np.packbits(bits, bitorder="little")
-
-
-def _two_hashes(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Compute two hashes; all hash functions of a filter are made of them (Kirsch and Mitzenmacher 2006)."""
-    first = _mix(ids.astype(np.uint64))
-    return first, _mix(first) | np.uint64(1)
-
-
-def _positions(first: np.ndarray, step: np.ndarray, number: int, num_bits: int) -> np.ndarray:
-    return ((first + np.uint64(number) * step) % np.uint64(num_bits)).astype(np.int64)
-
-
-# --- The record of an encoder ---
-
-
-@dataclass
-class SeenShares:
-    """The shares of a test set that an encoder was trained on.
-
-    Attributes:
-        seen: share of the distinct test documents that are in the record.
-        near_duplicates: share of those that are in it, or resemble one by NEAR_DUPLICATE or more; None: unknown.
-    """
-
-    seen: float
-    near_duplicates: float | None
 
 
 @dataclass
@@ -247,26 +166,23 @@ class TrainingDocuments:
 
     def for_next_run(self) -> "TrainingDocuments":
         """Begin the record of a run that starts from these weights."""
-        before = DocumentSet()
-        before.add_all(self.before)
-        before.add_all(self.run)
+        before = DocumentSet(self.before.ids, self.before.sketches)
+        before.add(self.run.ids, self.run.sketches)
         return TrainingDocuments(before=before, is_complete=self.is_complete)
 
-    def shares(self, texts: Sequence[str], ids: np.ndarray) -> SeenShares:
+    def shares(self, texts: Sequence[str]) -> tuple[float, float | None]:
         """Measure how much of a test set is in the record.
 
-        Args:
-            texts: of the test documents, M.
-            ids: (M,) int64, of `document_id`.
+        Returns: the share of the distinct test documents that are in it, and the share of those that are in it or
+            resemble one by NEAR_DUPLICATE or more; None where that is unknown.
         """
-        ids, first = np.unique(ids, return_index=True)
+        ids, first = np.unique([document_id(text) for text in texts], return_index=True)
+        seen = self.run.contains(ids) | self.before.contains(ids)
+        if self.run.sketches is None or self.before.sketches is None:
+            return float(seen.mean()), None
         sketches = sketch([texts[index] for index in first])
-        parts = (self.run, self.before)
-        seen = np.logical_or(*(part.contains(ids) for part in parts))
-        if any(part.sketches is None for part in parts):
-            return SeenShares(float(seen.mean()), None)
-        alike = np.logical_or(*(part.near_duplicates(sketches) for part in parts))
-        return SeenShares(float(seen.mean()), float((seen | alike).mean()))
+        alike = self.run.near_duplicates(sketches) | self.before.near_duplicates(sketches)
+        return float(seen.mean()), float((seen | alike).mean())
 
     def save(self, directory: Path) -> None:
         """Write TRAINING_DOCUMENTS_FILE, whole or not at all."""
@@ -277,9 +193,7 @@ class TrainingDocuments:
             tensors[f"{name}.ids"] = part.ids
             if part.sketches is not None:
                 tensors[f"{name}.sketches"] = part.sketches
-            tensors |= {f"{name}.filter.{number}": bits for number, bits in enumerate(part.filters)}
         metadata = {"is_complete": json.dumps(self.is_complete)}
-        metadata["false_alarm_rate"] = f"{self.run.false_alarm_rate + self.before.false_alarm_rate:.1e}"
         metadata["digest"] = _digest(tensors, metadata)
         path = directory / TRAINING_DOCUMENTS_FILE
         write_whole(path, lambda path: save_file(tensors, path, metadata=metadata))
@@ -299,13 +213,10 @@ class TrainingDocuments:
                 tensors = {name: file.get_tensor(name) for name in names}
             if metadata.pop("digest") != _digest(tensors, metadata):
                 raise ValueError("it has changed since it was written")
-            parts = {}
-            for name in ("run", "before"):
-                prefix = f"{name}.filter."
-                numbers = sorted(int(key.removeprefix(prefix)) for key in tensors if key.startswith(prefix))
-                filters = [tensors[f"{prefix}{number}"] for number in numbers]
-                parts[name] = DocumentSet(tensors[f"{name}.ids"], tensors.get(f"{name}.sketches"), filters)
-            return cls(is_complete=json.loads(metadata["is_complete"]), **parts)
+            run, before = (
+                DocumentSet(tensors[f"{name}.ids"], tensors.get(f"{name}.sketches")) for name in ("run", "before")
+            )
+            return cls(run, before, json.loads(metadata["is_complete"]))
         except (SafetensorError, OSError, AttributeError, KeyError, ValueError) as error:
             raise ValueError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
 
@@ -314,3 +225,68 @@ def _digest(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> str:
     digest = hashlib.blake2b(digest_size=16)
     add_arrays(digest, tensors, metadata)
     return digest.hexdigest()
+
+
+# --- Encoders against test sets ---
+
+
+def training_documents_of(name_or_path: str, quiet: bool = False) -> TrainingDocuments | None:
+    """Load the record beside an encoder's weights, on the Hub or here; None if there is none, which the log says.
+
+    That is a warning where a record cannot be read: encoders of others have none, and their users cannot change that.
+
+    Args:
+        quiet: leave that out of the log.
+    """
+    from huggingface_hub.errors import HTTPError
+    from sentence_transformers.util import load_file_path
+
+    level, reason = logging.INFO, f"it has no {TRAINING_DOCUMENTS_FILE}"
+    try:
+        path = load_file_path(name_or_path, TRAINING_DOCUMENTS_FILE)
+        if path is not None:
+            return TrainingDocuments.load(Path(path))
+    except (HTTPError, OSError, ValueError) as error:
+        level, reason = logging.WARNING, " ".join(str(error).split()).rstrip(".")
+    if not quiet:
+        logger.log(level, f"Nobody knows which documents {name_or_path} was trained on: {reason}.")
+    return None
+
+
+def share_of_queries(name_or_path: str, queries: Sequence[str]) -> float | None:
+    """Return the share of queries that an encoder was trained on for ranking; None where there is no record.
+
+    A run with `--view query_document` has its queries in its record, beside the documents.
+    """
+    record = training_documents_of(name_or_path, quiet=True)
+    return None if record is None else record.shares(queries)[0]
+
+
+def contamination(name_or_path: str, test_texts: Sequence[str]) -> dict[str, float | None]:
+    """Return `seen_in_pretraining_share` and `near_duplicate_share` of the distinct test documents.
+
+    Documents are distinct up to white space. A near-duplicate is the same document, or one with an estimated Jaccard
+    similarity of its runs of five words of 0.5 or more. What is unknown is None. The log names the shares: as a
+    warning where a test document was seen, or more than 5 % are near-duplicates. It says at least how much it is where
+    only the last pretraining is known.
+    """
+    unknown: dict[str, float | None] = dict.fromkeys(SHARES)
+    record = training_documents_of(name_or_path) if test_texts else None
+    if record is None:
+        return unknown
+    seen, near = record.shares(test_texts)
+    text = f"{100 * seen:.1f} % of the distinct test documents, "
+    text += (
+        "near-duplicates unknown (too many documents)" if near is None else f"{100 * near:.1f} % with near-duplicates"
+    )
+    if not record.is_complete:
+        logger.warning(
+            f"{name_or_path} saw at least {text}. Nobody knows which documents it was trained on before its last "
+            "pretraining, so that its shares are unknown."
+        )
+        return unknown
+    if seen or (near or 0) > 0.05:
+        logger.warning(f"{name_or_path} saw {text}, in pretraining: its results on them may be too good.")
+    else:
+        logger.info(f"{name_or_path} saw {text}, in pretraining.")
+    return dict(zip(SHARES, (seen, near)))

@@ -37,10 +37,11 @@ from transformers import PreTrainedTokenizerBase
 from docsplit.data.collators import Feature
 from docsplit.data.corpora import CorpusStream
 from docsplit.data.passages import clean_text, segment
-from docsplit.data.preparation import MADE_TO_BE_COUNTED, Segmentation, document_id, tokenize_batch
+from docsplit.data.preparation import MADE_TO_BE_COUNTED, Segmentation, tokenize_batch
 from docsplit.data.readers.base import Problems
 from docsplit.data.readers.columns import check_text_column, join_paragraphs, join_sections
 from docsplit.data.readers.stream import take_problems
+from docsplit.data.seen_documents import document_id
 from docsplit.data.segmentation import load_sentence_splitter
 from docsplit.runtime.files import Damaged, cache_directory, read_json, read_sealed, write_sealed, write_text
 

@@ -19,6 +19,7 @@ from sentence_transformers.models import Transformer
 from transformers import PreTrainedTokenizerBase
 
 from docsplit.data.readers.documents import Documents, documents_of
+from docsplit.data.seen_documents import contamination
 from docsplit.embedding import project_modules
 from docsplit.embedding.arguments import EncoderArguments, LongDocuments, members_of, stated_in
 from docsplit.embedding.chunks import CHUNK_TEXTS
@@ -41,7 +42,6 @@ from docsplit.embedding.loading import (
     tokens_read,
 )
 from docsplit.embedding.neighbours import smooth_texts
-from docsplit.embedding.overlap import contamination
 from docsplit.embedding.project_modules import weight_of_words
 from docsplit.modeling.encoder_with_words import Words
 from docsplit.modeling.pooling import Pooling

@@ -22,7 +22,7 @@ from scipy.sparse import csr_matrix, vstack
 from sklearn.preprocessing import normalize
 from tokenizers import Tokenizer, models
 
-from docsplit.data.preparation import document_id
+from docsplit.data.seen_documents import document_id
 from docsplit.embedding.neighbours import smooth, word_vectors
 from docsplit.embedding.project_modules import without_words
 from docsplit.embedding.ridge import DUAL_DOCUMENTS, Decomposed, explained, leave_one_out, weights

@@ -17,7 +17,7 @@ from itertools import islice
 import numpy as np
 import torch
 
-from docsplit.data.preparation import document_id
+from docsplit.data.seen_documents import document_id
 from docsplit.data.words import tfidf_counter
 from docsplit.embedding import inverted_file
 from docsplit.runtime.vectors import unit

@@ -25,8 +25,8 @@ import torch
 import torch.distributed as dist
 
 from docsplit.data.corpora import EXPECTED, PYTHON_DOCS, add_text, for_pretraining, load_corpus
-from docsplit.data.preparation import document_id
 from docsplit.data.readers.documents import Documents, documents_of
+from docsplit.data.seen_documents import document_id
 from docsplit.data.sets.labelled import LabelledSplit, load_probe
 from docsplit.embedding import lexical_ridge
 from docsplit.embedding.encode import embed_documents

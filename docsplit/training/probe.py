@@ -13,9 +13,9 @@ from transformers import (
     TrainingArguments,
 )
 
+from docsplit.data.seen_documents import contamination
 from docsplit.data.sets.labelled import LabelledSplit
 from docsplit.embedding.encode import encode
-from docsplit.embedding.overlap import contamination
 from docsplit.evaluation.heads.quick_probe import probe_accuracy, tfidf_accuracy
 from docsplit.runtime.files import JsonObject
 

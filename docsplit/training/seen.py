@@ -10,8 +10,12 @@ from torch import Tensor, nn
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from docsplit.data.collators import Batch
-from docsplit.data.seen_documents import MOST_SKETCHES, TRAINING_DOCUMENTS_FILE, TrainingDocuments
-from docsplit.embedding.overlap import training_documents_of
+from docsplit.data.seen_documents import (
+    MOST_SKETCHES,
+    TRAINING_DOCUMENTS_FILE,
+    TrainingDocuments,
+    training_documents_of,
+)
 from docsplit.training import checkpoints
 
 logger = logging.getLogger(__name__)
@@ -30,7 +34,12 @@ class SeenDocumentsCallback(TrainerCallback):
 
     def __init__(self, trainer: Trainer, start: str | None, checkpoint: Path | None):
         self.trainer = trainer
-        self.record = _record_at_the_start(start, checkpoint)
+        # The checkpoint's record when resuming, else the start's; incomplete where there is none.
+        place = checkpoint or start
+        known = TrainingDocuments() if place is None else training_documents_of(str(place))
+        self.record = known or TrainingDocuments(is_complete=False)
+        if checkpoint is None:
+            self.record = self.record.for_next_run()
         self.on_device: list[tuple[Tensor, Tensor]] = []  # ids (B,) and sketches (B, SKETCH_SIZE) of each batch
         self.noted: list[tuple[np.ndarray, np.ndarray]] = []  # the same, in memory
         model: Any = trainer.model
@@ -90,13 +99,3 @@ class SeenDocumentsCallback(TrainerCallback):
             else:
                 self.record.save(Path(str(args.output_dir)))
         return {"documents_used": len(self.record.run)}
-
-
-def _record_at_the_start(start: str | None, checkpoint: Path | None) -> TrainingDocuments:
-    """Load the checkpoint's record when resuming, else the start's; it is incomplete where nothing is known."""
-    if checkpoint is None and start is None:
-        return TrainingDocuments()
-    known = training_documents_of(str(checkpoint or start))
-    if known is None:
-        return TrainingDocuments(is_complete=False)
-    return known if checkpoint is not None else known.for_next_run()

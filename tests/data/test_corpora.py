@@ -15,9 +15,8 @@ from pyarrow import parquet
 from docsplit.data import corpora
 from docsplit.data.corpora import add_text, documents_to_search, load_corpus, stream_corpus
 from docsplit.data.passages import SECTION_BREAK, clean_text, to_passages
-from docsplit.data.preparation import document_id
 from docsplit.data.readers.columns import join_sections
-from docsplit.data.seen_documents import sketch
+from docsplit.data.seen_documents import document_id, sketch
 from docsplit.data.segmentation import load_sentence_splitter
 from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.data.sets.labelled import load_labelled

@@ -1,19 +1,33 @@
-"""The record of training documents: against sets, exact Jaccard similarities, and files that rot."""
+"""The record of training documents: against sets, exact Jaccard similarities, files that rot, and test sets."""
 
+import logging
 import re
 import zlib
 
 import numpy as np
 import pytest
+import sentence_transformers.util
 
 from docsplit.data import seen_documents
-from docsplit.data.preparation import document_id, tokenize
-from docsplit.data.seen_documents import NO_HASH, DocumentSet, TrainingDocuments, resemblance, sketch
+from docsplit.data.preparation import tokenize
+from docsplit.data.seen_documents import (
+    NO_HASH,
+    TRAINING_DOCUMENTS_FILE,
+    DocumentSet,
+    TrainingDocuments,
+    contamination,
+    document_id,
+    resemblance,
+    share_of_queries,
+    sketch,
+    training_documents_of,
+)
 from tests.conftest import make_corpus
 
 RNG = np.random.default_rng(0)
 TEXTS = [row["text"] for row in make_corpus(300, seed=3)]
 ODD = ["", "one two three four", "One two, three FOUR five", "Ünïcode, größer als ß und \ud800 mehr.", "word " * 40]
+UNKNOWN = {"seen_in_pretraining_share": None, "near_duplicate_share": None}
 
 
 def runs_of(text):
@@ -91,20 +105,8 @@ def test_near_duplicates_are_those_of_all_pairs():
     tested = [changed(trained[RNG.integers(60)], share) for share in np.linspace(0, 0.8, 80)] + ODD
     ours, theirs = sketch(tested), sketch(trained)
     slow = [any(resemblance(left[None], right[None]) >= 0.5 for right in theirs) for left in ours]
-    seen = set_of(trained).near_duplicates(ours)
-    assert seen.tolist() == slow
+    assert set_of(trained).near_duplicates(ours).tolist() == slow
     assert 20 < sum(slow) < 70
-
-
-def test_no_alarm_on_twenty_thousand_others_and_one_changed_sentence_is_found():
-    trained = [random_text(3) for _ in range(20_000)]
-    documents = set_of(trained)
-    assert not documents.near_duplicates(sketch([random_text(3) for _ in range(2_000)])).any()
-    sentences = [text.split(". ") for text in (random_text(30) for _ in range(100))]
-    documents.add(*(part([". ".join(text) for text in sentences]) for part in (ids_of, sketch)))
-    for text in sentences:
-        text[RNG.integers(30)] = "here stands quite another sentence of the same length as before it was changed"
-    assert documents.near_duplicates(sketch([". ".join(text) for text in sentences])).all()
 
 
 def test_documents_count_once_however_they_come():
@@ -119,86 +121,118 @@ def test_documents_count_once_however_they_come():
     assert len(documents) == len(slow)
 
 
-def test_many_documents_go_into_filters(monkeypatch, tmp_path):
-    monkeypatch.setattr(seen_documents, "DOCUMENTS_OF_A_FILTER", 1_000)
-    ids = np.unique(RNG.integers(2**62, size=10_500))
-    documents = DocumentSet()
-    for part in np.array_split(RNG.permutation(ids), 7):
-        documents.add(part, np.zeros((len(part), 8), np.uint32))
-    documents.add(ids[:3_000], np.zeros((3_000, 8), np.uint32))  # a second pass
-    assert len(documents.filters) == 10
-    assert sum(bits.nbytes for bits in documents.filters) == 4 * 10_000  # bytes
-    assert len(documents) == len(ids)
-    assert documents.contains(ids).all()
-    assert documents.contains(RNG.integers(2**62, 2**63, size=100_000)).mean() < 1e-4
-    assert documents.false_alarm_rate == pytest.approx(10 * (1 - np.exp(-22 / 32)) ** 22)
-    assert documents.sketches is None
-    record = TrainingDocuments(run=documents).for_next_run()
-    record.save(tmp_path)
-    loaded = TrainingDocuments.load(tmp_path / "training_documents.safetensors")
-    assert loaded.before.contains(ids).all()
-    assert loaded.shares(TEXTS, ids_of(TEXTS)).near_duplicates is None  # not "none"
-
-
-def test_a_filter_has_the_false_alarms_that_it_states(monkeypatch):
-    """Three hash functions give enough false matches to count."""
-    monkeypatch.setattr(seen_documents, "DOCUMENTS_OF_A_FILTER", 1_000)
-    monkeypatch.setattr(seen_documents, "HASHES_OF_A_DOCUMENT", 3)
-    monkeypatch.setattr(seen_documents, "BITS_OF_A_DOCUMENT", 8)
-    documents = DocumentSet()
-    documents.add(RNG.integers(2**62, size=4_000), None)
-    documents.ids = documents.ids[:0]
-    measured = documents.contains(RNG.integers(2**62, 2**63, size=200_000)).mean()
-    assert measured == pytest.approx(documents.false_alarm_rate, rel=0.15)
-    assert measured > 0.05
-
-
-def test_sketches_are_unknown_beyond_some_number(monkeypatch):
+def test_sketches_are_unknown_beyond_some_number(monkeypatch, tmp_path):
     monkeypatch.setattr(seen_documents, "MOST_SKETCHES", 100)
     documents = set_of(TEXTS[:100])
     assert documents.sketches is not None
-    documents.add(ids_of(TEXTS[100:101]), sketch(TEXTS[100:101]))
-    assert documents.sketches is None
+    for more in (TEXTS[100:101], TEXTS[:5]):
+        documents.add(ids_of(more), sketch(more))
+        assert documents.sketches is None
     with pytest.raises(ValueError, match="unknown"):
         documents.near_duplicates(sketch(TEXTS))
-    documents.add(ids_of(TEXTS[:5]), sketch(TEXTS[:5]))
-    assert documents.sketches is None
-    record = TrainingDocuments(run=documents)
-    assert record.shares(TEXTS, ids_of(TEXTS)) == seen_documents.SeenShares(101 / 300, None)
+    TrainingDocuments(run=documents).save(tmp_path)
+    record = TrainingDocuments.load(tmp_path / TRAINING_DOCUMENTS_FILE)
+    assert (tmp_path / TRAINING_DOCUMENTS_FILE).stat().st_size < 8 * 101 + 600
+    assert record.shares(TEXTS) == record.for_next_run().shares(TEXTS) == (101 / 300, None)  # not "none"
 
 
 def test_the_next_run_has_the_union_before_it(tmp_path):
     record = TrainingDocuments(run=set_of(TEXTS[:50]), before=set_of(TEXTS[30:90]), is_complete=False)
     record.save(tmp_path)
-    path = tmp_path / "training_documents.safetensors"
-    after = TrainingDocuments.load(path).for_next_run()
+    path = tmp_path / TRAINING_DOCUMENTS_FILE
+    record = TrainingDocuments.load(path)
+    after = record.for_next_run()
     assert (len(after.run), len(after.before), after.is_complete) == (0, 90, False)
     after.run.add(ids_of(TEXTS[80:100]), sketch(TEXTS[80:100]))
     assert len(after.run) == 20  # those that were seen before count too
     tested = [TEXTS[0], TEXTS[95], f"{TEXTS[0]}\n ", "nobody saw this sentence in any of all those documents"]
-    assert after.shares(tested, ids_of(tested)).seen == 2 / 3  # of distinct documents
-    assert len(TrainingDocuments.load(path).before) == 60  # a copy was changed, not the record
-
-
-def test_near_duplicate_share_counts_copies_too():
-    long = random_text(30)
-    record = TrainingDocuments(run=set_of(["a b", long]))
-    tested = ["a b", long.replace("w1", "w2", 1), random_text(30), "c d"]
-    shares = record.shares(tested, ids_of(tested))
-    assert (shares.seen, shares.near_duplicates) == (0.25, 0.5)
+    assert after.shares(tested)[0] == 2 / 3  # of distinct documents
+    assert len(record.before) == len(record.before.sketches) == 60  # a copy was changed, not the record
 
 
 def test_a_file_that_rotted_is_not_believed(tmp_path):
     TrainingDocuments(run=set_of(TEXTS[:20])).save(tmp_path)
-    path = tmp_path / "training_documents.safetensors"
+    path = tmp_path / TRAINING_DOCUMENTS_FILE
     whole = path.read_bytes()
-    for position in [*range(0, 600, 7), *range(600, len(whole), 97)]:
-        path.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
+    broken = [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(0, len(whole), 37)]
+    for content in [*broken, *(whole[:length] for length in (0, 7, 100, len(whole) - 1))]:
+        path.write_bytes(content)
         with pytest.raises(ValueError, match=r"training_documents\.safetensors cannot be read: "):
-            TrainingDocuments.load(path)
-    for length in (0, 7, 100, len(whole) - 1):
-        path.write_bytes(whole[:length])
-        with pytest.raises(ValueError, match="cannot be read"):
             TrainingDocuments.load(path)
     path.write_bytes(whole)
     assert len(TrainingDocuments.load(path).run) == 20
+
+
+# --- Encoders against test sets ---
+
+
+@pytest.fixture
+def record(tmp_path):
+    record = TrainingDocuments(run=set_of(TEXTS[:10]))
+    record.save(tmp_path)
+    return record
+
+
+def messages(caplog, level=logging.WARNING):
+    return [entry.getMessage() for entry in caplog.records if entry.levelno == level and "docsplit" in entry.name]
+
+
+def test_shares_of_distinct_documents_with_a_warning(record, tmp_path, caplog):
+    one_more = " ".join([*TEXTS[1].split(), "and", "more"])
+    shares = contamination(str(tmp_path), [*TEXTS[20:22], TEXTS[0], f" {TEXTS[0]}", one_more])
+    assert shares == {"seen_in_pretraining_share": 0.25, "near_duplicate_share": 0.5}
+    assert contamination(str(tmp_path), [one_more]) == {"seen_in_pretraining_share": 0, "near_duplicate_share": 1}
+    copies, near = messages(caplog)
+    assert "25.0 % of the distinct test documents, 50.0 % with near-duplicates" in copies
+    assert "saw 0.0 % of the distinct test documents, 100.0 % with near-duplicates" in near
+    assert share_of_queries(str(tmp_path), TEXTS[8:12]) == 0.5
+
+
+def test_no_warning_where_nothing_was_seen(record, tmp_path, caplog):
+    caplog.set_level("INFO")
+    assert contamination(str(tmp_path), TEXTS[20:40]) == dict.fromkeys(UNKNOWN, 0)
+    assert contamination(str(tmp_path), []) == UNKNOWN
+    assert not messages(caplog)
+    assert len(messages(caplog, logging.INFO)) == 1
+
+
+def test_an_unknown_start_gives_null_and_a_lower_bound(record, tmp_path, caplog):
+    record.is_complete, record.run.sketches = False, None
+    record.save(tmp_path)
+    assert contamination(str(tmp_path), TEXTS[5:15]) == UNKNOWN
+    (message,) = messages(caplog)
+    assert "at least 50.0 %" in message
+    assert "near-duplicates unknown" in message
+
+
+@pytest.mark.parametrize("damage", ["none there", "a flipped bit", "something else", "a folder"])
+def test_without_a_whole_record_all_is_unknown_and_said(record, tmp_path, caplog, damage):
+    path = tmp_path / TRAINING_DOCUMENTS_FILE
+    whole = path.read_bytes()
+    path.unlink()
+    if damage == "a folder":
+        path.mkdir()
+    elif damage != "none there":
+        path.write_bytes(b"{}" if damage == "something else" else whole[:-20] + bytes([whole[-20] ^ 1]) + whole[-19:])
+    caplog.set_level("INFO")
+    assert contamination(str(tmp_path), TEXTS) == UNKNOWN
+    assert share_of_queries(str(tmp_path), TEXTS) is None
+    (message,) = messages(caplog, logging.INFO if damage == "none there" else logging.WARNING)
+    assert message.startswith(f"Nobody knows which documents {tmp_path} was trained on: ")
+    assert TRAINING_DOCUMENTS_FILE in message
+    assert "\n" not in message
+
+
+def test_the_record_of_an_encoder_on_the_hub_is_looked_up_there(record, tmp_path, monkeypatch, caplog):
+    places = {("user/name", TRAINING_DOCUMENTS_FILE): str(tmp_path / TRAINING_DOCUMENTS_FILE)}
+    monkeypatch.setattr(sentence_transformers.util, "load_file_path", lambda *place: places.get(place))
+    assert len(training_documents_of("user/name").run) == 10
+    assert training_documents_of("user/other") is None
+    assert not messages(caplog)  # no user can give a stranger's encoder a record
+
+    def refuse(*place):
+        raise OSError("You are trying to access a gated repo.\nAsk for access.")
+
+    monkeypatch.setattr(sentence_transformers.util, "load_file_path", refuse)
+    assert training_documents_of("user/name") is None
+    assert "gated repo. Ask" in messages(caplog)[0]

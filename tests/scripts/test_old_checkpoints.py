@@ -6,8 +6,7 @@ import shutil
 import pytest
 import torch
 
-from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE, TrainingDocuments
-from docsplit.embedding.overlap import contamination
+from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE, TrainingDocuments, contamination
 from docsplit.release.manifest import MANIFEST
 from docsplit.runtime.files import read_sealed
 from run_docsplit_pretraining import main

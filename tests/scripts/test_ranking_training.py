@@ -8,8 +8,7 @@ import signal
 import numpy as np
 import pytest
 
-from docsplit.data.preparation import document_id
-from docsplit.data.seen_documents import TrainingDocuments
+from docsplit.data.seen_documents import TrainingDocuments, document_id
 from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.folds import divide
 from docsplit.data.sets.rankings import load_collection

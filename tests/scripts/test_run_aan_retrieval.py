@@ -6,8 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from docsplit.data.preparation import document_id
-from docsplit.data.seen_documents import TrainingDocuments, sketch
+from docsplit.data.seen_documents import TrainingDocuments, document_id, sketch
 from docsplit.data.sets.citations import load_citation_pairs
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.runtime.options import parse_arguments

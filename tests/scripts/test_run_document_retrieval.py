@@ -9,8 +9,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from docsplit.data.bm25 import BM25
-from docsplit.data.preparation import document_id
-from docsplit.data.seen_documents import TrainingDocuments, sketch
+from docsplit.data.seen_documents import TrainingDocuments, document_id, sketch
 from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.rankings import load_collection
 from docsplit.evaluation.ranking.measures import measure_retrieved

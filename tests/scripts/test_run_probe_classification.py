@@ -12,8 +12,7 @@ from huggingface_hub import ModelCard
 from safetensors.torch import load_file, save_file
 from transformers import BertModel
 
-from docsplit.data.preparation import document_id
-from docsplit.data.seen_documents import TrainingDocuments, sketch
+from docsplit.data.seen_documents import TrainingDocuments, document_id, sketch
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.evaluation.heads import frozen as heads
 from docsplit.evaluation.heads.presets import PRESETS

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 from transformers import AutoModel
 
 from docsplit import AdaptOptions, adapt
-from docsplit.data.preparation import document_id
+from docsplit.data.seen_documents import document_id
 from docsplit.data.sets.labelled import load_probe
 from docsplit.embedding import lexical_ridge
 from docsplit.embedding.lexical_ridge import fit

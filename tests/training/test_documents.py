@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from transformers import BertConfig
 
-from docsplit.data.preparation import document_id
+from docsplit.data.seen_documents import document_id
 from docsplit.data.sets.labelled import load_probe
 from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments, QueryArguments, RunOptions
 from docsplit.training.documents import load_documents, load_tokenizer, measured_on, note_sections, stream_documents

@@ -9,8 +9,7 @@ import pytest
 from datasets import Dataset
 from transformers import TrainerControl, TrainerState
 
-from docsplit.data.preparation import document_id
-from docsplit.data.seen_documents import TrainingDocuments, sketch
+from docsplit.data.seen_documents import TrainingDocuments, document_id, sketch
 from docsplit.data.sets.labelled import probe_counts, split_labelled
 from docsplit.release.probe_table import probe_table
 from docsplit.training import documents

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from docsplit.data.preparation import document_id
-from docsplit.data.seen_documents import TrainingDocuments, sketch
+from docsplit.data.seen_documents import TrainingDocuments, document_id, sketch
 from modeling_docsplit import DocSplitForContrastivePretraining
 from run_docsplit_pretraining import main
 from tests.conftest import make_corpus

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 import run_docsplit_pretraining
-from docsplit.data.preparation import document_id
+from docsplit.data.seen_documents import document_id
 from docsplit.embedding.encode import embed_documents
 from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.neighbours import nearest, smooth, word_vectors

@@ -23,7 +23,7 @@ from sentence_transformers import SentenceTransformer
 
 from benchmarks.engine.results import SAMPLES, Row
 from benchmarks.studies.adaptation.sets import DataSet, Measured, load
-from docsplit.data.preparation import document_id
+from docsplit.data.seen_documents import document_id
 from docsplit.data.segmentation import clean_text, load_sentence_splitter
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encoder import Encoder

@@ -35,7 +35,7 @@ from benchmarks.studies.adaptation.sets import (
     news,
 )
 from benchmarks.studies.adaptation.step import MORE_TOKENS, SMOOTHED, rows_of
-from docsplit.data.preparation import document_id
+from docsplit.data.seen_documents import document_id
 from docsplit.data.words import tfidf_counter
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encoder import Encoder

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from docsplit.data.corpora import PYTHON_DOCS
-from docsplit.data.preparation import document_id
+from docsplit.data.seen_documents import document_id
 from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.built_rankings import QUERIES, build
 from docsplit.data.sets.ranking_files import Rows, Source, read_folder, read_hub

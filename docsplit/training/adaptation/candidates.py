@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from docsplit.data.preparation import document_id
+from docsplit.data.seen_documents import document_id
 from docsplit.data.sets.labelled import LabelledSplit
 from docsplit.embedding.lexical_ridge import LexicalRidge
 from docsplit.evaluation.heads.quick_probe import probe_accuracy

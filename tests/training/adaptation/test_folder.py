@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE, TrainingDocuments
+from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE, TrainingDocuments, training_documents_of
 from docsplit.embedding.lexical_ridge import RidgeSettings, fit
 from docsplit.embedding.loading import load_encoder
-from docsplit.embedding.overlap import training_documents_of
 from docsplit.embedding.words_on_disk import save_with_words
 from docsplit.release.adapted_card import ADAPTATION_FILE, Adaptation
 from docsplit.release.run_record import Start

@@ -11,7 +11,7 @@ from transformers import trainer
 
 from benchmarks.studies.adaptation import levers
 from benchmarks.studies.adaptation.report import STUDY
-from docsplit.data.preparation import document_id
+from docsplit.data.seen_documents import document_id
 from docsplit.embedding.encode import embed_documents
 from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.neighbours import smooth, word_vectors
