@@ -19,8 +19,7 @@ from docsplit.data.readers.columns import join_sections
 from docsplit.data.seen_documents import document_id, sketch
 from docsplit.data.segmentation import load_sentence_splitter
 from docsplit.data.sets.arguments import LabelledArguments
-from docsplit.data.sets.labelled import load_labelled
-from docsplit.data.sets.labelled_files import read_texts
+from docsplit.data.sets.labelled import load_labelled, read_texts
 from docsplit.training import adapting
 from tests.conftest import make_corpus
 

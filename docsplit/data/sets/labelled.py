@@ -9,47 +9,39 @@ Only the data and a seed decide a split: every encoder, every head and TF-IDF ar
 documents. The trade-off: the texts of the chosen documents are held in memory.
 """
 
-import dataclasses
 import hashlib
 import logging
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
-from datasets import Dataset
+from datasets import ClassLabel, Dataset
+from sklearn.datasets._twenty_newsgroups import strip_newsgroup_footer, strip_newsgroup_header, strip_newsgroup_quoting
 from sklearn.model_selection import train_test_split
 
-from docsplit.data.corpora import PYTHON_DOCS, load_corpus
-from docsplit.data.preparation import document_id, near_duplicates
+from docsplit.data.corpora import PYTHON_DOCS, add_text, load_corpus
+from docsplit.data.preparation import near_duplicates
 from docsplit.data.python_docs.parts import PART
+from docsplit.data.readers.columns import join_paragraphs
+from docsplit.data.readers.files import saved_files, saved_splits
+from docsplit.data.seen_documents import document_id
 from docsplit.data.sets.arguments import LabelledArguments
-from docsplit.data.sets.labelled_files import (
-    Part,
-    check_built_in,
-    check_sources,
-    hold_out_test,
-    load_files,
-    load_splits,
-    read_labels,
-    read_texts,
-    sample_for_draws,
-    some,
-    stratified_sample,
-)
-from docsplit.runtime.files import add_texts
+from docsplit.runtime.files import add_texts, refuse_missing_path
 
 logger = logging.getLogger(__name__)
 
+PARTS = ("train", "validation", "test")
 SHOTS = 5
 DRAWABLE = 20  # training documents that a class keeps for few-shot draws, if it has so many
 NUM_DRAWS = 10
 MAX_CLASSES = 40  # of a probe, the largest: python_docs has hundreds of labels with a handful of documents each
 MAX_TRAIN, MAX_VALIDATION, MAX_TEST = 2000, 500, 1000  # documents of a probe; python_docs is tested on all it seals
 TEST_SHARE = 0.2
-WHOLE_NUMBER = re.compile("-?[0-9]+")
-FEW_TEST = 100  # test documents; with fewer a warning says how coarse accuracies are
 
 
 @dataclass
@@ -67,6 +59,19 @@ class LabelledSplit:
     validation_texts: list[str] | None = None
     validation_labels: np.ndarray | None = None
     counts: dict[str, int] = field(default_factory=dict)  # what was dropped and why
+
+    @classmethod
+    def of_parts(
+        cls,
+        texts: dict[str, list[str]],
+        labels: dict[str, np.ndarray],
+        class_names: list[str],
+        counts: dict[str, int],
+    ) -> "LabelledSplit":
+        """Make a split of the texts and labels of each part by its name."""
+        columns: dict[str, Any] = {f"{name}_texts": values for name, values in texts.items()}
+        columns |= {f"{name}_labels": values for name, values in labels.items()}
+        return cls(class_names=class_names, counts=counts, **columns)
 
     @property
     def multi_label(self) -> bool:
@@ -128,15 +133,35 @@ class LabelledSplit:
         return digest.hexdigest()
 
 
+@dataclass
+class Part:
+    """The train, validation or test part before its texts are read."""
+
+    source: str  # for messages
+    dataset: Dataset
+    labels: list[Any]  # a text each, or a tuple of texts
+
+    def select(self, rows: np.ndarray) -> "Part":
+        """Take these rows, (n,)."""
+        return Part(self.source, self.dataset.select(rows), [self.labels[row] for row in rows])
+
+    @property
+    def strata(self) -> np.ndarray:
+        """The class number of each row, (N,), whose proportions samples keep; all 0 with several labels a document."""
+        if isinstance(self.labels[0], tuple):
+            return np.zeros(len(self.labels), dtype=np.int64)
+        return np.unique(self.labels, return_inverse=True)[1]
+
+
 def load_labelled(options: LabelledArguments, seed: int = 0) -> LabelledSplit:
     """Load labelled documents and make them ready to be probed on.
 
     Labels are strings, integers or bools, one a document, or several: a list of those that it has (an empty list:
-    none), or a vector of 0 and 1 with a place for each class (`docsplit.data.sets.labelled_files.are_vectors`). Labels
-    are texts as they are written, so that 1 and "1" are one class. Classes are those of the train part, sorted, by
-    value where all are whole numbers. Documents keep their order. Columns of texts are
-    joined by a blank line, without those that are empty in a row; a list of strings, as some data sets have
-    paragraphs, is joined by newlines; a missing column `text` is built from `sections`.
+    none), or a vector of 0 and 1 with a place for each class (`are_vectors`). Labels are texts as they are written, so
+    that 1 and "1" are one class. Classes are those of the train part, sorted, by value where all are whole numbers.
+    Documents keep their order. Columns of texts are joined by a blank line, without those that are empty in a row; a
+    list of strings, as some data sets have paragraphs, is joined by newlines; a missing column `text` is built from
+    `sections`.
 
     A missing test part is held out of train: a fifth of the documents, all of it for testing if there is a validation
     part, else half of it for validation and half for testing. Each class gives its proportion; documents with several
@@ -150,60 +175,41 @@ def load_labelled(options: LabelledArguments, seed: int = 0) -> LabelledSplit:
     Raises:
         ValueError: naming what is missing or wrong and the remedy: files, splits, columns, labels, classes.
     """
-    check_sources(options)
+    _check_sources(options)
+    limits = dict(zip(PARTS, (options.max_train_samples, options.max_test_samples, options.max_test_samples)))
     if options.train_file is None and options.dataset_name in (None, PYTHON_DOCS):
-        check_built_in(options)
-        return _limited(load_probe(PYTHON_DOCS), options)
-    sources = load_files(options) if options.train_file is not None else load_splits(options)
-    parts = _labelled_parts(sources, options.label_column)
+        split = load_probe(PYTHON_DOCS)
+        texts, encoded = split.texts, split.labels
+        for name, limit in limits.items():
+            rows = stratified_sample(encoded[name], limit or len(texts[name]), seed=0)
+            texts[name], encoded[name] = [texts[name][row] for row in rows], encoded[name][rows]
+        return LabelledSplit.of_parts(texts, encoded, split.class_names, split.counts)
+    sources = _load_files(options) if options.train_file is not None else _load_splits(options)
+    parts = _read_labels(sources, options.label_column)
     if "test" not in parts:
-        parts |= hold_out_test(parts["train"], TEST_SHARE, "validation" not in parts, seed)
-    for name, limit in _limits(options).items():
-        if name in parts and limit is not None and limit < len(parts[name].labels):
-            parts[name] = parts[name].select(stratified_sample(parts[name].strata, limit, seed))
-    return _assemble(parts, options.text_column, options.strip_newsgroup_headers)
-
-
-def _limits(options: LabelledArguments) -> dict[str, int | None]:
-    """Name the most documents of each part."""
-    return {
-        "train": options.max_train_samples,
-        "validation": options.max_test_samples,
-        "test": options.max_test_samples,
-    }
-
-
-def _labelled_parts(sources: dict[str, tuple[str, Dataset]], label_column: str) -> dict[str, Part]:
-    """Read the labels of each part: one a document in all parts, or lists in all.
-
-    Raises:
-        ValueError: naming the part and row.
-    """
-    labels = read_labels(sources, label_column)
-    parts = {name: Part(source, dataset, labels[name]) for name, (source, dataset) in sources.items()}
-    multi_label = isinstance(parts["train"].labels[0], tuple)
-    for part in parts.values():
-        if isinstance(part.labels[0], tuple) != multi_label:
-            raise ValueError(
-                f"The labels of {part.source} and of the train part differ: make them lists in both, or in none."
-            )
-    return parts
-
-
-def _assemble(parts: dict[str, Part], text_columns: list[str], strip: bool) -> LabelledSplit:
-    """Read the texts, drop what cannot be used and duplicates, and number the classes."""
-    counts: dict[str, int] = {}
-    texts: dict[str, list[str]] = {}
-    labels: dict[str, list[Any]] = {}
+        parts |= _hold_out_test(parts["train"], "validation" not in parts, seed)
     for name, part in parts.items():
-        read = read_texts(part.dataset, text_columns, strip, part.source)
+        if (limit := limits[name]) is not None and limit < len(part.labels):
+            parts[name] = part.select(stratified_sample(part.strata, limit, seed))
+    # Read the texts, and drop what cannot be used, and duplicates.
+    counts: dict[str, int] = {}
+    texts, labels = {}, {}
+    for name, part in parts.items():
+        read = read_texts(part.dataset, options.text_column, options.strip_newsgroup_headers, part.source)
         counts[f"{name}_not_a_string_dropped"] = sum(text is None for text in read)
         counts[f"{name}_empty_dropped"] = sum(text == "" for text in read)
         texts[name] = [text for text in read if text]
         labels[name] = [label for text, label in zip(read, part.labels) if text]
-    counts |= _drop_duplicates(texts, labels)
-    if dropped := {name: count for name, count in counts.items() if count}:
-        counted = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in dropped.items())
+    measured_on: set[int] = set()
+    for name in ("test", "validation", "train"):
+        if name in texts:
+            ids = [document_id(text) for text in texts[name]]
+            kept = [row for row, document in enumerate(ids) if document not in measured_on or name == "test"]
+            counts[f"{name}_duplicates_dropped"] = len(ids) - len(kept)
+            texts[name], labels[name] = [texts[name][row] for row in kept], [labels[name][row] for row in kept]
+            measured_on |= set(ids)
+    if any(counts.values()):
+        counted = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items() if count)
         logger.warning(f"Labelled documents, by part: {counted}.")
     if empty := [parts[name].source for name in parts if not texts[name]]:
         raise ValueError(
@@ -211,38 +217,162 @@ def _assemble(parts: dict[str, Part], text_columns: list[str], strip: bool) -> L
             "same documents."
         )
     encoded, class_names = _encode(labels, parts)
-    return LabelledSplit(
-        train_texts=texts["train"],
-        train_labels=encoded["train"],
-        test_texts=texts["test"],
-        test_labels=encoded["test"],
-        class_names=class_names,
-        validation_texts=texts.get("validation"),
-        validation_labels=encoded.get("validation"),
-        counts=counts,
+    return LabelledSplit.of_parts(texts, encoded, class_names, counts)
+
+
+# --- Sources ---
+
+
+def _check_sources(options: LabelledArguments) -> None:
+    """Refuse options that name two sources, or that do not go with the one that is named."""
+    has_name = options.dataset_name not in (None, PYTHON_DOCS)
+    of_files, of_splits = ("validation_file", "test_file"), ("validation_split", "test_split")
+    if options.train_file is not None:
+        source, others = "--train_file", (*of_splits, *(["dataset_name"] if has_name else []))
+    elif has_name:
+        source, others = f"--dataset_name {options.dataset_name}", of_files
+    else:
+        source = f"{PYTHON_DOCS!r}, the default data: name a --train_file or a --dataset_name"
+        others = ("text_column", "label_column", *of_files, *of_splits, "strip_newsgroup_headers")
+    given = [f"--{name}" for name in others if getattr(options, name) != getattr(LabelledArguments(), name)]
+    if given:
+        raise ValueError(f"{' and '.join(given)} cannot go with {source}.")
+
+
+def _load_files(options: LabelledArguments) -> dict[str, tuple[str, Dataset]]:
+    """Load the local file of each part, with a name for messages; a saved data set may have splits for them."""
+    files = {part: getattr(options, f"{part}_file") for part in PARTS}
+    for part in saved_splits(Path(str(options.train_file))):
+        if part in files and files[part] is None:
+            files[part] = options.train_file
+    for part, file in files.items():
+        if file is not None and not Path(file).exists():
+            folder = Path(file).parent
+            names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+            raise ValueError(f"There is no --{part}_file {file!r}; in {str(folder)!r} there is {some(names)}.")
+    return {
+        part: (f"the {part} file {file}", load_corpus(file, options.train_split if part == "train" else part))
+        for part, file in files.items()
+        if file is not None
+    }
+
+
+def _load_splits(options: LabelledArguments) -> dict[str, tuple[str, Dataset]]:
+    """Load the splits of a Hub data set, or a saved one, with a name for messages; usual ones need not be named."""
+    name = str(options.dataset_name)
+    saved = saved_splits(Path(name)) or (["train"] if saved_files(Path(name)) is not None else [])
+    if Path(name).exists() and not saved:
+        raise ValueError(f"--dataset_name {name!r} is a file or folder here: name it with --train_file.")
+    refuse_missing_path(name, "a data set of the Hub (USER/NAME); files go with --train_file")
+    chosen = {part: getattr(options, f"{part}_split") for part in PARTS}
+    path, _, configuration = name.partition(":")
+    try:
+        available = saved or datasets.get_dataset_split_names(path, configuration or None)
+    except (OSError, ValueError) as error:  # offline, or something that load_corpus says more about
+        if chosen["test"] is None:  # it may have one, which must not be replaced by a part of train
+            raise ValueError(
+                f"Which splits {name} has is unknown: name them with --validation_split and --test_split, or "
+                f"try again. The cause: {error}"
+            ) from error
+        logger.warning(f"Which splits {name} has is unknown, only those named are used: {error}")
+        available = [split for split in chosen.values() if split]
+    for part in ("validation", "test"):
+        if chosen[part] is None and part in available and part not in chosen.values():
+            chosen[part] = part
+    if missing := [split for split in chosen.values() if split and split not in available]:
+        raise ValueError(f"{name} has no split {some(missing)}; it has {some(available)}.")
+    logger.info(f"Splits of {name}: {chosen}")
+    return {
+        part: (f"the {split} split of {name}", load_corpus(name, split)) for part, split in chosen.items() if split
+    }
+
+
+# --- Labels and texts ---
+
+
+def _read_labels(sources: dict[str, tuple[str, Dataset]], column: str) -> dict[str, Part]:
+    """Read the labels of the documents of each part: texts, as they are written, or the names that classes have.
+
+    Where a document may have several, they are a sorted tuple. Lists in the file are sets of labels, or vectors, whose
+    positions are the classes: all parts decide together.
+
+    Raises:
+        ValueError: naming the column or the row.
+    """
+    values: dict[str, list[Any]] = {}
+    names: dict[str, list[str] | None] = {}
+    for part, (source, dataset) in sources.items():
+        if column not in dataset.column_names:
+            raise ValueError(f"--label_column is {column!r}, but {source} has the columns {dataset.column_names}.")
+        feature = dataset.features[column]
+        feature = getattr(feature, "feature", feature)  # of a list
+        names[part] = feature.names if isinstance(feature, ClassLabel) else None
+        values[part] = dataset[column][:]
+    if are_vectors([value for of_part in values.values() for value in of_part]):
+        width = len(values["train"][0])
+        named = next((known for known in names.values() if known and len(known) == width), None)
+        names = dict.fromkeys(names, named)
+        values = {part: [np.flatnonzero(row).tolist() for row in of_part] for part, of_part in values.items()}
+    parts = {}
+    several = any(isinstance(value, list) for value in values["train"])
+    for part, (source, dataset) in sources.items():
+        names_of = dict(enumerate(names[part] or ()))
+        labels: list[Any] = []
+        for row, value in enumerate(values[part]):
+            found = value if isinstance(value, list) else [value]
+            found = [names_of.get(label) for label in found] if names_of else found
+            reason = ""
+            if isinstance(value, list) != several:
+                reason = "give every row of all parts a list of labels (an empty one where there is none), or no row"
+            elif not all(isinstance(label, str | int) and str(label).strip() for label in found):
+                reason = "labels should be strings, integers or bools; mend or drop that row"
+            elif len(set(map(str, found))) < len(found):
+                reason = "give each label once; vectors have 0 and 1 alone, and one length in all rows"
+            if reason:
+                raise ValueError(f"{column!r} of row {row} (from 0) of {source} is {value!r}: {reason}.")
+            labels.append(tuple(sorted(map(str, found))) if several else str(found[0]))
+        parts[part] = Part(source, dataset, labels)
+    return parts
+
+
+def are_vectors(values: Sequence[Any]) -> bool:
+    """Whether the labels of documents are vectors: lists of one length, two or more, of 0 and 1 alone.
+
+    One of them has to repeat a value: [1, 0] and [0, 1] alone might be sets.
+    """
+    width = len(values[0]) if isinstance(values[0], list) else 0
+    return (
+        width > 1
+        and all(isinstance(value, list) and len(value) == width for value in values)
+        and all(isinstance(number, int | float) and number in (0, 1) for value in values for number in value)
+        and any(len(set(value)) < width for value in values)
     )
 
 
-def _drop_duplicates(texts: dict[str, list[str]], labels: dict[str, list[Any]]) -> dict[str, int]:
-    """Drop documents that a part with precedence has too: test, then validation, then train. In place; counted."""
-    ids = {name: [document_id(text) for text in texts[name]] for name in texts}
-    labels_of: dict[int, set[Any]] = {}
-    for document, label in zip(ids["train"], labels["train"]):
-        labels_of.setdefault(document, set()).add(label)
-    contradicted = sum(
-        document in labels_of and labels_of[document] != {label}
-        for document, label in zip(ids["test"], labels["test"])
-    )
-    counts = {}
-    measured_on = set(ids["test"])
-    for name in ("validation", "train"):
-        if name in texts:
-            kept = [row for row, document in enumerate(ids[name]) if document not in measured_on]
-            counts[f"{name}_duplicates_dropped"] = len(texts[name]) - len(kept)
-            texts[name] = [texts[name][row] for row in kept]
-            labels[name] = [labels[name][row] for row in kept]
-            measured_on |= set(ids[name])
-    return counts | {"test_duplicates_with_another_label": contradicted}
+def read_texts(dataset: Dataset, columns: list[str], strip: bool, source: str) -> list[str | None]:
+    """Read the text of each row: "" where it is empty, None where a column has something else than text."""
+    if "text" in columns and "text" not in dataset.column_names and "sections" in dataset.column_names:
+        dataset = add_text(dataset, "text")
+    if missing := [column for column in columns if column not in dataset.column_names]:
+        raise ValueError(f"--text_column names {some(missing)}, but {source} has the columns {dataset.column_names}.")
+    texts: list[str | None] = []
+    for values in zip(*(dataset[column][:] for column in columns)):
+        pieces = [join_paragraphs(value) for value in values if value is not None]
+        if None in pieces:
+            texts.append(None)
+            continue
+        text = "\n\n".join(piece for piece in pieces if piece and piece.strip())
+        text = strip_newsgroup_headers(text) if strip else text
+        texts.append(text if text.strip() else "")
+    return texts
+
+
+def strip_newsgroup_headers(text: str) -> str:
+    """Strip headers, footer and quotes of a newsgroup posting, which give its group away.
+
+    The same as `sklearn.datasets.fetch_20newsgroups(remove=("headers", "footers", "quotes"))`.
+    """
+    return strip_newsgroup_quoting(strip_newsgroup_footer(strip_newsgroup_header(text)))
 
 
 def _encode(labels: dict[str, list[Any]], parts: dict[str, Part]) -> tuple[dict[str, np.ndarray], list[str]]:
@@ -250,7 +380,7 @@ def _encode(labels: dict[str, list[Any]], parts: dict[str, Part]) -> tuple[dict[
     multi_label = isinstance(labels["train"][0], tuple)
     label_sets = {name: values if multi_label else [(label,) for label in values] for name, values in labels.items()}
     known = {label for document in label_sets["train"] for label in document}
-    are_numbers = all(WHOLE_NUMBER.fullmatch(label) for label in known)
+    are_numbers = all(re.fullmatch("-?[0-9]+", label) for label in known)
     class_names = sorted(known, key=lambda label: (int(label) if are_numbers else 0, label))
     if len(class_names) < 2:
         raise ValueError(f"{parts['train'].source} has the classes {class_names}: two or more are needed.")
@@ -278,21 +408,58 @@ def _encode(labels: dict[str, list[Any]], parts: dict[str, Part]) -> tuple[dict[
     return encoded, class_names
 
 
-def _limited(split: LabelledSplit, options: LabelledArguments) -> LabelledSplit:
-    """Sample a split down to the limits, each class in its proportion."""
-    texts, labels = split.texts, split.labels
-    for name, limit in _limits(options).items():
-        rows = stratified_sample(labels[name], limit or len(texts[name]), seed=0)
-        texts[name], labels[name] = [texts[name][row] for row in rows], labels[name][rows]
-    return dataclasses.replace(
-        split,
-        train_texts=texts["train"],
-        train_labels=labels["train"],
-        validation_texts=texts["validation"],
-        validation_labels=labels["validation"],
-        test_texts=texts["test"],
-        test_labels=labels["test"],
-    )
+# --- Samples ---
+
+
+def stratified_sample(strata: np.ndarray, size: int, seed: int) -> np.ndarray:
+    """Draw `size` distinct rows, (size,), ascending; each stratum has its proportion of them, rounded up or down.
+
+    Systematic sampling: the rows are shuffled and sorted by stratum, and every (N / size)-th is taken from a random
+    start, so that each row has the same chance, small strata included.
+
+    Args:
+        strata: (N,) a number for each row.
+    """
+    if size >= len(strata):
+        return np.arange(len(strata))
+    generator = np.random.default_rng(seed)
+    rows = generator.permutation(len(strata))
+    rows = rows[np.argsort(strata[rows], kind="stable")]
+    positions = (np.arange(size) + generator.random()) * len(strata) / size
+    return np.sort(rows[positions.astype(np.int64)])
+
+
+def _hold_out_test(train: Part, with_validation: bool, seed: int) -> dict[str, Part]:
+    """Divide a train part into train, test and, `with_validation`, validation."""
+    remedy = "name a --test_file or a --test_split."
+    size, several = round(TEST_SHARE * len(train.labels)), isinstance(train.labels[0], tuple)
+    if several:
+        logger.info(f"Test documents are drawn at random from {train.source}, each having several labels.")
+    elif size and (rare := sorted(label for label, count in Counter(train.labels).items() if count < 2)):
+        raise ValueError(
+            f"{train.source} has a single document of each of these classes, too few to hold out for testing: "
+            f"{some(rare)}. Drop them, or {remedy}"
+        )
+    held_out = stratified_sample(train.strata, size, seed)
+    if several:  # a document that alone has a label stays in training
+        left = np.setdiff1d(np.arange(len(train.labels)), held_out)
+        known = {label for row in left for label in train.labels[row]}
+        held_out = held_out[[known.issuperset(train.labels[row]) for row in held_out]]
+    if len(held_out) < 1 + with_validation:
+        raise ValueError(
+            f"{len(train.labels)} documents in {train.source} are too few to hold out a fifth, or too many alone have "
+            f"one of their labels: {remedy}"
+        )
+    rows = {"train": np.setdiff1d(np.arange(len(train.labels)), held_out), "test": held_out}
+    if with_validation:
+        chosen = stratified_sample(train.strata[held_out], (len(held_out) + 1) // 2, seed)
+        rows["validation"], rows["test"] = np.delete(held_out, chosen), held_out[chosen]
+    sizes = {name: len(rows[name]) for name in PARTS if name in rows}
+    logger.info(f"{train.source} is split with seed {seed}, no test part being given: {sizes}")
+    return {name: train.select(rows[name]) for name in sizes}
+
+
+# --- Probes while pretraining ---
 
 
 def load_probe(corpus: str, text_column: str = "text", label_column: str = "label") -> LabelledSplit:
@@ -303,10 +470,10 @@ def load_probe(corpus: str, text_column: str = "text", label_column: str = "labe
     """
     part_column = PART if corpus == PYTHON_DOCS else None
     split = split_labelled(load_corpus(corpus), text_column, label_column, part_column=part_column)
-    if len(split.test_texts) < FEW_TEST:
+    if len(split.test_texts) < 100:
         logger.warning(
-            f"The probe on {corpus} has {len(split.test_texts)} test documents, fewer than {FEW_TEST}: one document "
-            "more or less moves its accuracies by a point or more."
+            f"The probe on {corpus} has {len(split.test_texts)} test documents, fewer than 100: one document more or "
+            "less moves its accuracies by a point or more."
         )
     return split
 
@@ -337,32 +504,32 @@ def split_labelled(
     usable = [row for row in rows if isinstance(row[0], str) and isinstance(row[1], str | int) and str(row[1]).strip()]
     if len(usable) < len(rows):
         logger.warning(f"The probe leaves out {len(rows) - len(usable)} documents without a text or a single label.")
-    if len({str(row[1]) for row in usable}) < 2:
-        raise ValueError(f"The probe needs two or more classes in column {label_column!r}, strings or integers.")
     texts = np.array([row[0] for row in usable], dtype=object)
     names, labels, counts = np.unique([str(row[1]) for row in usable], return_inverse=True, return_counts=True)
+    if len(names) < 2:
+        raise ValueError(f"The probe needs two or more classes in column {label_column!r}, strings or integers.")
     largest = np.sort(np.argsort(-counts, kind="stable")[:MAX_CLASSES])
-    if counts[largest].min() < 2 * SHOTS:
-        scarce = [f"{names[label]} ({counts[label]})" for label in largest if counts[label] < 2 * SHOTS]
+    if scarce := [f"{names[label]} ({counts[label]})" for label in largest if counts[label] < 2 * SHOTS]:
         raise ValueError(f"The probe needs {2 * SHOTS} documents of each class, these have fewer: {scarce}.")
     kept = np.flatnonzero(np.isin(labels, largest))
     if part_column:
         part_of = np.array([row[2] for row in usable])[kept]
-        train, validation, test = (kept[part_of == name] for name in ("train", "validation", "test"))
+        train, validation, test = (kept[part_of == name] for name in PARTS)
         validation = validation[stratified_sample(labels[validation], MAX_VALIDATION, seed)]
         dropped = 0
     else:
         train, validation, test, dropped = _divide(texts, labels, kept, seed)
-    train = sample_for_draws(train, labels[train], MAX_TRAIN, DRAWABLE, seed)
-    return LabelledSplit(
-        train_texts=texts[train].tolist(),
-        train_labels=np.searchsorted(largest, labels[train]),
-        test_texts=texts[test].tolist(),
-        test_labels=np.searchsorted(largest, labels[test]),
-        class_names=names[largest].tolist(),
-        validation_texts=texts[validation].tolist(),
-        validation_labels=np.searchsorted(largest, labels[validation]),
-        counts={"near_duplicates_dropped": dropped},
+    # Keep the proportion of each class in train, and DRAWABLE documents of it.
+    shuffled = train[np.random.default_rng(seed).permutation(len(train))]
+    share = min(MAX_TRAIN / len(train), 1)
+    of_class = [shuffled[labels[shuffled] == label] for label in np.unique(labels[train])]
+    train = np.concatenate([members[: max(round(len(members) * share), DRAWABLE)] for members in of_class])
+    rows_of = dict(zip(PARTS, (train, validation, test)))
+    return LabelledSplit.of_parts(
+        {name: texts[rows].tolist() for name, rows in rows_of.items()},
+        {name: np.searchsorted(largest, labels[rows]) for name, rows in rows_of.items()},
+        names[largest].tolist(),
+        {"near_duplicates_dropped": dropped},
     )
 
 
@@ -399,3 +566,9 @@ def probe_counts(split: LabelledSplit) -> dict[str, int]:
         "probe_test_documents": len(split.test_texts),
         "probe_near_duplicates_dropped": split.counts.get("near_duplicates_dropped", 0),
     }
+
+
+def some(names: Sequence[str]) -> str:
+    """Join the first ten of many names, and say how many more there are."""
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    return (", ".join(names[:10]) or "nothing") + more

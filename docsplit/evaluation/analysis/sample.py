@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from docsplit.data.segmentation import clean_text, load_sentence_splitter
-from docsplit.data.sets.labelled import LabelledSplit
-from docsplit.data.sets.labelled_files import stratified_sample
+from docsplit.data.sets.labelled import LabelledSplit, stratified_sample
 from docsplit.data.tagging import describe_tagger, tag
 from docsplit.evaluation.analysis.arguments import GRAPH_ATTENTION, AnalysisArguments
 from docsplit.evaluation.analysis.attention_by_word import DocumentWords, document_words
