@@ -8,7 +8,7 @@ import bm25s
 import numpy as np
 import scipy.sparse
 
-from docsplit.data.sets.citation_splits import PairPart, pair_products
+from docsplit.data.sets.citations import PairPart, pair_products
 from docsplit.data.sets.rankings import Retrieved
 from docsplit.data.words import tokenize
 

@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 PYTHON_DOCS = "python_docs"
 NUM_SHARDS = 64  # of a stream of documents that lie in one file
 EXPECTED = "a file or folder that is there, a data set of the Hub (USER/NAME), or python_docs"
-DIVIDED_BY = tuple(f"docsplit/data/{name}.py" for name in ("python_docs/parts", "sets/citation_splits", "preparation"))
+DIVIDED_BY = tuple(f"docsplit/data/{name}.py" for name in ("python_docs/parts", "preparation"))
 
 
 def load_corpus(corpus: str, split: str = "train", text_column: str | None = None) -> Dataset:

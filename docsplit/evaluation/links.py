@@ -17,8 +17,7 @@ from sklearn.preprocessing import normalize
 
 from docsplit.data.bm25 import bm25_scores
 from docsplit.data.sets.arguments import CitationArguments
-from docsplit.data.sets.citation_splits import PairPart, pair_products
-from docsplit.data.sets.citations import CitationPairs, load_citation_pairs
+from docsplit.data.sets.citations import CitationPairs, PairPart, load_citation_pairs, pair_products
 from docsplit.embedding.encoder import Encoder
 from docsplit.evaluation.arguments import LINK_BASELINES, LINK_HEADS, LinkArguments
 from docsplit.evaluation.compare import Evaluation

@@ -9,9 +9,9 @@ import pytest
 from bm25s.stopwords import STOPWORDS_EN
 
 from docsplit.data.bm25 import BM25, bm25_scores
-from docsplit.data.sets import citation_splits
+from docsplit.data.sets import citations
 from docsplit.data.sets.arguments import RankingArguments
-from docsplit.data.sets.citation_splits import PairPart
+from docsplit.data.sets.citations import PairPart
 from docsplit.data.sets.rankings import load_collection
 from tests.evaluation.ranking.test_measures import slow_measures, values_of
 
@@ -24,7 +24,7 @@ def part():
 
 
 def test_bm25_is_that_of_each_paper_as_a_query_for_the_other(part, corpus, monkeypatch):
-    monkeypatch.setattr(citation_splits, "CHUNK_PAIRS", 7)
+    monkeypatch.setattr(citations, "CHUNK_PAIRS", 7)
     texts = [*corpus["text"][:28], "the of and", "?"]  # the last two have no term
     part.first[:2], part.second[2:4] = 28, 29
     scores = bm25_scores(texts, part)

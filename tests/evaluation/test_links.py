@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from docsplit.data.sets import citation_splits, citations
-from docsplit.data.sets.citation_splits import PART_NAMES, PairPart
-from docsplit.data.sets.citations import CitationPairs
+from docsplit.data.python_docs.parts import PART_NAMES
+from docsplit.data.sets import citations
+from docsplit.data.sets.citations import CitationPairs, PairPart
 from docsplit.evaluation import links
 from tests.data.sets.test_citations import families
 
@@ -36,7 +36,7 @@ def mixed_graph(seed):
 def popularity_over_seeds(num_seeds):
     right = number = 0
     for seed in range(num_seeds):
-        pairs = as_pairs(citation_splits.make_splits(*mixed_graph(seed), seed)[0])
+        pairs = as_pairs(citations.make_splits(*mixed_graph(seed), seed)[0])
         right += round(accuracy(links.popularity(pairs, seed), pairs.test.labels) * len(pairs.test.labels))
         number += len(pairs.test.labels)
     return right / number, number
@@ -52,7 +52,7 @@ def test_popularity_is_at_chance_on_splits_made_here(monkeypatch):
     assert number > 2000
     assert abs(share - 0.5) < margin
     # Not so if second papers are permuted whatever their degrees: each still is in as many negatives as positives.
-    monkeypatch.setattr(citation_splits, "rewire_negatives", permuted_seconds)
+    monkeypatch.setattr(citations, "rewire_negatives", permuted_seconds)
     share, _ = popularity_over_seeds(3)
     assert share > 0.5 + 2 * margin
 
@@ -130,7 +130,7 @@ def part():
 
 
 def test_cosine_of_dense_and_sparse_embeddings(part, monkeypatch):
-    monkeypatch.setattr(citation_splits, "CHUNK_PAIRS", 7)
+    monkeypatch.setattr(citations, "CHUNK_PAIRS", 7)
     embeddings = np.random.default_rng(1).standard_normal((30, 8)).astype(np.float32)
     embeddings[part.first[0]] = 0
     expected = []

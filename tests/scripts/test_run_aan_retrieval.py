@@ -175,11 +175,11 @@ def test_splits_made_here_share_no_paper_and_popularity_is_at_chance(run_here, e
     ("words", "message"),
     [
         (["--heads", "svm"], "--heads has no svm"),
-        (["--citations_file", "CITATIONS"], "Give one of"),
+        (["--citations_file", "CITATIONS"], "do not name one source"),
         (["--papers_file", "UNKNOWN"], "does not have"),
         (["--test_pairs_file", "missing.tsv"], "missing.tsv"),
         (["--model_name_or_path", "no/model"], "no/model' cannot be loaded"),
-        (["--lra_dir", "EMPTY"], "Give one of"),
+        (["--lra_dir", "EMPTY"], "do not name one source"),
     ],
 )
 def test_bad_input_ends_with_a_message_before_any_long_work(failure_of, encoder, data, tmp_path, words, message):

@@ -14,17 +14,18 @@ import logging
 import re
 from collections.abc import Sequence
 
+import networkx
 import numpy as np
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
 from docsplit.data.preparation import near_duplicate_pairs
 from docsplit.data.python_docs.corpus import PythonDoc, Section, find_references
-from docsplit.data.sets.citation_splits import PART_NAMES, find_communities, undirected
 
 logger = logging.getLogger(__name__)
 
 PART = "part"  # the column
+PART_NAMES = ("train", "validation", "test")
 TRAIN, VALIDATION, TEST = PART_NAMES
 SHARES = (0.75, 0.1, 0.15)  # of the documents: train, validation, test
 RESEMBLANCE = 0.3  # Jaccard similarity of documents that stay together: clear of the 0.5 of near-duplicates
@@ -55,6 +56,24 @@ def divide(rows: Sequence[PythonDoc]) -> list[str]:
     if missing := names[np.setdiff1d(largest, labels[parts == PART_NAMES.index(TEST)])].tolist():
         logger.warning(f"The sealed test part of python_docs has no document of {', '.join(missing)}.")
     return [PART_NAMES[part] for part in parts]
+
+
+def undirected(links: np.ndarray) -> np.ndarray:
+    """List each link once, (smaller, larger), without links of a paper to itself."""
+    ordered = np.sort(np.asarray(links, dtype=np.int64).reshape(-1, 2), axis=1)
+    return np.unique(ordered[ordered[:, 0] != ordered[:, 1]], axis=0)
+
+
+def find_communities(links: np.ndarray, num_papers: int, seed: int) -> np.ndarray:
+    """Find communities of densely linked papers (Louvain; Blondel et al., 2008): that of each, (num_papers,)."""
+    graph = networkx.Graph()
+    graph.add_edges_from(links.tolist())
+    communities = np.zeros(num_papers, dtype=np.int64)  # papers without a link are in no pair
+    # Many small communities, so that each part has many topics
+    partition = networkx.community.louvain_communities(graph, resolution=10, seed=seed)
+    for number, members in enumerate(partition):
+        communities[sorted(members)] = number
+    return communities
 
 
 def _groups(see_also: np.ndarray, alike: np.ndarray, num_documents: int) -> np.ndarray:

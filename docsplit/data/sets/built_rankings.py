@@ -17,11 +17,10 @@ from datasets import Dataset
 
 from docsplit.data.corpora import PYTHON_DOCS, add_text, load_corpus
 from docsplit.data.passages import SECTION_BREAK, heading_at
-from docsplit.data.python_docs.parts import PART, split_references
+from docsplit.data.python_docs.parts import PART, PART_NAMES, split_references
 from docsplit.data.readers.columns import headings_of
 from docsplit.data.seen_documents import document_id
 from docsplit.data.segmentation import clean_text, load_sentence_splitter
-from docsplit.data.sets.citation_splits import PART_NAMES
 from docsplit.data.sets.ranking_files import Source
 
 logger = logging.getLogger(__name__)

@@ -22,39 +22,34 @@ import ast
 import dataclasses
 import hashlib
 import logging
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from datasets import Dataset
+import scipy.sparse
 
 from docsplit.data.corpora import PYTHON_DOCS, add_text, load_corpus
-from docsplit.data.python_docs.parts import PART, split_references
+from docsplit.data.python_docs.parts import PART, PART_NAMES, find_communities, split_references, undirected
 from docsplit.data.readers.columns import id_of_cell, text_of_cell
-from docsplit.data.readers.data_files import warn_of_other_encodings
 from docsplit.data.sets.arguments import CitationArguments
-from docsplit.data.sets.citation_splits import PART_NAMES, PairPart, make_splits
+from docsplit.data.sets.tables import read_fields
 from docsplit.runtime.files import add_texts
 
 logger = logging.getLogger(__name__)
 
-LABELS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "False": 0, "True": 1}
+CHUNK_PAIRS = 4096  # multiplied at a time: bounds the memory
+SHARES = (0.8, 0.1, 0.1)  # of the links inside communities: train, validation, test
 
 
 @dataclass
-class Papers:
-    """Papers as they were read, each once, and what was dropped on the way."""
+class PairPart:
+    """The pairs of one split."""
 
-    ids: list[str]
-    texts: list[str]
-    counts: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def positions(self) -> dict[str, int]:
-        """The number of each paper by its id."""
-        return {paper: position for position, paper in enumerate(self.ids)}
+    first: np.ndarray  # (P,) int64, indices of papers
+    second: np.ndarray  # (P,) int64
+    labels: np.ndarray  # (P,) int64, 1 where one cites the other, else 0
 
 
 @dataclass
@@ -85,7 +80,7 @@ class CitationPairs:
         """Hash all texts, ids and pairs, in order: 16 hexadecimal digits, equal for equal data."""
         digest = hashlib.blake2b(digest_size=8)
         add_texts(digest, (*self.ids, *self.texts))
-        for part in (self.train, self.validation, self.test):
+        for part in self.parts.values():
             for column in (part.first, part.second, part.labels):
                 digest.update(column.astype("<i8").tobytes())
         return digest.hexdigest()
@@ -100,24 +95,20 @@ def load_citation_pairs(options: CitationArguments, seed: int = 0) -> CitationPa
     Raises:
         ValueError: if they name two sources, or half of one.
     """
-    pair_files: list[Any] = [options.train_pairs_file, options.validation_pairs_file, options.test_pairs_file]
-    sources = [options.lra_dir, options.citations_file, any(pair_files)]
-    if sum(bool(source) for source in sources) > 1 or (options.lra_dir and options.papers_file):
-        raise ValueError("Give one of --lra_dir, --citations_file (with --papers_file), or the three pair files.")
-    if options.lra_dir:
-        return load_long_range_arena(options.lra_dir)
-    if not options.papers_file:
-        if any(sources):
-            raise ValueError("Pairs and citations name papers by id: give their texts with --papers_file.")
+    given = {name: value for name, value in vars(options).items() if value}
+    pair_files = [f"{name}_pairs_file" for name in PART_NAMES]
+    if not given:
         return python_docs_pairs()
-    if options.citations_file:
-        return load_citations(options.papers_file, options.citations_file, seed)
-    if not all(pair_files):
-        raise ValueError(
-            "Beside --papers_file give --citations_file, or --train_pairs_file, --validation_pairs_file and "
-            "--test_pairs_file."
-        )
-    return load_pair_files(options.papers_file, *pair_files)
+    if given.keys() == {"lra_dir"}:
+        return load_long_range_arena(given["lra_dir"])
+    if given.keys() == {"papers_file", "citations_file"}:
+        return load_citations(given["papers_file"], given["citations_file"], seed)
+    if given.keys() == {"papers_file", *pair_files}:
+        return load_pair_files(given["papers_file"], *(given[name] for name in pair_files))
+    raise ValueError(
+        f"{', '.join(f'--{name}' for name in given)} do not name one source: give --lra_dir alone, or --papers_file "
+        f"(the texts) with --citations_file, or with {', '.join(f'--{name}' for name in pair_files)}."
+    )
 
 
 def load_long_range_arena(directory: str | Path) -> CitationPairs:
@@ -129,56 +120,28 @@ def load_long_range_arena(directory: str | Path) -> CitationPairs:
     Raises:
         ValueError: if a file is missing, or naming file and line where one cannot be understood.
     """
-    files = [_long_range_arena_file(Path(directory), name) for name in ("train", "eval", "test")]
-    positions: dict[str, int] = {}
-    texts: list[str] = []
-    hashes: list[int] = []
+    texts: dict[str, str] = {}
+    hashes: dict[str, int] = {}
     other_texts: set[str] = set()
-    parts = []
-    for file in files:
-        pairs = []
-        for number, (label, *ids, text1, text2) in _read_lines(file):
-            for paper, text in zip(ids, (text1, text2)):
-                if paper not in positions:
-                    positions[paper] = len(texts)
-                    texts.append(_decode(text))
-                    hashes.append(hash(text))
-                elif hashes[positions[paper]] != hash(text):
+    pairs = {}
+    for name in ("train", "eval", "test"):
+        files = sorted(Path(directory).glob(f"*{name}.tsv"))
+        if len(files) != 1:
+            raise ValueError(
+                f"--lra_dir {directory} should have one file *{name}.tsv (new_aan_pairs.{name}.tsv), found "
+                f"{', '.join(file.name for file in files) or 'none'}."
+            )
+        pairs[files[0]] = []
+        for label, id1, id2, *both in read_fields(files[0], 5, "\t"):
+            ids = _decode(id1), _decode(id2)
+            pairs[files[0]].append((label, *ids))
+            for paper, text in zip(ids, both):
+                if paper not in texts:
+                    texts[paper], hashes[paper] = _decode(text), hash(text)
+                elif hashes[paper] != hash(text):
                     other_texts.add(paper)
-            pairs.append((positions[ids[0]], positions[ids[1]], _label(label, f"{file}, line {number}")))
-        parts.append(_part(pairs))
-    counts = {"papers_with_other_texts_later": len(other_texts)}
-    return _assemble(Papers(list(positions), texts, counts), parts, made_here=False)
-
-
-def _long_range_arena_file(directory: Path, name: str) -> Path:
-    files = sorted(directory.glob(f"*{name}.tsv"))
-    if len(files) != 1:
-        names = ", ".join(file.name for file in files) or "none"
-        raise ValueError(
-            f"--lra_dir {directory} should have one file *{name}.tsv, found {names}. Long Range Arena calls it "
-            f"new_aan_pairs.{name}.tsv."
-        )
-    return files[0]
-
-
-def _read_lines(file: Path) -> Iterator[tuple[int, list[str]]]:
-    # newline="\n": a carriage return within a text ends no line. No csv module: a field may be longer than its limit.
-    replaced = False
-    with file.open(encoding="utf-8", errors="replace", newline="\n") as lines:
-        for number, line in enumerate(lines, start=1):
-            replaced = replaced or "\N{REPLACEMENT CHARACTER}" in line
-            if not (line := line.rstrip("\r\n")):
-                continue
-            fields = line.split("\t")
-            if len(fields) != 5:
-                raise ValueError(
-                    f"{file}, line {number} has {len(fields)} fields between tabs, expected 5: label, id1, id2, "
-                    "text1, text2. For a table of papers and pairs of ids use --papers_file and --train_pairs_file."
-                )
-            yield number, [fields[0], _decode(fields[1]), _decode(fields[2]), *fields[3:]]
-    if replaced:
-        warn_of_other_encodings([file])
+    parts = [_pair_part(file, rows, texts) for file, rows in pairs.items()]
+    return _assemble(texts, parts, {"papers_with_other_texts_later": len(other_texts)}, made_here=False)
 
 
 def _decode(text: str) -> str:
@@ -191,41 +154,52 @@ def _decode(text: str) -> str:
         return text
 
 
-def _label(label: Any, place: str) -> int:
-    if str(label) not in LABELS:
-        raise ValueError(f"{place}: the label is {label!r}, expected 0 or 1 (1: one paper cites the other).")
-    return LABELS[str(label)]
-
-
-def load_pair_files(
-    papers_file: str | Path,
-    train_pairs_file: str | Path,
-    validation_pairs_file: str | Path,
-    test_pairs_file: str | Path,
-) -> CitationPairs:
-    """Read a table of papers and three files of pairs.
+def load_pair_files(papers_file: str | Path, *pair_files: str | Path) -> CitationPairs:
+    """Read a table of papers and three files of pairs: to train on, to validate and to test.
 
     Args:
         papers_file: json, jsonl, csv, tsv or parquet, with columns id and at least one of title, abstract, text and
             sections [{heading, text}]; a paper's text is all of these, sections only where there is no text.
-        train_pairs_file: columns label, id1, id2; ids are compared as strings.
+        pair_files: columns label, id1, id2; ids are compared as strings.
 
     Raises:
         ValueError: naming what is missing: a column, or papers that pairs name.
     """
-    papers = _load_papers(papers_file)
-    parts = []
-    for file in (train_pairs_file, validation_pairs_file, test_pairs_file):
-        table = _read_columns(file, ("label", "id1", "id2"))
-        labels = [_label(label, f"{file}, pair {number}") for number, label in enumerate(table["label"], start=1)]
-        first, second = _positions([table["id1"], table["id2"]], papers.positions, file, papers_file)
-        parts.append(_part(list(zip(first, second, labels))))
-    return _assemble(papers, parts, made_here=False)
+    texts, counts = _load_papers(papers_file)
+    parts = [_pair_part(file, _read_columns(file, "label", "id1", "id2"), texts) for file in pair_files]
+    return _assemble(texts, parts, counts, made_here=False)
 
 
-def _load_papers(file: str | Path) -> Papers:
-    """Read a table of papers; where two have one id, the first is kept."""
-    table = _read_table(file)
+def load_citations(papers_file: str | Path, citations_file: str | Path, seed: int = 0) -> CitationPairs:
+    """Read a table of papers (as in `load_pair_files`) and the links among them, columns citing and cited.
+
+    Raises:
+        ValueError: naming what is missing: a column, or papers that links name.
+    """
+    texts, counts = _load_papers(papers_file)
+    links = _numbers(citations_file, _read_columns(citations_file, "citing", "cited"), texts)
+    return _pairs_of_links(texts, links, counts, seed)
+
+
+def python_docs_pairs() -> CitationPairs:
+    """Make pairs of the built-in corpus, its "See also" lists as citations: 6,700 links among 4,200 documents.
+
+    The lists often repeat how the other document begins, so they are removed from the texts, and names of documents
+    are not added: only the prose tells of a link. Cross-references in the prose are neither citations nor negatives.
+    The splits are the parts of `docsplit.data.python_docs.parts`; the pairs follow from the documents alone.
+    """
+    rows = load_corpus(PYTHON_DOCS).to_list()
+    without_lists, see_also, others = split_references(rows)
+    texts = {row["id"]: text for row, text in zip(rows, without_lists)}
+    split_of = np.array([PART_NAMES.index(row[PART]) for row in rows])
+    pairs = _pairs_of_links(texts, see_also, {}, 0, others, split_of)
+    text_of = {row["id"]: row["text"] for row in rows}
+    return dataclasses.replace(pairs, documents=[text_of[paper] for paper in pairs.ids])
+
+
+def _load_papers(file: str | Path) -> tuple[dict[str, str], dict[str, int]]:
+    """Read the texts of a table of papers by their ids, and count what is dropped; of one id the first is kept."""
+    table = load_corpus(str(file))
     columns = set(table.column_names)
     if "id" not in columns or not columns & {"title", "abstract", "text", "sections"}:
         raise ValueError(
@@ -234,48 +208,66 @@ def _load_papers(file: str | Path) -> Papers:
     if columns & {"text", "sections"}:
         table = add_text(table, "text")
     used = [column for column in ("title", "abstract", "text") if column in table.column_names]
-    values = zip(*(table[column][:] for column in used))
     texts: dict[str, str] = {}
-    for row, (paper, cells) in enumerate(zip(table["id"][:], values), start=1):
-        place = f"{file}, row {row}"
-        parts = [text_of_cell(cell, f"{place}: {column}").strip() for column, cell in zip(used, cells)]
-        texts.setdefault(id_of_cell(paper, f"{place}: id"), "\n\n".join(part for part in parts if part))
-    return Papers(list(texts), list(texts.values()), {"papers_with_repeated_id_dropped": len(table) - len(texts)})
+    for number, row in enumerate(table.select_columns(["id", *used]), start=1):
+        place = f"{file}, row {number}"
+        parts = [text_of_cell(row[column], f"{place}: {column}").strip() for column in used]
+        texts.setdefault(id_of_cell(row["id"], f"{place}: id"), "\n\n".join(part for part in parts if part))
+    return texts, {"papers_with_repeated_id_dropped": len(table) - len(texts)}
 
 
-def _read_table(file: str | Path) -> Dataset:
-    if not Path(file).exists():
-        raise ValueError(f"There is no file {str(file)!r}.")
-    return load_corpus(str(file))
-
-
-def _read_columns(file: str | Path, columns: tuple[str, ...]) -> dict[str, list[Any]]:
-    table = _read_table(file)
+def _read_columns(file: str | Path, *columns: str) -> list[tuple[Any, ...]]:
+    """Read the rows of a table, with these columns."""
+    table = load_corpus(str(file))
     if missing := set(columns) - set(table.column_names):
         raise ValueError(f"{file} needs columns {', '.join(columns)}; {sorted(missing)} not in {table.column_names}.")
-    return {column: table[column][:] for column in columns}
+    return list(zip(*(table[column][:] for column in columns)))
 
 
-def _positions(
-    columns: list[list[Any]], positions: dict[str, int], file: str | Path, papers_file: str | Path
-) -> list[list[int]]:
-    names = [list(map(str, column)) for column in columns]
-    if unknown := sorted(set().union(*names) - positions.keys()):
+def _numbers(file: str | Path, pairs: Iterable[tuple[Any, ...]], texts: dict[str, str]) -> np.ndarray:
+    """Find the numbers of the papers of pairs, (P, 2), by their ids."""
+    positions = {paper: position for position, paper in enumerate(texts)}
+    names = [(str(first), str(second)) for first, second in pairs]
+    if unknown := sorted({name for pair in names for name in pair} - positions.keys()):
         raise ValueError(
-            f"{file} names {len(unknown)} ids that {papers_file} does not have, such as {', '.join(unknown[:5])}: "
+            f"{file} names {len(unknown)} ids that --papers_file does not have, such as {', '.join(unknown[:5])}: "
             "add these papers, or remove the lines."
         )
-    return [[positions[name] for name in column] for column in names]
+    return np.array([(positions[first], positions[second]) for first, second in names], dtype=np.int64).reshape(-1, 2)
 
 
-def _part(pairs: list[tuple[int, int, int]]) -> PairPart:
-    columns = np.array(pairs, dtype=np.int64).reshape(-1, 3)
-    return PairPart(columns[:, 0], columns[:, 1], columns[:, 2])
+def _pair_part(file: str | Path, rows: Iterable[tuple[Any, ...]], texts: dict[str, str]) -> PairPart:
+    """Make a part of rows of label, id1 and id2."""
+    labels, *ids = zip(*rows) if rows else ((), (), ())
+    known = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "False": 0, "True": 1}
+    for number, label in enumerate(labels, start=1):
+        if str(label) not in known:
+            raise ValueError(
+                f"{file}, pair {number}: the label is {label!r}, expected 0 or 1 (1: one paper cites the other)."
+            )
+    first, second = _numbers(file, zip(*ids), texts).T
+    return PairPart(first, second, np.array([known[str(label)] for label in labels], dtype=np.int64))
 
 
-def _assemble(papers: Papers, parts: list[PairPart], made_here: bool) -> CitationPairs:
+def _pairs_of_links(
+    texts: dict[str, str],
+    links: np.ndarray,
+    counts: dict[str, int],
+    seed: int,
+    never_negative: np.ndarray | None = None,
+    split_of: np.ndarray | None = None,
+) -> CitationPairs:
+    """Make pairs of the links (L, 2) between papers with a text; the other arguments as in `make_splits`."""
+    has_text = np.array([bool(text.strip()) for text in texts.values()], dtype=bool)
+    kept = links[has_text[links].all(axis=1)]
+    parts, lost = make_splits(kept, len(texts), seed, never_negative, split_of)
+    counts = counts | {"links_without_text_dropped": len(links) - len(kept)} | lost
+    return _assemble(texts, parts, counts, made_here=True)
+
+
+def _assemble(texts: dict[str, str], parts: list[PairPart], counts: dict[str, int], made_here: bool) -> CitationPairs:
     """Drop pairs with a paper without text, then papers without a pair; count what training and test share."""
-    empty = np.array([not text.strip() for text in papers.texts], dtype=bool)
+    empty = np.array([not text.strip() for text in texts.values()], dtype=bool)
     dropped = 0
     for name, part in zip(PART_NAMES, parts):
         kept = ~(empty[part.first] | empty[part.second])
@@ -287,67 +279,150 @@ def _assemble(papers: Papers, parts: list[PairPart], made_here: bool) -> Citatio
                 "it needs pairs that are linked and pairs that are not."
             )
     used = np.unique(np.concatenate([column for part in parts for column in (part.first, part.second)]))
-    train, validation, test = (
-        PairPart(np.searchsorted(used, part.first), np.searchsorted(used, part.second), part.labels) for part in parts
-    )
-    shared = np.isin(np.union1d(test.first, test.second), np.union1d(train.first, train.second))
-    counts = papers.counts | {
+    for part in parts:
+        part.first, part.second = np.searchsorted(used, part.first), np.searchsorted(used, part.second)
+    train, validation, test = parts
+    papers = [np.union1d(part.first, part.second) for part in (test, train)]
+    pairs = [
+        np.minimum(part.first, part.second) * len(used) + np.maximum(part.first, part.second)
+        for part in (test, train)  # (a, b) and (b, a) are one
+    ]
+    counts = counts | {
         "papers_without_text": int(empty.sum()),
         "pairs_without_text_dropped": dropped,
-        "papers_without_pair_dropped": len(papers.texts) - len(used),
-        "test_papers_seen_in_training": int(shared.sum()),
-        "test_pairs_seen_in_training": int(np.isin(_keys(test, len(used)), _keys(train, len(used))).sum()),
+        "papers_without_pair_dropped": len(texts) - len(used),
+        "test_papers_seen_in_training": int(np.isin(*papers).sum()),
+        "test_pairs_seen_in_training": int(np.isin(*pairs).sum()),
     }
     if dropped:
         logger.warning(f"Dropped {dropped:,} pairs with one of {empty.sum():,} papers that have no text.")
     logger.info(f"{len(used):,} papers, pairs: {[len(part.labels) for part in parts]}; {counts}")
-    texts, ids = [papers.texts[paper] for paper in used], [papers.ids[paper] for paper in used]
-    return CitationPairs(texts, ids, train, validation, test, counts, made_here)
+    ids, all_texts = list(texts), list(texts.values())
+    chosen = [all_texts[paper] for paper in used]
+    return CitationPairs(chosen, [ids[paper] for paper in used], train, validation, test, counts, made_here)
 
 
-def _keys(part: PairPart, num_papers: int) -> np.ndarray:
-    """Make a key of each pair, (a, b) and (b, a) alike."""
-    return np.minimum(part.first, part.second) * num_papers + np.maximum(part.first, part.second)
+def pair_products(left: Any, right: Any, part: PairPart) -> np.ndarray:
+    """Compute the scalar products of rows `first` of `left` and rows `second` of `right`, dense or both sparse."""
+    products = np.empty(len(part.first), dtype=np.float32)
+    for start in range(0, len(products), CHUNK_PAIRS):
+        chunk = slice(start, start + CHUNK_PAIRS)
+        first_rows, second_rows = left[part.first[chunk]], right[part.second[chunk]]
+        product = first_rows.multiply(second_rows) if scipy.sparse.issparse(first_rows) else first_rows * second_rows
+        products[chunk] = np.asarray(product.sum(axis=1)).ravel()
+    return products
 
 
-def load_citations(papers_file: str | Path, citations_file: str | Path, seed: int = 0) -> CitationPairs:
-    """Read a table of papers (as in `load_pair_files`) and the links among them, columns citing and cited.
-
-    Raises:
-        ValueError: naming what is missing: a column, or papers that links name.
-    """
-    papers = _load_papers(papers_file)
-    table = _read_columns(citations_file, ("citing", "cited"))
-    columns = _positions([table["citing"], table["cited"]], papers.positions, citations_file, papers_file)
-    return _split_links(papers, np.array(columns, dtype=np.int64).T, seed)
-
-
-def python_docs_pairs() -> CitationPairs:
-    """Make pairs of the built-in corpus, its "See also" lists as citations: 6,700 links among 4,200 documents.
-
-    The lists often repeat how the other document begins, so they are removed from the texts, and names of documents
-    are not added: only the prose tells of a link. Cross-references in the prose are neither citations nor negatives.
-    The splits are the parts of `docsplit.data.python_docs.parts`; the pairs follow from the documents alone.
-    """
-    rows = load_corpus(PYTHON_DOCS).to_list()
-    texts, see_also, others = split_references(rows)
-    split_of = np.array([PART_NAMES.index(row[PART]) for row in rows])
-    papers = Papers([row["id"] for row in rows], texts)
-    pairs = _split_links(papers, see_also, seed=0, never_negative=others, split_of=split_of)
-    text_of = {row["id"]: row["text"] for row in rows}
-    return dataclasses.replace(pairs, documents=[text_of[paper] for paper in pairs.ids])
-
-
-def _split_links(
-    papers: Papers,
+def make_splits(
     links: np.ndarray,
-    seed: int,
+    num_papers: int,
+    seed: int = 0,
     never_negative: np.ndarray | None = None,
     split_of: np.ndarray | None = None,
-) -> CitationPairs:
-    """Make pairs of the links (L, 2) between papers with a text; the other arguments as in `make_splits`."""
-    has_text = np.array([bool(text.strip()) for text in papers.texts], dtype=bool)
-    kept = links[has_text[links].all(axis=1)]
-    parts, counts = make_splits(kept, len(papers.texts), seed, never_negative, split_of)
-    counts = papers.counts | {"links_without_text_dropped": len(links) - len(kept)} | counts
-    return _assemble(dataclasses.replace(papers, counts=counts), parts, made_here=True)
+) -> tuple[list[PairPart], dict[str, int]]:
+    """Make train, validation and test pairs that share no paper; half of them are links, and popularity says nothing.
+
+    A link has no direction: which of its papers comes first is drawn. Within a split each paper is as often first,
+    and as often second, in the negatives as in the positives. No negative is a link or repeats another.
+
+    Args:
+        links: (L, 2), indices of papers; repeated links and links of a paper to itself are dropped.
+        never_negative: (K, 2), further pairs that may not become negatives.
+        split_of: (num_papers,), the number of each paper's split, where that is settled; None: communities are drawn.
+
+    Returns: the three parts, each in an order that is drawn, and the counts of links kept and lost.
+
+    Raises:
+        ValueError: if a split is left without pairs.
+    """
+    generator = np.random.default_rng(seed)
+    distinct = undirected(links)
+    if split_of is None:
+        communities = find_communities(distinct, num_papers, seed)
+        inside = communities[distinct[:, 0]] == communities[distinct[:, 1]]
+        sizes = np.bincount(communities[distinct[inside, 0]], minlength=communities.max(initial=0) + 1)
+        # In random order, each community goes where the largest part of the share is missing.
+        filled, splits = np.zeros(3), np.zeros(len(sizes), dtype=np.int64)
+        for community in generator.permutation(len(sizes)):
+            splits[community] = np.argmin(filled / np.array(SHARES))
+            filled[splits[community]] += sizes[community]
+        split_of = splits[communities]
+    within = split_of[distinct[:, 0]] == split_of[distinct[:, 1]]
+    forbidden = distinct if never_negative is None else np.concatenate([distinct, undirected(never_negative)])
+    forbidden_keys = set((forbidden[:, 0] * num_papers + forbidden[:, 1]).tolist())
+    parts, unmatched = [], 0
+    for split, name in enumerate(PART_NAMES):
+        positives = distinct[within & (split_of[distinct[:, 0]] == split)]
+        positives = np.where(generator.random((len(positives), 1)) < 0.5, positives, positives[:, ::-1])
+        seconds, matched = rewire_negatives(positives, num_papers, forbidden_keys, generator)
+        if not matched.any():
+            raise ValueError(
+                f"Of {len(distinct)} links between {len(np.unique(distinct))} papers none is left for the {name} "
+                f"split: {len(positives)} lie within it, and none of these has a negative. Give more citations."
+            )
+        unmatched += int((~matched).sum())
+        first, second = positives[matched].T
+        order = generator.permutation(2 * len(first))
+        seconds = np.concatenate([second, seconds[matched]])
+        parts.append(PairPart(np.tile(first, 2)[order], seconds[order], np.repeat([1, 0], len(first))[order]))
+    counts = {
+        "links": len(distinct),
+        "links_repeated_or_to_itself_dropped": len(links) - len(distinct),
+        "links_between_splits_dropped": int((~within).sum()),
+        "links_without_negative_dropped": unmatched,
+    }
+    return parts, counts
+
+
+def rewire_negatives(
+    positives: np.ndarray, num_papers: int, forbidden: set[int], generator: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Turn positives into negatives: pairs exchange their second papers until no pair is a link.
+
+    Two pairs may exchange if their first papers, or their second ones, have equal degrees: this keeps the joint
+    distribution of the degrees of linked papers (the 2K-preserving rewiring of Mahadevan et al., 2006). A pair that
+    finds no partner keeps its second paper, so dropping it from positives and negatives leaves both balanced.
+
+    Args:
+        positives: (P, 2).
+        forbidden: smaller index x num_papers + larger index, of the pairs that no negative may be.
+
+    Returns: second papers (P,), and whether each pair has a negative (P,).
+    """
+
+    def key(first: int, second: int) -> int:
+        return min(first, second) * num_papers + max(first, second)
+
+    degrees = np.bincount(positives.ravel(), minlength=num_papers)[positives]  # (P, 2)
+    order = np.argsort(degrees, axis=0, kind="stable")
+    by_degree = np.take_along_axis(degrees, order, axis=0)
+    firsts, papers = positives.T.tolist()
+    slots = list(range(len(positives)))  # which of `papers` each pair has as its second
+    owners = list(slots)  # and which pair has each of `papers`
+    matched = np.zeros(len(positives), dtype=bool)
+    negatives: set[int] = set()
+    for pair in generator.permutation(len(positives)).tolist():
+        if matched[pair]:
+            continue
+        # Candidates: the pairs whose first, or whose second, paper has the degree of this pair's.
+        low, other_low = (np.searchsorted(by_degree[:, side], degrees[pair, side]) for side in (0, 1))
+        high, other_high = (np.searchsorted(by_degree[:, side], degrees[pair, side], "right") for side in (0, 1))
+        equal_first, equal_second = order[low:high, 0], order[other_low:other_high, 1]
+        for draw in generator.integers(len(equal_first) + len(equal_second), size=200).tolist():
+            is_first = draw < len(equal_first)
+            other = int(equal_first[draw] if is_first else owners[equal_second[draw - len(equal_first)]])
+            paper, other_paper = papers[slots[pair]], papers[slots[other]]
+            negative, other_negative = key(firsts[pair], other_paper), key(firsts[other], paper)
+            # Refuse an exchange that pairs a paper with itself, makes one negative twice, or makes a link.
+            if firsts[pair] == other_paper or firsts[other] == paper or negative == other_negative:
+                continue
+            if any(made in forbidden or made in negatives for made in (negative, other_negative)):
+                continue
+            if matched[other]:
+                negatives.remove(key(firsts[other], other_paper))
+            negatives |= {negative, other_negative}
+            slots[pair], slots[other] = slots[other], slots[pair]
+            owners[slots[pair]], owners[slots[other]] = pair, other
+            matched[pair] = matched[other] = True
+            break
+    return positives[slots, 1], matched

@@ -8,9 +8,8 @@ import pytest
 from docsplit.data.preparation import near_duplicates
 from docsplit.data.python_docs import corpus as python_docs
 from docsplit.data.python_docs.corpus import read_python_docs
-from docsplit.data.python_docs.parts import NUM_STRATA, SHARES, divide, split_references
+from docsplit.data.python_docs.parts import NUM_STRATA, PART_NAMES, SHARES, divide, split_references
 from docsplit.data.sets import labelled
-from docsplit.data.sets.citation_splits import PART_NAMES
 
 
 def document(number, label, links=(), like=None):

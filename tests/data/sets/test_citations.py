@@ -1,15 +1,18 @@
 """Invariants of the citation pairs: what is read, what the splits share, and what popularity can know of them."""
 
 import json
+from collections import Counter
 
+import numpy as np
 import pandas
 import pytest
 from datasets import Dataset
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from docsplit.data.python_docs.parts import PART_NAMES
 from docsplit.data.sets import citations
 from docsplit.data.sets.arguments import CitationArguments
-from docsplit.data.sets.citation_splits import PART_NAMES
-from tests.data.sets.test_citation_splits import families, unordered
 
 # --- Pairs of others -----------------------------------------------------------------------------------------------
 
@@ -30,15 +33,11 @@ def write_arena(directory, lines=LINES, prefix="new_aan_pairs.", end="\n"):
     return directory
 
 
-def test_bytes_that_are_no_utf8_are_replaced_and_placed(tmp_path, caplog):
+def test_bytes_that_are_no_utf8_are_replaced_and_counted(tmp_path, caplog):
     file = write_arena(tmp_path) / "new_aan_pairs.test.tsv"
     file.write_bytes(file.read_bytes().replace(b"three", b"caf\xe9 noir"))
     assert "caf\ufffd noir" in citations.load_long_range_arena(tmp_path).texts
-    assert f"1 lines are not UTF-8, the first is {file}, line 1: " in caplog.text
-    caplog.clear()
-    (tmp_path / "papers.csv").write_bytes(b"id,text\nA,one\nB,caf\xe9 noir\n")
-    assert citations._read_table(tmp_path / "papers.csv")["text"][:] == ["one", "caf\ufffd noir"]
-    assert "no UTF-8: 1, the first is papers.csv, line 3." in caplog.text
+    assert f"1 lines of {file} are no UTF-8" in caplog.text
 
 
 @pytest.mark.parametrize(("prefix", "end"), [("new_aan_pairs.", "\n"), ("", "\r\n")])
@@ -75,9 +74,9 @@ def test_long_range_arena_is_read_with_each_paper_once(tmp_path, prefix, end):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (("1", "a", "b", "text"), r"new_aan_pairs\.eval\.tsv, line 3 has 4 fields .* expected 5"),
+        (("1", "a", "b", "text"), r"new_aan_pairs\.eval\.tsv, line 3 has 4 fields, expected 5"),
         (("1", "a", "b", "text", "tab", "in it"), "line 3 has 6 fields"),
-        (("2", "a", "b", "text", "text"), r"new_aan_pairs\.eval\.tsv, line 3: the label is '2'"),
+        (("2", "a", "b", "text", "text"), r"new_aan_pairs\.eval\.tsv, pair 3: the label is '2'"),
         (("label", "id1", "id2", "text1", "text2"), "the label is 'label', expected 0 or 1"),
     ],
 )
@@ -88,7 +87,7 @@ def test_lines_that_cannot_be_understood_are_named(tmp_path, line, message):
 
 
 def test_a_missing_or_doubled_file_is_named(tmp_path):
-    with pytest.raises(ValueError, match=r"one file \*train\.tsv, found none"):
+    with pytest.raises(ValueError, match=r"one file \*train\.tsv .*, found none"):
         citations.load_long_range_arena(tmp_path)
     write_arena(tmp_path)
     (tmp_path / "old_train.tsv").write_text("")
@@ -185,7 +184,7 @@ def test_tables_that_do_not_fit_are_named(tmp_path, papers, pairs, message):
 
 def test_missing_files_and_columns_are_named(tmp_path):
     papers = write_table(tmp_path / "papers.jsonl", PAPERS)
-    with pytest.raises(ValueError, match=r"no file .*nothing\.tsv"):
+    with pytest.raises(ValueError, match=r"There is no .*nothing\.tsv"):
         citations.load_citations(papers, tmp_path / "nothing.tsv")
     links = write_table(tmp_path / "links.tsv", [{"from": "x", "to": "y"}])
     with pytest.raises(ValueError, match=r"needs columns citing, cited; \['cited', 'citing'\] not in"):
@@ -196,6 +195,68 @@ def test_missing_files_and_columns_are_named(tmp_path):
 
 
 # --- Pairs of ours -------------------------------------------------------------------------------------------------
+
+
+def families(sizes, seed):
+    """Papers in families that all cite each other, as See Also lists do, and some citations between families."""
+    rng = np.random.default_rng(seed)
+    ends = np.cumsum(sizes)
+    links = [(a, b) for end, size in zip(ends, sizes) for a in range(end - size, end) for b in range(a + 1, end)]
+    links += rng.integers(ends[-1], size=(len(links) // 10, 2)).tolist()
+    return rng.permutation([pair[:: rng.choice([1, -1])] for pair in links]), int(ends[-1])
+
+
+def unordered(pairs):
+    return {frozenset(pair) for pair in np.asarray(pairs).tolist()}
+
+
+@settings(max_examples=10, deadline=None, derandomize=True)  # shares are bounded of these examples, not of any
+@given(st.lists(st.integers(3, 7), min_size=60, max_size=90), st.integers(0, 2**20))
+def test_splits_share_no_paper_and_negatives_are_no_links(sizes, seed):
+    links, num_papers = families(sizes, seed)
+    never = np.random.default_rng(seed).integers(num_papers, size=(200, 2))
+    parts, counts = citations.make_splits(links, num_papers, seed, never_negative=never)
+    true = {link for link in unordered(links) if len(link) == 2}
+    papers, kept = [], 0
+    for part in parts:
+        pairs = np.stack([part.first, part.second], axis=1)
+        positives, negatives = pairs[part.labels == 1], pairs[part.labels == 0]
+        papers.append(set(pairs.ravel().tolist()))
+        kept += len(positives)
+        assert len(positives) == len(negatives) > 0
+        assert unordered(positives) <= true
+        assert len(unordered(positives)) == len(positives)
+        assert not unordered(negatives) & (true | unordered(never))
+        assert len(unordered(negatives)) == len(negatives)
+        assert all(len(pair) == 2 for pair in unordered(negatives))  # no paper with itself
+        for side in (0, 1):
+            assert Counter(positives[:, side].tolist()) == Counter(negatives[:, side].tolist())
+    assert len(set.union(*papers)) == sum(map(len, papers))
+    assert counts["links"] == len(true)
+    assert counts["links_repeated_or_to_itself_dropped"] == len(links) - len(true)
+    dropped = counts["links_between_splits_dropped"] + counts["links_without_negative_dropped"]
+    assert kept == len(true) - dropped
+    assert kept > 0.8 * len(true)
+    assert all(0.02 < len(part.labels) / 2 / kept < 0.25 for part in parts[1:])
+
+
+def test_splits_depend_on_the_seed_alone():
+    links, num_papers = families([5] * 60, 0)
+    first, again, other = (citations.make_splits(links, num_papers, seed)[0] for seed in (1, 1, 2))
+    for part, two in zip(first, again):
+        np.testing.assert_array_equal(part.first, two.first)
+        np.testing.assert_array_equal(part.second, two.second)
+        np.testing.assert_array_equal(part.labels, two.labels)
+    assert set(first[2].first.tolist()) != set(other[2].first.tolist())
+
+
+@pytest.mark.parametrize(
+    "links",
+    [np.empty((0, 2), dtype=int), [(0, number) for number in range(1, 30)], [(0, 0), (1, 2), (3, 4)]],
+)
+def test_too_few_links_are_an_error(links):
+    with pytest.raises(ValueError, match="Give more citations"):
+        citations.make_splits(np.array(links), 30)
 
 
 def test_citations_become_pairs_of_papers_with_text(tmp_path, caplog):
@@ -262,15 +323,6 @@ def test_see_also_lists_are_links_and_not_text(monkeypatch):
                 assert (right, left) not in listed
 
 
-# --- Popularity ----------------------------------------------------------------------------------------------------
-
-
-# --- Cosine, BM25, thresholds --------------------------------------------------------------------------------------
-
-
-# --- Real papers ---------------------------------------------------------------------------------------------------
-
-
 def test_papers_with_odd_cells_are_read_or_named(tmp_path):
     """Titles that are numbers are titles; a paper without an id never becomes "None"."""
     links = tmp_path / "links.csv"
@@ -286,7 +338,7 @@ def test_papers_with_odd_cells_are_read_or_named(tmp_path):
         file.write_text("".join(json.dumps(row) + "\n" for row in rows))
         with pytest.raises(ValueError, match=message):
             citations.load_citations(file, links)
-    assert citations._load_papers(file).texts[:2] == ["1984\n\nDéjà vu.", "1985\n\nDéjà vu."]
+    assert list(citations._load_papers(file)[0].values())[:2] == ["1984\n\nDéjà vu.", "1985\n\nDéjà vu."]
     links.write_text("citing,cited\n1,2,3\n")
     with pytest.raises(ValueError, match=r"links\.csv, line 2 with more fields .* 3 fields, expected 2$"):
         citations.load_citations(file, links)
