@@ -11,8 +11,7 @@ from docsplit.data.collators import DocSplitCollator, PassageCollator
 from docsplit.data.preparation import Segmentation
 from docsplit.data.query_documents import MOST_PASSAGES, Collection, QueryDataset, QueryDocumentCollator
 from docsplit.data.sets.arguments import RankingArguments
-from docsplit.data.sets.folds import divide
-from docsplit.data.sets.rankings import Ranking, load_collection
+from docsplit.data.sets.rankings import Ranking, divide, load_collection
 from docsplit.data.views import QUERY_DOCUMENT
 from docsplit.modeling.families.table import family_named, family_of
 from docsplit.modeling.sentence_transformers_files import prompt_of, query_prompt_of

@@ -10,8 +10,7 @@ import pytest
 
 from docsplit.data.seen_documents import TrainingDocuments, document_id
 from docsplit.data.sets.arguments import RankingArguments
-from docsplit.data.sets.folds import divide
-from docsplit.data.sets.rankings import load_collection
+from docsplit.data.sets.rankings import divide, load_collection
 from docsplit.runtime.options import parse_arguments
 from docsplit.training.arguments import ARGUMENTS, OPTIONS_OF_OBJECTIVES
 from run_docsplit_pretraining import main

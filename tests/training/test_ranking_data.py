@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from docsplit.data.sets.arguments import RankingArguments
-from docsplit.data.sets.folds import divide
-from docsplit.data.sets.rankings import load_collection
+from docsplit.data.sets.rankings import divide, load_collection
 from docsplit.modeling.objectives.second_encoder import ContrastiveTension
 from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments, QueryArguments, RunOptions
 from docsplit.training.ranking_data import load_queries, make_query_collator

@@ -1,26 +1,75 @@
-"""Load collections to measure search on: documents, queries, and judgments of which documents are relevant.
+"""Collections to measure search on: documents, queries, and judgments of which documents are relevant.
 
-`load_collection` reads any of the forms of `docsplit.data.sets.ranking_files`, or makes a collection of a corpus
-(`docsplit.data.sets.built_rankings`). Everything that is left out on the way is counted, and noted in one line.
+    load_collection    a folder, a data set of the Hub, or a corpus of which queries are made -> Ranking
+    other_queries      those of another split, for the same documents
+    Retrieved          what a search found
+    make_folds         the queries divided to train on, to choose by and to report
+
+Formats that are read, each with a row in `FORMATS`; files may be compressed (gz, bz2, xz, zst):
+
+    BEIR        corpus.jsonl, queries.jsonl, and qrels.tsv or qrels/SPLIT.tsv; or the same as a data set on the Hub
+    MS MARCO    msmarco-docs.tsv, msmarco-docdev-queries.tsv, msmarco-docdev-qrels.tsv ...
+    WIKIR       documents.csv or .jsonl; training, validation and test, each with queries.csv and qrels
+    TREC        topics*, qrels*, and a folder documents/ of <DOC> files, as Robust04's
+
+Of a corpus, the title, first sentence or first line of a document is a query for its rest. Such a query has two kinds
+of relevant documents: the document it was taken from, with grade 2, and those that this document links to, with grade
+1, where the corpus has links (WikIR: Frej et al., 2020). Every document loses its title, sentence or line, even if its
+query is not asked. One author wrote query and text, so such collections are easier than judged ones: they tell which
+of two encoders is better rather than how good one is.
+
+Everything that is left out on the way is counted, and noted in one line.
 """
 
 import hashlib
+import html
+import json
 import logging
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
+from typing import Any, TypeVar
 
+import datasets
 import numpy as np
 
-from docsplit.data.corpora import PYTHON_DOCS
+from docsplit.data.corpora import PYTHON_DOCS, add_text, load_corpus
+from docsplit.data.passages import SECTION_BREAK, clean_text, heading_at
+from docsplit.data.python_docs.parts import PART, PART_NAMES, split_references
+from docsplit.data.readers.base import Problems
+from docsplit.data.readers.columns import headings_of, id_of_cell, join_sections, text_of_cell
+from docsplit.data.readers.files import File
+from docsplit.data.readers.lines import read_line_rows
 from docsplit.data.seen_documents import document_id
+from docsplit.data.segmentation import load_sentence_splitter
 from docsplit.data.sets.arguments import RankingArguments
-from docsplit.data.sets.built_rankings import QUERIES, build
-from docsplit.data.sets.ranking_files import Rows, Source, read_folder, read_hub
-from docsplit.runtime.files import add_texts
+from docsplit.data.sets.tables import read_fields
+from docsplit.runtime.files import JsonObject, add_texts, refuse_missing_path
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Rows = Iterable[tuple[str, str]]  # id and text
+Judgments = Iterable[tuple[str, str, int]]  # query, document, grade
+
+MARCO_SPLITS = {  # queries and judgments beside msmarco-docs.tsv
+    "train": ("msmarco-doctrain-queries.tsv", "msmarco-doctrain-qrels.tsv"),
+    "dev": ("msmarco-docdev-queries.tsv", "msmarco-docdev-qrels.tsv"),
+    "dl19": ("msmarco-test2019-queries.tsv", "2019qrels-docs.txt"),
+    "dl20": ("msmarco-test2020-queries.tsv", "2020qrels-docs.txt"),
+}
+TREC_DOCUMENT = re.compile(r"<DOC>(.*?)</DOC>", re.DOTALL | re.IGNORECASE)
+TREC_ID = re.compile(r"<DOCNO>\s*(.*?)\s*</DOCNO>", re.DOTALL | re.IGNORECASE)
+TREC_TITLE = re.compile(r"<(HEADLINE|TITLE|TI|DOCTITLE)>(.*?)</\1>", re.DOTALL | re.IGNORECASE)
+TREC_TEXT = re.compile(r"<TEXT>(.*?)</TEXT>", re.DOTALL | re.IGNORECASE)
+TREC_TOPIC = re.compile(
+    r"<num>\s*(?:Number:)?\s*([^\s<]+)(?:(?!<num>).)*?<title>\s*(?:Topic:)?\s*([^<]*)", re.DOTALL | re.IGNORECASE
+)
+BEGINNING = 4000  # characters that are searched for the first sentence
+FOLD_SEED = 0  # of folds that are drawn: an encoder must not have been trained on the queries that it is measured on
 
 
 @dataclass
@@ -48,10 +97,10 @@ class Ranking:
         rows = [row_of.get(name, -1) for name in self.query_ids]
         if not self.ignore_identical_ids:
             for number, (query, text, row) in enumerate(zip(self.query_ids, self.queries, rows)):
-                if row >= 0 and (
-                    self.judgments[query].get(query, 0) > 0 or not _is_text_of(text, self.documents[row])
-                ):
-                    rows[number] = -1
+                if row >= 0:
+                    texts = self.documents[row], self.documents[row].partition("\n\n")[2]
+                    is_same = document_id(text) in map(document_id, texts)
+                    rows[number] = row if is_same and self.judgments[query].get(query, 0) <= 0 else -1
         return np.array(rows, dtype=np.int32)
 
     @property
@@ -109,15 +158,26 @@ class Retrieved:
         return Retrieved(self.rows[:count], self.scores[:count]), Retrieved(self.rows[count:], self.scores[count:])
 
 
+@dataclass
+class Source:
+    """A collection as it stands in files, unchecked."""
+
+    name: str
+    documents: Rows
+    queries: Rows
+    judgments: Judgments
+    whole: dict[str, str] = field(default_factory=dict)  # documents before a query was taken out of them
+    notes: list[str] = field(default_factory=list)
+
+
 def load_collection(options: RankingArguments, seed: int = 0) -> Ranking:
     """Load a collection with its judged queries.
 
     Args:
-        options: `collection` is a folder in a form of `docsplit.data.sets.ranking_files`, a data set of the Hub in
-            BEIR's, or python_docs (also if None), whose queries are first lines. With `queries`, a name of
-            `docsplit.data.sets.built_rankings.QUERIES`, it is a corpus for `load_corpus`, whose documents become
-            queries. The default `split` of the queries is test, or the only one; of python_docs test is the sealed
-            part.
+        options: `collection` is a folder in one of `FORMATS`, a data set of the Hub in BEIR's, or python_docs (also if
+            None), whose queries are first lines. With `queries`, a name of `QUERIES`, it is a corpus for
+            `load_corpus`, whose documents become queries. The default `split` of the queries is test, or the only one;
+            of python_docs test is the sealed part.
         seed: seed of the `max_queries` that are drawn.
 
     Raises:
@@ -185,116 +245,551 @@ def assemble(source: Source, ignore_identical_ids: bool = False) -> Ranking:
     Raises:
         ValueError: if an id stands for two texts, or no document, no query or no judged document is left.
     """
-    left_out = _LeftOut(source)
-    # Documents and queries by id, and what is judged.
-    documents = left_out.texts(source.documents, "document")
+    counts: dict[str, int] = {}
+    notes: list[str] = []
+
+    def count(name: str, problem: str, examples: list[str]) -> None:
+        counts[name] = len(examples)
+        if examples:
+            notes.append(f"{len(examples):,} {problem}, such as {examples[0]}.")
+            logger.warning(f"{source.name}: {notes[-1]}")
+
+    def texts_by_id(rows: Rows, kind: str) -> dict[str, str]:
+        texts: dict[str, str] = {}
+        repeated = []
+        for name, text in rows:
+            if (known := texts.setdefault(name, text)) is not text:
+                if known != text:
+                    raise ValueError(f"{source.name} has two texts of the id {name}: give each text its own id.")
+                repeated.append(name)
+        count(f"{kind}_repeated", f"{kind} repeat an id and its text and count once", repeated)
+        return texts
+
+    # Documents and queries by id, and the grades of known queries: query -> document -> grade
+    documents = texts_by_id(source.documents, "documents")
     empty = [name for name, text in documents.items() if not text.strip()]
-    left_out.say("documents_empty", "documents are empty and stay: no word finds them, an encoder may", empty)
-    all_queries = left_out.texts(source.queries, "query")
-    judgments = _judgments(source, left_out, all_queries)
-    judged = {name for grades in judgments.values() for name in grades}
-    if judged and not judged & documents.keys():
+    count("documents_empty", "documents are empty and stay: no word finds them, an encoder may", empty)
+    queries = texts_by_id(source.queries, "queries")
+    judgments: dict[str, dict[str, int]] = {query: {} for query in queries}
+    unknown, contradicted = [], []
+    for query, document, grade in source.judgments:
+        if query not in queries:
+            unknown.append(f"{query} {document}")
+            continue
+        known = judgments[query].setdefault(document, grade)
+        if known != grade and not source.whole:
+            contradicted.append(f"{query} {document}")
+        judgments[query][document] = max(grade, known)
+    count("judgments_of_unknown_queries", "judgments are of queries that are not there and left out", unknown)
+    count("judgments_contradicted", "judgments contradict another one: the higher grade counts", contradicted)
+    judged = [(query, document) for query, grades in judgments.items() for document in grades]
+    missed = [f"{query} {document}" for query, document in judged if document not in documents]
+    if judged and len(missed) == len(judged):
         raise ValueError(
-            f"{source.name} judges document {min(judged)} for query {next(iter(judgments))}, and no document that it "
-            f"judges is there, but {next(iter(documents), 'none')}: do the files belong together?"
+            f"{source.name} judges document {judged[0][1]} for query {judged[0][0]}, and no document that it judges "
+            f"is there, but {next(iter(documents), 'none')}: do the files belong together?"
         )
-    left_out.say(
+    count(
         "judgments_of_unknown_documents",
         "judgments are of documents that are not there, and count as not found if relevant",
-        [f"{query} {name}" for query, grades in judgments.items() for name in grades if name not in documents],
+        missed,
     )
-    # Queries that have a text, a judgment, and a relevant document.
-    silent = [query for query, text in all_queries.items() if not text.strip()]
-    left_out.say("queries_empty", "queries are empty and left out", silent)
-    asked = [query for query, text in all_queries.items() if text.strip()]
-    left_out.say(
-        "queries_without_judgment",
-        "queries have no judgment here and are left out",
-        [query for query in asked if query not in judgments],
-    )
-    asked = [query for query in asked if query in judgments]
-    kept = [query for query in asked if max(judgments[query].values()) > 0]
-    hopeless = [query for query in asked if max(judgments[query].values()) <= 0]
-    left_out.say("queries_without_relevant_document", "queries have no relevant document and are left out", hopeless)
+    # Queries that have a text, a judgment, and a relevant document
+    silent = [query for query, text in queries.items() if not text.strip()]
+    count("queries_empty", "queries are empty and left out", silent)
+    asked = [query for query, text in queries.items() if text.strip()]
+    unjudged = [query for query in asked if not judgments[query]]
+    count("queries_without_judgment", "queries have no judgment here and are left out", unjudged)
+    kept = [query for query in asked if max(judgments[query].values(), default=0) > 0]
+    hopeless = [query for query in asked if judgments[query] and max(judgments[query].values()) <= 0]
+    count("queries_without_relevant_document", "queries have no relevant document and are left out", hopeless)
     if len(empty) == len(documents) or not kept:
         raise ValueError(
-            f"{source.name} has {len(documents) - len(empty):,} documents with a text, and of {len(all_queries):,} "
-            f"queries {len(kept):,} with a text and a relevant document: {left_out.counts}."
+            f"{source.name} has {len(documents) - len(empty):,} documents with a text, and of {len(queries):,} "
+            f"queries {len(kept):,} with a text and a relevant document: {counts}."
         )
     logger.info(f"{source.name}: {len(documents):,} documents, {len(kept):,} queries")
     ranking = Ranking(
         list(documents),
         list(documents.values()),
         kept,
-        [all_queries[query] for query in kept],
+        [queries[query] for query in kept],
         {query: judgments[query] for query in kept},
-        left_out.counts,
+        counts,
         whole=source.whole,
         ignore_identical_ids=ignore_identical_ids,
     )
     # Queries that are documents of the collection
     own = [query for query, row in zip(kept, ranking.own) if row >= 0]
     agree = "id" if ignore_identical_ids else "id and text"
-    left_out.say("own_documents_left_out", f"queries do not find the document of their own {agree}", own)
-    left_out.say(
+    count("own_documents_left_out", f"queries do not find the document of their own {agree}", own)
+    count(
         "own_documents_judged_relevant",
         "of these documents are judged relevant to the query of their id, and count as not found, as in BEIR",
         [query for query in own if judgments[query].get(query, 0) > 0],
     )
-    ranking.notes = [*source.notes, *left_out.notes]
+    ranking.notes = [*source.notes, *notes]
     return ranking
 
 
-def _is_text_of(query: str, document: str) -> bool:
-    """Tell whether a query is the text of a document, with its title or without it, up to white space."""
-    return document_id(query) in map(document_id, (document, document.partition("\n\n")[2]))
+# --- Formats of others ---
 
 
-class _LeftOut:
-    """Counts of what is left out, with a line in the log and the notes for each kind."""
+def read_folder(folder: Path, split: str | None) -> Source:
+    """Read a folder in the format whose first file it has.
 
-    def __init__(self, source: Source) -> None:
-        self.name = source.name
-        self.counts: dict[str, int] = {}
-        self.notes: list[str] = []
+    Args:
+        split: of the queries. Default: test, or the only one.
 
-    def say(self, count: str, problem: str, examples: list[str]) -> None:
-        """Note how many there are, and name the first."""
-        self.counts[count] = len(examples)
-        if examples:
-            self.notes.append(f"{len(examples):,} {problem}, such as {examples[0]}.")
-            logger.warning(f"{self.name}: {self.notes[-1]}")
-
-    def texts(self, rows: Rows, kind: str) -> dict[str, str]:
-        """Collect texts by id; an id that comes again with the same text counts once."""
-        texts: dict[str, str] = {}
-        repeated: list[str] = []
-        other: list[str] = []
-        for name, text in rows:
-            if texts.setdefault(name, text) is not text:
-                (repeated if texts[name] == text else other).append(name)
-        if other:
-            raise ValueError(
-                f"{self.name} has {len(other):,} times a {kind} whose id another text has already, such as "
-                f"{other[0]}: give each {kind} its own id."
-            )
-        plural = "documents" if kind == "document" else "queries"
-        self.say(f"{plural}_repeated", f"{plural} repeat an id and its text and count once", repeated)
-        return texts
+    Raises:
+        ValueError: if it is in none of them, a file or split is missing, or a line cannot be understood.
+    """
+    for marker, read in FORMATS.values():
+        if any(folder.glob(marker)):
+            return read(folder, split)
+    raise ValueError(
+        f"{folder} should hold corpus.jsonl, queries.jsonl and one qrels.tsv, or qrels/NAME.tsv (BEIR); or the files "
+        f"of {', '.join(name for name in FORMATS if name != 'BEIR')}, see docs/datasets.md."
+    )
 
 
-def _judgments(source: Source, left_out: _LeftOut, queries: dict[str, str]) -> dict[str, dict[str, int]]:
-    """Collect the grades of known queries, query -> document -> grade; of two grades the higher."""
-    judgments: dict[str, dict[str, int]] = {}
-    unknown, contradicted = [], []
-    for query, document, grade in source.judgments:
-        if query not in queries:
-            unknown.append(f"{query} {document}")
+def read_beir(folder: Path, split: str | None) -> Source:
+    """Read BEIR's layout. A document is title, blank line and text; or the text alone if it begins with its title."""
+    judged = {path.name.split(".")[0]: path for path in sorted(folder.glob("qrels/*.tsv*"))}
+    if alone := sorted(folder.glob("qrels.tsv*")):
+        if len(alone) + len(judged) > 1:
+            raise ValueError(f"{folder} should hold one qrels.tsv, or qrels/NAME.tsv, and not both.")
+        judged["test"] = alone[0]
+    file = choose_split(judged, split, f"{folder}: one qrels.tsv, or qrels/NAME.tsv")
+    documents, queries = _json_lines(folder, "corpus.jsonl"), _json_lines(folder, "queries.jsonl")
+    return Source(str(folder), documents, queries, _judgments(file, 3))
+
+
+def read_hub(name: str, split: str | None) -> Source:
+    """Read BEIR's layout from the Hub: configurations corpus and queries; judgments in qrels, default or NAME-qrels.
+
+    Raises:
+        ValueError: if the Hub does not give them.
+    """
+    refuse_missing_path(name, "a folder that is there, a data set of the Hub (USER/NAME), or python_docs")
+    try:
+        configurations = datasets.get_dataset_config_names(name)
+    except (FileNotFoundError, ConnectionError, ValueError) as error:
+        raise ValueError(
+            f"--collection {name!r} is neither python_docs, nor a folder here, nor a data set that the Hub gave: "
+            f"{' '.join(str(error).split())}"
+        ) from error
+    if missing := {"corpus", "queries"} - {*configurations}:
+        raise ValueError(
+            f"--collection {name!r} has no configuration {' and '.join(sorted(missing))}, as BEIR's have, but "
+            f"{configurations}; a corpus with titles needs --queries title."
+        )
+    judged = next((f"{name}:{part}" for part in ("qrels", "default") if part in configurations), f"{name}-qrels")
+
+    def load(part: str, wanted: str | None) -> Any:
+        splits = datasets.get_dataset_split_names(*part.split(":"))
+        return load_corpus(part, choose_split({split: split for split in splits}, wanted, part))
+
+    documents, queries = (
+        _table((f"{part}, row {number}", row) for number, row in enumerate(load(part, None)))
+        for part in (f"{name}:corpus", f"{name}:queries")
+    )
+    rows, columns = load(judged, split), ("query-id", "corpus-id", "score")
+    if missing := {*columns} - {*rows.column_names}:
+        raise ValueError(f"{judged} needs the column {' and '.join(sorted(missing))}, found {rows.column_names}.")
+    return Source(name, documents, queries, _grades(((row[name] for name in columns) for row in rows), judged))
+
+
+def read_ms_marco(folder: Path, split: str | None) -> Source:
+    """Read MS MARCO's documents (id, url, title, body; no urls) and a split's queries; dl19 and dl20 are TREC's."""
+    known = {
+        name: files for name, files in MARCO_SPLITS.items() if all(any(folder.glob(f"{file}*")) for file in files)
+    }
+    queries, qrels = (_only(folder, f"{file}*") for file in choose_split(known, split, str(folder)))
+
+    def documents() -> Iterator[tuple[str, str]]:
+        for document, _, title, body in read_fields(_only(folder, "msmarco-docs.tsv*"), 4, "\t"):
+            yield document, joined(title, body)
+
+    rows = ((query, text) for query, text in read_fields(queries, 2, "\t"))
+    return Source(str(folder), documents(), rows, _judgments(qrels, 4))
+
+
+def read_wikir(folder: Path, split: str | None) -> Source:
+    """Read WIKIR's documents.csv (id_right, text_right), and a split's queries.csv (id_left, text_left) and qrels.
+
+    A table has no sections. In its place documents.jsonl may have them: id_right, and text_right or sections.
+    """
+    splits = {"train": "training", "validation": "validation", "test": "test"}
+    known = {name: folder / part for name, part in splits.items() if (folder / part).is_dir()}
+    part = choose_split(known, split, str(folder))
+    file = _only(folder, "documents.[cj]s*")
+    is_table = ".csv" in file.suffixes
+    documents = _csv(file) if is_table else _json_lines(folder, "documents.jsonl", ("id_right", "text_right"))
+    source = Source(str(folder), documents, _csv(_only(part, "queries.csv*")), _judgments(_only(part, "qrels*"), 4))
+    if is_table:
+        source.notes.append(f"{file.name} has no sections: documents.jsonl can have them (docs/datasets.md).")
+    return source
+
+
+def read_trec(folder: Path, split: str | None) -> Source:
+    """Read TREC's files: titles of topics, qrels, and headline and text of documents in SGML."""
+    if split not in (None, "test"):
+        raise ValueError(f"{folder} has one set of topics and no --split {split}: divide it by --folds.")
+    topics = TREC_TOPIC.findall(_text_of(_only(folder, "topics*")))
+    queries = [(number, " ".join(title.split())) for number, title in topics]
+    source = Source(str(folder), (), queries, _judgments(_only(folder, "qrels*"), 4))
+    source.documents = _trec_documents(folder / "documents", source.notes)
+    return source
+
+
+FORMATS: dict[str, tuple[str, Callable[[Path, str | None], Source]]] = {
+    "BEIR": ("corpus.jsonl*", read_beir),
+    "MS MARCO": ("msmarco-docs.tsv*", read_ms_marco),
+    "WIKIR": ("documents.[cj]s*", read_wikir),
+    "TREC": ("topics*", read_trec),
+}
+
+
+def choose_split(known: Mapping[str, T], split: str | None, place: str) -> T:
+    """Choose what belongs to a split. Default: to test, or to the only one.
+
+    Raises:
+        ValueError: if there is no such split, or it has to be named.
+    """
+    if split is None:
+        split = "test" if "test" in known else next(iter(known)) if len(known) == 1 else None
+    if split is None or split not in known:
+        raise ValueError(
+            f"{place}: expected with --split {split or 'NAME'}, found {', '.join(known) or 'none'}"
+            + (": name one of them." if known else ".")
+        )
+    return known[split]
+
+
+def joined(title: str, text: str) -> str:
+    """Join title and text by a blank line, unless the text begins with the title."""
+    return text if text.startswith(title) else f"{title}\n\n{text}".strip()
+
+
+def _only(folder: Path, pattern: str) -> Path:
+    files = sorted(folder.glob(pattern))
+    if len(files) != 1:
+        names = ", ".join(file.name for file in files) or "none"
+        raise ValueError(f"{folder} should hold one file {pattern.rstrip('*')}, found {names}.")
+    return files[0]
+
+
+def _json_lines(folder: Path, name: str, columns: tuple[str, str] = ("_id", "text")) -> Rows:
+    """Read a .jsonl file; `columns` are those of ids and texts."""
+    file = _only(folder, f"{name}*")
+    opened = File(file, str(file))
+    if opened.suffix != ".jsonl":
+        raise ValueError(f"{folder} should hold {name}, which may be compressed, found {file.name}.")
+
+    def rows() -> Iterator[tuple[str, JsonObject]]:
+        problems = Problems(refuses_rows=True)
+        for number, row in read_line_rows(opened, problems):
+            yield f"{file}, row {number + 1}", row
+        for warning in problems.warnings():
+            logger.warning(warning)
+
+    return _table(rows(), columns)
+
+
+def _table(rows: Iterable[tuple[str, JsonObject]], columns: tuple[str, str] = ("_id", "text")) -> Rows:
+    """Take ids, texts or in their place `sections`, and, where there are any, titles, of rows with their places."""
+    id_column, text_column = columns
+    for place, row in rows:
+        if text_column not in row:
+            if "sections" not in row:
+                raise ValueError(f"{place} needs the column {text_column}, or sections; found {[*row]}.")
+            row = row | join_sections(row, text_column)
+        text = text_of_cell(row[text_column], f"{place}: {text_column}")
+        title = text_of_cell(row.get("title"), f"{place}: title")
+        yield id_of_cell(row.get(id_column), f"{place}: {id_column}"), joined(title, text)
+
+
+def _csv(file: Path) -> Rows:
+    """Read the first two columns of a table with a header, ids and texts."""
+    table = load_corpus(str(file))
+    return ((row[0], row[1] or "") for row in zip(*(table[column] for column in table.column_names[:2])))
+
+
+def _judgments(file: Path, columns: int) -> Judgments:
+    """Read judgments: the 3 columns of BEIR, with a header, or the 4 of TREC, of which the second says nothing."""
+    lines = read_fields(file, columns, "\t" if columns == 3 else None)
+    if columns == 3 and (header := next(lines, [])) != ["query-id", "corpus-id", "score"]:
+        raise ValueError(f"{file} should begin with the columns query-id, corpus-id and score, found {header}.")
+    yield from _grades(((line[0], *line[-2:]) for line in lines), str(file))
+
+
+def _grades(rows: Iterable[Iterable[Any]], place: str) -> Judgments:
+    """Take query, document and grade, a whole number, of rows."""
+    for query, document, grade in rows:
+        try:
+            whole = int(float(grade))
+            is_whole = whole == float(grade) and abs(whole) < 2**31
+        except (ValueError, TypeError, OverflowError):  # a word, nothing, infinity
+            is_whole = False
+        if not is_whole:
+            raise ValueError(f"{place} has the grade {grade!r}, expected a whole number, 0 where not relevant.")
+        yield str(query), str(document), whole
+
+
+def _text_of(file: Path) -> str:
+    """Read a file as UTF-8, else as Latin-1, which TREC's disks have."""
+    if file.suffix in (".Z", ".z", ".0z", ".1z", ".2z"):
+        raise ValueError(f"{file} is compressed as Python cannot read it: uncompress the documents first (gzip -d).")
+    content = File(file, file.name).read()
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        return content.decode("latin-1")
+
+
+def _trec_documents(folder: Path, notes: list[str]) -> Iterator[tuple[str, str]]:
+    others, without_text = [], 0
+    if not folder.is_dir():
+        raise ValueError(f"There is no folder {folder} with TREC's <DOC> files.")
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        documents = TREC_DOCUMENT.findall(_text_of(file))
+        others += [] if documents else [file.name]
+        for document in documents:
+            name = TREC_ID.search(document)
+            if name is None:
+                raise ValueError(f"{file} has a <DOC> without <DOCNO>.")
+            texts = TREC_TEXT.findall(document)
+            without_text += not texts
+            titles = [match[1] for match in TREC_TITLE.findall(TREC_TEXT.sub(" ", document))]
+            texts = texts or [TREC_TITLE.sub(" ", TREC_ID.sub(" ", document))]
+            yield name[1], joined(_plain(" ".join(titles)), "\n\n".join(map(_plain, texts)))
+    if others:
+        notes.append(f"{len(others):,} files of {folder} have no <DOC> and are not read, such as {others[0]}.")
+    if without_text:
+        notes.append(f"{without_text:,} documents of {folder} have no <TEXT>: all that they have is read.")
+
+
+def _plain(text: str) -> str:
+    return " ".join(html.unescape(re.sub(r"<!--.*?-->|<[^<>]*>", " ", text, flags=re.DOTALL)).split())
+
+
+# --- Queries of a corpus ---
+
+
+@dataclass
+class Row:
+    """A document of the corpus, of which a query is made."""
+
+    id: str
+    title: str
+    text: str  # its sections with `docsplit.data.passages.SECTION_BREAK` between them
+    whole: str  # the text as a pretraining may have read it
+    links: list[str] = field(default_factory=list)  # ids or titles
+    headings: list[str] = field(default_factory=list)  # of its sections
+
+
+def by_title(row: Row) -> tuple[str, str]:
+    """Take the title, and remove it from the beginning of the text."""
+    return row.title, row.text.removeprefix(row.title) if row.title else row.text
+
+
+def by_first_sentence(row: Row) -> tuple[str, str]:
+    """Take the first sentence that is no heading, and leave the text around it: headings and sections stay."""
+    parts = [clean_text(part) for part in row.text.strip().split(SECTION_BREAK)]
+    text, readable = SECTION_BREAK.join(parts), " ".join(parts)  # equally long: a place in one is one in the other
+    start = after_headings(readable, [row.title, *row.headings])
+    first = next(iter(load_sentence_splitter("rules")(readable[start : start + BEGINNING])), "")
+    place = readable.find(first, start)
+    if not first or readable[start:place].strip():
+        return "", text
+    return first, f"{text[:place]}{text[place + len(first) :].lstrip(' ')}"
+
+
+def by_first_line(row: Row) -> tuple[str, str]:
+    """Take the first line, the summary of a docstring, and leave the text after it."""
+    first, _, rest = row.text.strip().partition("\n")
+    return first, rest
+
+
+def after_headings(text: str, known: Sequence[str]) -> int:
+    """Return where a clean text begins after its headings.
+
+    Those are lines that look like one (`docsplit.data.passages.heading_at`), and first paragraphs that are among the
+    known titles and headings. A `BEGINNING` of headings alone has nothing after them.
+    """
+    lines = text[:BEGINNING].split("\n")
+    titles = {" ".join(title.split()) for title in known} - {""}
+    number = 0
+    while number < len(lines):
+        if not lines[number].strip():
+            number += 1
             continue
-        grades = judgments.setdefault(query, {})
-        if grades.get(document, grade) != grade and not source.whole:
-            contradicted.append(f"{query} {document}")
-        grades[document] = max(grade, grades.get(document, grade))
-    left_out.say("judgments_of_unknown_queries", "judgments are of queries that are not there and left out", unknown)
-    left_out.say("judgments_contradicted", "judgments contradict another one: the higher grade counts", contradicted)
-    return judgments
+        paragraph = list(takewhile(str.strip, lines[number:]))
+        is_title = " ".join(" ".join(paragraph).split()) in titles
+        height = len(paragraph) if is_title else heading_at(lines, number)
+        if not height:
+            return sum(len(line) + 1 for line in lines[:number])
+        number += height
+    return len(text)
+
+
+QUERIES: dict[str, Callable[[Row], tuple[str, str]]] = {
+    "title": by_title,
+    "first_sentence": by_first_sentence,
+    "first_line": by_first_line,
+}
+
+
+def build(corpus: str, queries: str, split: str | None) -> Source:
+    """Make a collection of the documents of a corpus.
+
+    Queries that are equal up to case and white space are one, with the relevant documents of all.
+
+    Args:
+        corpus: as `docsplit.data.corpora.load_corpus` takes it, with the columns text (or sections), title for titles
+            and, where there are any, id and links (ids or titles). Of python_docs the part `split` is the collection,
+            without its "See also" lists, which quote other documents' first lines.
+        queries: one of `QUERIES`.
+        split: of the queries, by a hash of their documents: train (80 %), validation, test or all. Default: test.
+
+    Raises:
+        ValueError: if a column is missing, or there is no such split.
+    """
+    split = split or "test"
+    if split not in (*PART_NAMES, "all"):
+        raise ValueError(f"--split is {split!r}: the queries of a corpus are {', '.join(PART_NAMES)} or all.")
+    notes: list[str] = []
+    rows = _python_docs(split) if corpus == PYTHON_DOCS else _rows(corpus, queries, notes)
+    is_divided_here = corpus != PYTHON_DOCS and split != "all"
+    distinct: dict[str, tuple[str, str]] = {}  # each query in lower case -> the id and text of its first
+    documents, judgments = [], []
+    without = chosen = links = unknown = 0
+    id_of = {row.id: row.id for row in rows}  # links name ids or titles
+    id_of |= {row.title: row.id for row in rows if row.title not in id_of}
+    for row in rows:
+        query, rest = QUERIES[queries](row)
+        query = " ".join(query.split())
+        if not query or not rest.strip():
+            without += 1
+            documents.append((row.id, row.text))
+            continue
+        documents.append((row.id, rest.strip()))
+        if is_divided_here and split_of(row.whole) != split:
+            continue
+        chosen += 1
+        name, _ = distinct.setdefault(query.lower(), (row.id, query))
+        judgments.append((name, row.id, 2))
+        targets = [id_of.get(link) for link in row.links]
+        links, unknown = links + len(targets), unknown + targets.count(None)
+        judgments += [(name, target, 1) for target in targets if target is not None and target != row.id]
+    if without:
+        notes.append(f"{without:,} documents have no {queries.replace('_', ' ')} and text beside: they ask nothing.")
+    if chosen > len(distinct):
+        notes.append(f"{chosen - len(distinct):,} queries equal another one: the relevant documents of both count.")
+    if unknown:
+        notes.append(f"{unknown:,} of {links:,} links lead out of the collection.")
+    if is_divided_here:
+        notes.append(f"{chosen:,} of {len(rows) - without:,} documents ask: --split {split}; all: --split all.")
+    whole = {row.id: row.whole for row in rows}
+    return Source(f"{corpus}, {queries}", documents, list(distinct.values()), judgments, whole, notes)
+
+
+def split_of(text: str) -> str:
+    """Choose the split of a document's query: a tenth each for validation and testing, else training."""
+    return {0: "validation", 1: "test"}.get(document_id(text) % 10, "train")
+
+
+def _python_docs(part: str) -> list[Row]:
+    """Take the documents of a part, without "See also" lists, and with the links among them."""
+    rows = load_corpus(PYTHON_DOCS).to_list()
+    texts, _, _ = split_references(rows)
+    chosen = [(row, text) for row, text in zip(rows, texts) if part in ("all", row[PART])]
+    names = {row["id"] for row, _ in chosen}
+    return [
+        Row(row["id"], row["title"], text, row["text"], [link for link in row["links"] if link in names])
+        for row, text in chosen
+    ]
+
+
+def _rows(corpus: str, queries: str, notes: list[str]) -> list[Row]:
+    """Read the documents of a corpus; a missing id is the row's number."""
+    dataset = add_text(load_corpus(corpus), "text")
+    if queries == "title" and "title" not in dataset.column_names:
+        raise ValueError(f"--queries title needs a corpus with the column title; {corpus} has {dataset.column_names}.")
+    if "links" not in dataset.column_names:
+        notes.append("The corpus has no column links: a query's own document alone is relevant.")
+    columns = [name for name in ("id", "title", "text", "links", "sections") if name in dataset.column_names]
+    rows = []
+    record: Any
+    for number, record in enumerate(dataset.select_columns(columns)):
+        text = record["text"] if isinstance(record["text"], str) else ""
+        name = number if record.get("id") in (None, "") else record["id"]
+        links = [str(link) for link in record.get("links") or ()]
+        rows.append(Row(str(name), record.get("title") or "", text, text, links, headings_of(record)))
+    return rows
+
+
+# --- Folds ---
+
+
+def make_folds(ranking: Ranking, folds: str, seed: int) -> list[np.ndarray]:
+    """Return the numbers of the queries in each fold.
+
+    Args:
+        folds: how many, drawn with `seed`; or a JSON file with the query ids of each, [["301", ...], ...], as others
+            give Robust04's. Ids of queries that were left out may be among them.
+
+    Raises:
+        ValueError: if there are fewer than two, or a query is in none of them or in two.
+    """
+    count = len(ranking.query_ids)
+    if folds.isdigit():
+        if not 2 <= int(folds) <= count:
+            raise ValueError(f"--folds is {folds}: expected 2 to {count}, the number of queries.")
+        return [np.sort(part) for part in np.array_split(np.random.default_rng(seed).permutation(count), int(folds))]
+    try:
+        lists = json.loads(Path(folds).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"--folds {folds} is neither a number nor a JSON file: {error}.") from error
+    if not isinstance(lists, list) or not all(isinstance(entry, list) for entry in lists):
+        raise ValueError(f"--folds {folds} should be two or more lists of query ids: [[id, id, ...], [id, ...]].")
+    fold_of: dict[str, int] = {}
+    for number, ids in enumerate(lists):
+        for query in map(str, ids):
+            if fold_of.setdefault(query, number) != number:
+                raise ValueError(f"--folds {folds} has query {query} in two folds.")
+    if missing := [query for query in ranking.query_ids if query not in fold_of]:
+        raise ValueError(f"--folds {folds} lacks {len(missing):,} of {count:,} queries, such as {missing[0]}.")
+    numbers = np.array([fold_of[query] for query in ranking.query_ids])
+    parts = [np.flatnonzero(numbers == number) for number in np.unique(numbers)]
+    if len(parts) < 2:
+        raise ValueError(f"--folds {folds} has all {count:,} queries in one fold: two or more must have one of them.")
+    return parts
+
+
+def divide(ranking: Ranking, folds: str, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Divide queries into rows to train on, to choose by and to report: fold `number` (from 0) is reported.
+
+    The fold after it is for choosing. Training and evaluation call this with the same collection, and get the same
+    parts.
+
+    Args:
+        folds: as `make_folds` takes it.
+
+    Raises:
+        ValueError: if there are fewer than three folds, or none of this number.
+    """
+    parts = make_folds(ranking, folds, FOLD_SEED)
+    if len(parts) < 3:
+        raise ValueError(f"--folds {folds} gives {len(parts)} folds, expected 3 or more: to train, choose and report.")
+    if not 0 <= number < len(parts):
+        raise ValueError(f"--fold is {number}, expected 0 to {len(parts) - 1}: the {len(parts)} folds count from 0.")
+    chosen = (number + 1) % len(parts)
+    others = [part for place, part in enumerate(parts) if place not in (number, chosen)]
+    return np.sort(np.concatenate(others)), parts[chosen], parts[number]
+
+
+def describe_fold(folds: str, number: int) -> str:
+    """Describe a fold that is reported, for notes of results."""
+    return f"The queries of fold {number} (--folds {folds}) alone; what is chosen is chosen on those of the next fold."

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from docsplit.data.sets.folds import SEED, divide, make_folds
-from docsplit.data.sets.rankings import Retrieved
+from docsplit.data.sets.rankings import FOLD_SEED, Retrieved, divide, make_folds
 from docsplit.embedding.arguments import EncoderArguments, members_of
 from docsplit.embedding.encoder import Encoder, EncoderGroup
 from docsplit.evaluation.ranking.methods import DocumentRanking
@@ -32,7 +31,7 @@ class RankingByFold(DocumentRanking):
             raise ValueError("--max_queries would make other folds than those of the training: leave it out.")
         super().load(show_progress)
         divide(self.ranking, self.args.folds, 0)  # raises where they are too few
-        self.folds = make_folds(self.ranking, self.args.folds, SEED)
+        self.folds = make_folds(self.ranking, self.args.folds, FOLD_SEED)
         self.fold_of: dict[str, int] = {}  # of each encoder
         self.parts: dict[str, DocumentRanking] = {}  # of each encoder: its fold alone, as it was measured last
 

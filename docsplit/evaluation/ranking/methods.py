@@ -18,9 +18,15 @@ import numpy as np
 from docsplit.data.bm25 import BM25
 from docsplit.data.seen_documents import share_of_queries
 from docsplit.data.sets.arguments import RankingArguments
-from docsplit.data.sets.folds import describe as describe_fold
-from docsplit.data.sets.folds import divide, make_folds
-from docsplit.data.sets.rankings import Ranking, Retrieved, load_collection, other_queries
+from docsplit.data.sets.rankings import (
+    Ranking,
+    Retrieved,
+    describe_fold,
+    divide,
+    load_collection,
+    make_folds,
+    other_queries,
+)
 from docsplit.embedding.encoder import Encoder, EncoderGroup
 from docsplit.embedding.search import make_comparable, search
 from docsplit.evaluation.compare import Evaluation

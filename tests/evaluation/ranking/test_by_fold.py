@@ -8,8 +8,7 @@ import pytest
 import torch
 from transformers import BertModel
 
-from docsplit.data.sets.folds import SEED, make_folds
-from docsplit.data.sets.rankings import load_collection
+from docsplit.data.sets.rankings import FOLD_SEED, load_collection, make_folds
 from run_document_retrieval import main
 from tests.conftest import tiny_config
 from tests.scripts.test_run_document_retrieval import QUERIES, write_collection
@@ -64,7 +63,7 @@ def test_a_row_is_of_all_queries_each_by_the_encoder_of_its_fold(run_here, encod
         assert (row["test_queries"], row["pretraining_seeds"]) == (QUERIES, 1)
     assert rows[by_fold, "hybrid"]["hybrid_weights"] == sorted(weights)
     assert lines[by_fold, "dense", "q0"] != lines[other, "dense", "q0"] | {"encoder": by_fold}  # another pooling
-    folds = make_folds(load_collection_of(collection), str(FOLDS), SEED)
+    folds = make_folds(load_collection_of(collection), str(FOLDS), FOLD_SEED)
     assert all(
         lines[by_fold, "dense", f"q{query}"]["fold"] == str(k) for k, fold in enumerate(folds) for query in fold
     )
