@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
 from docsplit.data.tokenization import prompt_affix, special_affixes
@@ -147,9 +148,9 @@ class DocSplitCollator:
             batch["sketches"] = torch.from_numpy(
                 np.stack([feature["sketch"] for feature in features]).astype(np.int64)
             )
-        # Say that both views are one text: a comparison on the GPU would have to wait for it
-        same_text = {"same_text": True} if self.view is simcse else {}
-        batch |= self.lay_out(features) | same_text
+        batch |= self.lay_out(features)
+        if self.view is simcse:  # both views are one text: a comparison on the GPU would have to wait for it
+            batch["same_text"] = True
         batch["host"]["drawn"] = np.array([(feature["document_id"], self.epoch_of(feature)) for feature in features])
         return batch
 
@@ -161,16 +162,14 @@ class DocSplitCollator:
 
     def pad(self, rows: list[MaskedRow]) -> dict[str, Tensor]:
         """Make tensors (R, T) of rows, padded to the longest."""
-        longest = max(len(ids) for ids, _, _ in rows)
-        lengths = torch.tensor([len(ids) for ids, _, _ in rows]).unsqueeze(1)
-        pad_id = self.tokenizer.pad_token_id
-        batch = {
-            "input_ids": _pad([ids for ids, _, _ in rows], longest, pad_id),
-            "attention_mask": (torch.arange(longest) < lengths).long(),
-        }
+        ids, masked, targets = ([torch.from_numpy(row) for row in column] for column in zip(*rows))
+        pad_id = int(self.tokenizer.pad_token_id)
+        input_ids = pad_sequence(ids, batch_first=True, padding_value=pad_id)
+        lengths = torch.tensor([[len(row)] for row in ids])
+        batch = {"input_ids": input_ids, "attention_mask": (torch.arange(input_ids.shape[1]) < lengths).long()}
         if self.mlm:
-            batch["mlm_input_ids"] = _pad([masked for _, masked, _ in rows], longest, pad_id)
-            batch["mlm_targets"] = _pad([targets for _, _, targets in rows], longest, IGNORED)
+            batch["mlm_input_ids"] = pad_sequence(masked, batch_first=True, padding_value=pad_id)
+            batch["mlm_targets"] = pad_sequence(targets, batch_first=True, padding_value=IGNORED)
         return batch
 
     def describe(self, rows: list[MaskedRow]) -> dict[str, np.ndarray]:
@@ -364,10 +363,3 @@ def _first_whole_unit(lengths: np.ndarray, view: View) -> int | None:
     starts = lengths.cumsum() - lengths
     unit = int(starts.searchsorted(view.argmax(), side="right")) - 1
     return unit if view[starts[unit] : starts[unit] + lengths[unit]].all() else None
-
-
-def _pad(rows: list[np.ndarray], length: int, value: int) -> Tensor:
-    padded = np.full((len(rows), length), value, dtype=np.int64)
-    for row, ids in zip(padded, rows):
-        row[: len(ids)] = ids
-    return torch.from_numpy(padded)

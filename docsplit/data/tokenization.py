@@ -12,7 +12,7 @@ import itertools
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +27,8 @@ from docsplit.runtime.files import build_once
 
 logger = logging.getLogger(__name__)
 
-SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 LONGEST_WORD = 100  # characters; WordPiece reads a longer word as [UNK]
 _TOKENIZING = threading.RLock()
-_LONG_STRETCH = re.compile(rf"(?<!\S)\S{{{LONGEST_WORD + 1},}}")
 
 
 def load_tokenizer(name_or_path: str | Path) -> Any:
@@ -82,17 +80,16 @@ def check_vocabulary(
 def share_among_threads(tokenizer: Any) -> None:
     """Let threads use tokenizers in turn: each call sets truncation and padding of what they have in common."""
     kind: Any = type(tokenizer)
-    if isinstance(tokenizer, PreTrainedTokenizerBase) and not hasattr(kind._encode_plus, "__wrapped__"):
-        kind._encode_plus = _in_turn(kind._encode_plus)
+    if not isinstance(tokenizer, PreTrainedTokenizerBase) or hasattr(kind._encode_plus, "__wrapped__"):
+        return
+    encode = kind._encode_plus
 
-
-def _in_turn(encode: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(encode)
     def in_turn(*args: Any, **kwargs: Any) -> Any:
         with _TOKENIZING:
             return encode(*args, **kwargs)
 
-    return in_turn
+    kind._encode_plus = in_turn
 
 
 def special_affixes(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
@@ -153,15 +150,13 @@ def tokenize_units(tokenizer: PreTrainedTokenizerBase, units: list[str]) -> dict
 
     Returns: `input_ids`, and `initial_input_ids` if `has_initial_form(tokenizer)`; each one list a unit.
     """
-    if not units:
-        return {"input_ids": [], **({"initial_input_ids": []} if has_initial_form(tokenizer) else {})}
     ids = {"input_ids": _continued(tokenizer, units)}
-    if has_initial_form(tokenizer):
-        ids["initial_input_ids"] = _plain(tokenizer, units)
-    return ids
+    return ids | ({"initial_input_ids": _plain(tokenizer, units)} if has_initial_form(tokenizer) else {})
 
 
 def _plain(tokenizer: PreTrainedTokenizerBase, units: list[str]) -> list[list[int]]:
+    if not units:
+        return []
     return tokenizer(units, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
 
 
@@ -217,7 +212,8 @@ def train_wordpiece(dataset: datasets.Dataset, text_column: str, vocab_size: int
     """Train an uncased WordPiece tokenizer, as BERT's, on the texts of a dataset.
 
     Training one twice gives other ids, so it is cached under the corpus fingerprint and the size; a resumed run takes
-    its tokenizer from its checkpoint.
+    its tokenizer from its checkpoint. Words that are too long for WordPiece are left out: training takes time
+    quadratic in the length of a word.
 
     Args:
         dataset: the corpus; rows whose text is no string are passed over.
@@ -230,16 +226,25 @@ def train_wordpiece(dataset: datasets.Dataset, text_column: str, vocab_size: int
         tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
         tokenizer.normalizer = normalizer = normalizers.BertNormalizer(lowercase=True)
         tokenizer.pre_tokenizer = pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        special_tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
         trainer = trainers.WordPieceTrainer(
-            vocab_size=vocab_size, special_tokens=SPECIAL_TOKENS, limit_alphabet=1000, show_progress=False
+            vocab_size=vocab_size, special_tokens=special_tokens, limit_alphabet=1000, show_progress=False
         )
-        left_out: list[str] = []
+        long_stretch = re.compile(rf"(?<!\S)\S{{{LONGEST_WORD + 1},}}")
+        left_out: list[str] = []  # the beginnings of words
 
-        def words_of(stretch: str) -> list[str]:  # the tokenizer itself is locked while it trains
-            return [word for word, _ in pre_tokenizer.pre_tokenize_str(normalizer.normalize_str(stretch))]
+        def shortened(stretch: re.Match[str]) -> str:
+            normal = normalizer.normalize_str(stretch[0])  # the tokenizer itself is locked while it trains
+            words = [word for word, _ in pre_tokenizer.pre_tokenize_str(normal)]
+            left_out.extend(word[:LONGEST_WORD] for word in words if len(word) > LONGEST_WORD)
+            return " ".join(word for word in words if len(word) <= LONGEST_WORD)
 
-        texts = _without_long_words(_texts(dataset, text_column), words_of, left_out)
-        tokenizer.train_from_iterator(texts, trainer, length=len(dataset))
+        def texts() -> Iterator[list[str]]:
+            for batch in dataset.select_columns([text_column]).iter(batch_size=1000):
+                strings = [text for text in batch[text_column] if isinstance(text, str)]
+                yield [long_stretch.sub(shortened, clean_text(text)) for text in strings]
+
+        tokenizer.train_from_iterator(texts(), trainer, length=len(dataset))
         if left_out:
             logger.warning(
                 f"The tokenizer learns nothing of {len(left_out):,} words of more than {LONGEST_WORD} characters, "
@@ -249,27 +254,3 @@ def train_wordpiece(dataset: datasets.Dataset, text_column: str, vocab_size: int
 
     key = Hasher.hash((dataset._fingerprint, text_column, vocab_size))
     return load_tokenizer(build_once(cache_dir / f"wordpiece-{vocab_size}-{key}", build))
-
-
-def _texts(dataset: datasets.Dataset, text_column: str) -> Iterator[list[str]]:
-    for batch in dataset.select_columns([text_column]).iter(batch_size=1000):
-        yield [clean_text(text) for text in batch[text_column] if isinstance(text, str)]
-
-
-def _without_long_words(
-    batches: Iterable[list[str]], words_of: Callable[[str], list[str]], left_out: list[str]
-) -> Iterator[list[str]]:
-    """Remove words that are too long for WordPiece: training takes time quadratic in the length of a word.
-
-    Args:
-        words_of: cuts a stretch without white space into the words of the tokenizer.
-        left_out: gets the beginnings of the words removed.
-    """
-
-    def shortened(stretch: re.Match[str]) -> str:
-        words = words_of(stretch[0])
-        left_out.extend(word[:LONGEST_WORD] for word in words if len(word) > LONGEST_WORD)
-        return " ".join(word for word in words if len(word) <= LONGEST_WORD)
-
-    for texts in batches:
-        yield [_LONG_STRETCH.sub(shortened, text) for text in texts]
