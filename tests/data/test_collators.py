@@ -197,15 +197,6 @@ def test_rows_are_the_passages_of_the_text_divided_between_two_views(texts, docu
     assert len(queries_at) > 1
 
 
-def test_no_passage_crosses_a_section(texts, documents, tokenizer):
-    batch = PassageCollator(tokenizer, max_seq_length=512)([documents[number] for number in range(len(documents))])
-    for (number, _), rows in rows_of(batch).items():
-        sections = ["".join(section.lower().split()) for section in texts[number].split(SECTION_BREAK)]
-        assert len(sections) == 3
-        for _, section, _, ids in rows:
-            assert "".join(tokenizer.decode(ids, skip_special_tokens=True).lower().split()) in sections[section]
-
-
 def test_passages_are_masked_and_prompted_as_views_are(documents, tokenizer):
     prompt = "bread and "
     collator = PassageCollator(tokenizer, max_seq_length=64, mlm=True, prompt=prompt)

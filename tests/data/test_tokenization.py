@@ -101,15 +101,6 @@ def test_joined_sentences_with_the_real_vocabularies(real_data, name):
     check_all_joins(tokenizer, TRICKY, seed=2)
 
 
-def test_truncation_keeps_the_last_special_token(tokenizer):
-    collator = DocSplitCollator(tokenizer, mlm=False, max_seq_length=12)
-    units = ["The ship was in the storm.", "It was the captain with the rope."]
-    feature = feature_of(tokenizer, units)
-    ours = collator.join(feature, np.ones(len(feature["input_ids"]), dtype=bool)).tolist()
-    assert ours == joined_ids(tokenizer, units, max_length=12)
-    assert len(ours) == 12
-
-
 def test_a_view_that_begins_inside_a_sentence_keeps_its_ids(byte_level_bpe):
     """There is no text whose beginning it is; only a whole sentence takes its initial form."""
     collator = DocSplitCollator(byte_level_bpe, mlm=False)

@@ -121,8 +121,6 @@ def load_long_range_arena(directory: str | Path) -> CitationPairs:
         ValueError: if a file is missing, or naming file and line where one cannot be understood.
     """
     texts: dict[str, str] = {}
-    hashes: dict[str, int] = {}
-    other_texts: set[str] = set()
     pairs = {}
     for name in ("train", "eval", "test"):
         files = sorted(Path(directory).glob(f"*{name}.tsv"))
@@ -137,11 +135,9 @@ def load_long_range_arena(directory: str | Path) -> CitationPairs:
             pairs[files[0]].append((label, *ids))
             for paper, text in zip(ids, both):
                 if paper not in texts:
-                    texts[paper], hashes[paper] = _decode(text), hash(text)
-                elif hashes[paper] != hash(text):
-                    other_texts.add(paper)
+                    texts[paper] = _decode(text)
     parts = [_pair_part(file, rows, texts) for file, rows in pairs.items()]
-    return _assemble(texts, parts, {"papers_with_other_texts_later": len(other_texts)}, made_here=False)
+    return _assemble(texts, parts, {}, made_here=False)
 
 
 def _decode(text: str) -> str:
