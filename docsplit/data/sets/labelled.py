@@ -200,11 +200,11 @@ def load_labelled(options: LabelledArguments, seed: int = 0) -> LabelledSplit:
         counts[f"{name}_empty_dropped"] = sum(text == "" for text in read)
         texts[name] = [text for text in read if text]
         labels[name] = [label for text, label in zip(read, part.labels) if text]
-    measured_on: set[int] = set()
-    for name in ("test", "validation", "train"):
+    measured_on = {document_id(text) for text in texts["test"]}
+    for name in ("validation", "train"):
         if name in texts:
             ids = [document_id(text) for text in texts[name]]
-            kept = [row for row, document in enumerate(ids) if document not in measured_on or name == "test"]
+            kept = [row for row, document in enumerate(ids) if document not in measured_on]
             counts[f"{name}_duplicates_dropped"] = len(ids) - len(kept)
             texts[name], labels[name] = [texts[name][row] for row in kept], [labels[name][row] for row in kept]
             measured_on |= set(ids)
