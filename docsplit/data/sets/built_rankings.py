@@ -19,7 +19,7 @@ from docsplit.data.corpora import PYTHON_DOCS, add_text, load_corpus
 from docsplit.data.passages import SECTION_BREAK, heading_at
 from docsplit.data.preparation import document_id
 from docsplit.data.python_docs.parts import PART, split_references
-from docsplit.data.readers.columns import headings_of
+from docsplit.data.readers.rows import headings_of
 from docsplit.data.segmentation import clean_text, load_sentence_splitter
 from docsplit.data.sets.citation_splits import PART_NAMES
 from docsplit.data.sets.ranking_files import Source

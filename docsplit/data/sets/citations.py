@@ -32,8 +32,9 @@ from datasets import Dataset
 
 from docsplit.data.corpora import PYTHON_DOCS, add_text, load_corpus
 from docsplit.data.python_docs.parts import PART, split_references
-from docsplit.data.readers.columns import id_of_cell, text_of_cell
-from docsplit.data.readers.data_files import warn_of_other_encodings
+from docsplit.data.readers.base import Problems
+from docsplit.data.readers.files import File, lines_of
+from docsplit.data.readers.rows import id_of_cell, text_of_cell
 from docsplit.data.sets.arguments import CitationArguments
 from docsplit.data.sets.citation_splits import PART_NAMES, PairPart, make_splits
 from docsplit.runtime.files import add_texts
@@ -164,21 +165,22 @@ def _long_range_arena_file(directory: Path, name: str) -> Path:
 
 def _read_lines(file: Path) -> Iterator[tuple[int, list[str]]]:
     # newline="\n": a carriage return within a text ends no line. No csv module: a field may be longer than its limit.
-    replaced = False
-    with file.open(encoding="utf-8", errors="replace", newline="\n") as lines:
-        for number, line in enumerate(lines, start=1):
-            replaced = replaced or "\N{REPLACEMENT CHARACTER}" in line
-            if not (line := line.rstrip("\r\n")):
+    opened, problems = File(file, str(file)), Problems()
+    with opened.open() as content:
+        for line in lines_of(content, opened.encoding(), newline="\n"):
+            if line.is_mended:
+                problems.note("mended", f"{file}, line {line.number}")
+            if not (text := line.text.rstrip("\r\n")):
                 continue
-            fields = line.split("\t")
+            fields = text.split("\t")
             if len(fields) != 5:
                 raise ValueError(
-                    f"{file}, line {number} has {len(fields)} fields between tabs, expected 5: label, id1, id2, "
+                    f"{file}, line {line.number} has {len(fields)} fields between tabs, expected 5: label, id1, id2, "
                     "text1, text2. For a table of papers and pairs of ids use --papers_file and --train_pairs_file."
                 )
-            yield number, [fields[0], _decode(fields[1]), _decode(fields[2]), *fields[3:]]
-    if replaced:
-        warn_of_other_encodings([file])
+            yield line.number, [fields[0], _decode(fields[1]), _decode(fields[2]), *fields[3:]]
+    for warning in problems.warnings():
+        logger.warning(warning)
 
 
 def _decode(text: str) -> str:

@@ -13,8 +13,8 @@ from datasets import ClassLabel, Dataset
 from sklearn.datasets._twenty_newsgroups import strip_newsgroup_footer, strip_newsgroup_header, strip_newsgroup_quoting
 
 from docsplit.data.corpora import PYTHON_DOCS, add_text, load_corpus
-from docsplit.data.readers.columns import join_paragraphs
 from docsplit.data.readers.files import saved_files, saved_splits
+from docsplit.data.readers.rows import join_paragraphs
 from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.runtime.files import refuse_missing_path
 

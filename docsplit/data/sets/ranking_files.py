@@ -22,10 +22,8 @@ import pandas
 
 from docsplit.data.corpora import load_corpus
 from docsplit.data.readers.base import Problems
-from docsplit.data.readers.columns import id_of_cell, join_sections, text_of_cell
-from docsplit.data.readers.decoding import LONGEST_MARK, lines_of
-from docsplit.data.readers.files import DAMAGED, File
-from docsplit.data.readers.lines import read_line_rows
+from docsplit.data.readers.files import DAMAGED, File, lines_of
+from docsplit.data.readers.rows import id_of_cell, join_sections, read_line_rows, text_of_cell
 from docsplit.runtime.files import JsonObject, refuse_missing_path
 
 logger = logging.getLogger(__name__)
@@ -267,7 +265,7 @@ def _fields(file: Path, count: int, separator: str | None) -> Iterator[list[str]
     opened, problems, number = File(file, str(file)), Problems(), 0
     with opened.open() as content:
         try:
-            for line in lines_of(content, opened.head(LONGEST_MARK), newline="\n"):
+            for line in lines_of(content, opened.encoding(), newline="\n"):
                 number = line.number
                 if not line.text.strip():
                     continue

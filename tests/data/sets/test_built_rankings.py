@@ -3,9 +3,9 @@
 import json
 
 import pytest
+from docsplit.data.readers.columns import headings_of, join_sections
 
 from docsplit.data.passages import to_passages
-from docsplit.data.readers.columns import headings_of, join_sections
 from docsplit.data.sets import built_rankings
 from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.built_rankings import Row, build, by_first_sentence, split_of
