@@ -55,6 +55,10 @@ def passages_of(row):
     return [np.concatenate(units[end - size : end]).tolist() for end, size in zip(ends, row["passage_units"])]
 
 
+def test_composed_and_decomposed_copies_are_one_document():
+    assert document_id("Cafe\u0301 au lait") == document_id("Caf\xe9  au lait")
+
+
 def test_passages_are_those_of_the_text(dataset, tokenizer):
     tokenized, counts = tokenize(dataset, tokenizer, Segmentation(passage_words=WORDS))
     expected = [passages for text in dataset["text"] if len(passages := to_passages(text, WORDS)) > 1]

@@ -254,7 +254,7 @@ def test_what_cannot_be_read_is_passed_over_counted_and_said(make, tmp_path, cap
     folder.mkdir()
     rows = [json.dumps({"text": text}).encode() for text in TEXTS]
     (folder / "a.jsonl").write_bytes(b"\n".join([*rows[:40], b'{"text": ', *rows[40:60]]))
-    (folder / "b.jsonl").write_bytes(b"\n".join([*rows[60:80], b'{"text": "\x81\x8d. A."}']))
+    (folder / "b.jsonl").write_bytes(b"\n".join([*rows[60:80], b'{"text": "\x81\x8d. A ship."}']))
     (folder / "c.jsonl.gz").write_bytes(gzip.compress(b"\n".join(rows[80:]))[:-20])
     (folder / "d.jsonl").write_bytes(b'{"body": "A ship. A sail."}')
     read = Counter()
