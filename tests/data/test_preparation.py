@@ -86,7 +86,7 @@ def test_units_and_passages_and_sections_without_tokens_are_none(wordpiece):
     breath = f"\n\n{SECTION_BREAK}"
     empty_sentence, empty_section = f"The ship.\n\n{EMPTY}\n\nIt had a sail.", f"{EMPTY}\n\n{EMPTY} {EMPTY}"
     texts = [breath.join([empty_sentence, empty_section, "Bread."]), breath.join(["The ship.", empty_section])]
-    tokenized, counts = tokenize(Dataset.from_dict({"text": texts}), wordpiece, Segmentation(passage_words=50))
+    tokenized, counts = tokenize(Dataset.from_dict({"text": texts}), wordpiece, Segmentation(passage_words=10))
     assert (counts["used"], counts["fewer_than_two_passages"]) == (1, 1)
     (row,) = tokenized
     assert len(row["unit_lengths"]) == 3
@@ -96,10 +96,10 @@ def test_units_and_passages_and_sections_without_tokens_are_none(wordpiece):
 
 def test_reasons_are_told_apart(wordpiece):
     texts = [None, " ", EMPTY, "word", "Only one. Passage.", "The first one.\n\nPart\n====\n\nThe second one."]
-    _, counts = tokenize(Dataset.from_dict({"text": texts}), wordpiece, Segmentation(passage_words=100))
+    _, counts = tokenize(Dataset.from_dict({"text": texts}), wordpiece, Segmentation(passage_words=20))
     assert list(counts.values()) == [1, 1, 2, 0, 2]
     with pytest.raises(ValueError, match=r"None of the 5 .*fewer_than_two_passages.: 2.*lower --passage_words"):
-        tokenize(Dataset.from_dict({"text": texts[:5]}), wordpiece, Segmentation(passage_words=100))
+        tokenize(Dataset.from_dict({"text": texts[:5]}), wordpiece, Segmentation(passage_words=20))
 
 
 @pytest.mark.parametrize("num_proc", [None, 2])

@@ -45,6 +45,12 @@ class Columns:
     id: str | None = None
     encoding: str | None = None
 
+    def __post_init__(self) -> None:
+        try:
+            b"".decode(self.encoding or "utf-8")
+        except LookupError as error:
+            raise ValueError(f"--encoding {self.encoding!r} is none that Python knows, such as cp1252.") from error
+
 
 # --- Rows of any file ---
 

@@ -98,7 +98,7 @@ def load_files(options: LabelledArguments) -> dict[str, Source]:
             names = sorted(path.name for path in parent.iterdir()) if parent.is_dir() else []
             raise ValueError(f"There is no --{part}_file {file!r}; in {str(parent)!r} there is {some(names)}.")
     return {
-        part: (f"the {part} file {file}", load_corpus(file, splits[part]))
+        part: (f"the {part} file {file}", load_corpus(file, splits[part], encoding=options.encoding))
         for part, file in files.items()
         if file is not None
     }

@@ -286,3 +286,9 @@ def test_cells_are_texts_ids_or_refused():
     for value in (None, "", " ", 1.5, True, ["a"]):
         with pytest.raises(ValueError, match=r"a\.csv, row 1 is .*, expected a text or a whole number"):
             id_of_cell(value, "a.csv, row 1")
+
+
+def test_an_unknown_encoding_is_refused():
+    for name in ("cp1522", "rot13"):
+        with pytest.raises(ValueError, match=f"--encoding '{name}' is none that Python knows"):
+            Columns(encoding=name)
