@@ -47,7 +47,7 @@ class Columns:
 
     def __post_init__(self) -> None:
         try:
-            b"".decode(self.encoding or "utf-8")
+            bytes(4).decode(self.encoding or "utf-8", errors="ignore")
         except LookupError as error:
             raise ValueError(f"--encoding {self.encoding!r} is none that Python knows, such as cp1252.") from error
 
