@@ -51,7 +51,7 @@ def build(options: argparse.Namespace) -> Iterator[Result]:
     given = {name: getattr(options, name) for name in ("pooling", "max_seq_length", "prompt")}
     _hide_loading()
     encoder = Encoder(options.model, EncoderArguments([options.model], **given), options.index_dir / "cache")
-    documents = documents_to_search(options.documents, options.text_column, options.id_column)
+    documents = documents_to_search(options.documents, options.text_column, options.id_column, options.encoding)
     yield build(options.index_dir, documents, prepared(options, encoder), options.passage_words)
 
 
@@ -61,7 +61,7 @@ def add(options: argparse.Namespace) -> Iterator[Result]:
     from docsplit.index.changes import add
 
     encoder = encoder_of(options)
-    documents = documents_to_search(options.documents, options.text_column, options.id_column)
+    documents = documents_to_search(options.documents, options.text_column, options.id_column, options.encoding)
     yield add(options.index, documents, prepared(options, encoder), options.replace, options.refit)
 
 

@@ -6,28 +6,57 @@
     add_text             makes the text where there are sections or paragraphs
     documents_to_search  the documents of search.py, with ids and titles
 
-`datasets` caches what it read: a second run starts within seconds. The trade-off: a copy of the corpus on the disk.
+What is read lies in the cache, as one Arrow file: a second run starts within seconds. Once a file is changed, added or
+removed, all files are read anew. The trade-off: a copy of the corpus on the disk. A stream has none.
 """
 
+import contextlib
+import glob
+import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import datasets
 import numpy as np
+import pyarrow
 from datasets import Dataset
 from datasets.fingerprint import Hasher
+from datasets.iterable_dataset import ArrowExamplesIterable
+from pyarrow import compute
 
 from docsplit.data.python_docs.corpus import python_docs_fingerprint, read_python_docs
 from docsplit.data.python_docs.parts import PART, TEST, TRAIN, VALIDATION, divide
-from docsplit.data.readers.base import Document
-from docsplit.data.readers.columns import check_text_column, join_paragraphs, join_sections
-from docsplit.data.readers.corpus import load_local
-from docsplit.data.readers.documents import read_documents
-from docsplit.data.readers.files import saved_split
-from docsplit.data.readers.stream import stream_local
-from docsplit.runtime.files import build_once, cache_directory, hash_of_code, map_once, refuse_missing_path
+from docsplit.data.readers.base import Document, Problems, Unreadable, grouped, normalized
+from docsplit.data.readers.documents import (
+    CONVERTED_SUFFIXES,
+    ROW_SUFFIXES,
+    converter_version,
+    documents_in,
+    find_documents,
+    read_documents,
+    read_file,
+)
+from docsplit.data.readers.files import DAMAGED, HEAD, File, FoundFiles, is_plain, saved_files, saved_split
+from docsplit.data.readers.rows import (
+    Columns,
+    check_text_column,
+    join_paragraphs,
+    join_sections,
+    parts_of,
+    read_rows,
+    read_texts,
+)
+from docsplit.runtime.files import (
+    JsonObject,
+    build_once,
+    cache_directory,
+    hash_of_code,
+    map_once,
+    refuse_missing_path,
+    write_text,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -35,19 +64,28 @@ PYTHON_DOCS = "python_docs"
 NUM_SHARDS = 64  # of a stream of documents that lie in one file
 EXPECTED = "a file or folder that is there, a data set of the Hub (USER/NAME), or python_docs"
 DIVIDED_BY = tuple(f"docsplit/data/{name}.py" for name in ("python_docs/parts", "preparation"))
+READ_BY = ("docsplit/data/readers", "docsplit/data/passages.py", "docsplit/data/corpora.py")
+CANNOT_READ = (datasets.exceptions.DatasetGenerationError, pyarrow.ArrowException, ValueError, *DAMAGED)
+LOADERS = {".json": "json", ".jsonl": "json", ".parquet": "parquet", ".arrow": "arrow", ".csv": "csv", ".tsv": "csv"}
+ROWS_FILE, WARNINGS_FILE = "documents.arrow", "warnings.json"
+ROWS_AT_ONCE, CHARACTERS_AT_ONCE = 1000, 2**26  # an array of strings holds 2 GB at most
+PROBLEMS = "problems_of_a_file"  # the column of a stream
 
 
-def load_corpus(corpus: str, split: str = "train", text_column: str | None = None) -> Dataset:
+def load_corpus(
+    corpus: str, split: str = "train", text_column: str | None = None, encoding: str | None = None
+) -> Dataset:
     """Load documents.
 
     Args:
         corpus: "python_docs" (docstrings of the installed packages; its column `part` says which are sealed, see
-            `for_pretraining`), a local file or folder, read as `docsplit.data.readers.corpus.load_local` says, or a
-            Hub data set `name` or `name:configuration`.
+            `for_pretraining`), a local file or folder, read as `load_local` says, or a Hub data set `name` or
+            `name:configuration`.
         split: the split of a Hub data set, or of a folder that `DatasetDict.save_to_disk` wrote; other local files are
             one split.
         text_column: for documents alone: of a local folder all files are read, of whatever kinds. Without it, data
             files of one format are preferred, since they have labels and other columns.
+        encoding: of local text files; None: UTF-8, or what is detected.
 
     Raises:
         ValueError: if nothing can be read there, naming the files or the cause.
@@ -55,10 +93,13 @@ def load_corpus(corpus: str, split: str = "train", text_column: str | None = Non
     if corpus == PYTHON_DOCS:
         dataset = _load_python_docs()
     elif Path(corpus).exists():
-        dataset = load_local(saved_split(Path(corpus), split), text_column)
+        dataset = load_local(saved_split(Path(corpus), split), text_column, encoding)
     else:
-        refuse_missing_path(corpus, EXPECTED)
-        dataset = _load_hub(corpus, split)
+        name, configuration = _name_of_hub(corpus)
+        try:
+            dataset = datasets.load_dataset(name, configuration, split=split)
+        except (FileNotFoundError, ConnectionError, ValueError) as error:
+            raise _not_found(corpus, split, error) from error
     if len(dataset) == 0:
         raise ValueError(f"The corpus {corpus!r} has no documents.")
     return dataset
@@ -80,6 +121,202 @@ def for_pretraining(corpus: str, dataset: Dataset) -> Dataset:
     return dataset.select(kept)
 
 
+def _load_python_docs() -> Dataset:
+    def build(directory: Path) -> None:
+        logger.info("Building the python_docs corpus from the docstrings of the installed packages (once, a minute)")
+        rows = list(read_python_docs())
+        Dataset.from_list([row | {PART: part} for row, part in zip(rows, divide(rows))]).save_to_disk(directory)
+
+    name = f"{PYTHON_DOCS}-{python_docs_fingerprint()}-{hash_of_code(*DIVIDED_BY)}"
+    return datasets.load_from_disk(build_once(cache_directory() / name, build))
+
+
+def documents_to_search(
+    documents: Path, text_column: str = "text", id_column: str | None = None, encoding: str | None = None
+) -> Iterator[Document]:
+    """Yield the documents of a folder or a file, or of the built-in corpus: `python_docs`, `python_docs:test`.
+
+    Args:
+        text_column: of data files.
+        id_column: of data files.
+        encoding: of text files; None: UTF-8, or what is detected.
+
+    Raises:
+        ValueError: as `docsplit.data.readers.documents.read_documents`, or for an unknown part of python_docs.
+    """
+    name, _, part = str(documents).partition(":")
+    if name != PYTHON_DOCS or documents.exists():
+        yield from read_documents(documents, text_column, id_column, encoding)
+        return
+    if part not in ("", TRAIN, VALIDATION, TEST):
+        raise ValueError(f"{PYTHON_DOCS} has no part {part!r}: choose among {TRAIN}, {VALIDATION} and {TEST}.")
+    for row in _load_python_docs():
+        if part in ("", row[PART]):
+            yield Document(row["id"], row["text"], row["title"])
+
+
+# --- Local files ---
+
+
+def load_local(path: Path, text_column: str | None = None, encoding: str | None = None) -> Dataset:
+    """Load the documents of a folder, or of one file.
+
+    A data set that `save_to_disk` wrote is loaded as it is. Data files of one format keep all their columns: json,
+    parquet and arrow as `datasets` reads them, csv and tsv as texts, so that the code 007 stays one. One .txt file has
+    a document in each line. Other files, folders of several kinds, and data files other than tables in which something
+    cannot be read have the columns id, title and `text_column`, with the documents of `read_documents`.
+
+    Args:
+        text_column: None for a table: where a folder has data files of one format, they alone are read, and all of
+            their rows have to be readable.
+
+    Raises:
+        ValueError: if nothing can be read, naming the files or the cause.
+    """
+    if saved_files(path) is not None:
+        return _refusing(f"{path} as a saved data set", lambda: datasets.load_from_disk(str(path)).with_format(None))
+    found, loader = _find_corpus(path, text_column)
+    is_table = text_column is None
+    if loader in ("json", "parquet", "arrow"):
+        try:
+            is_plain_text = [is_plain(file.read(HEAD)) and not file.is_compressed for file in found.files]
+            if loader != "json" or (all(is_plain_text) and not encoding):
+                dataset = _load_by_datasets(found, loader)
+                # Arrow takes a text such as 2024-01-01 for a time.
+                if loader != "json" or not any(map(pyarrow.types.is_temporal, dataset.data.schema.types)):
+                    _warn(found.problems.warnings())
+                    return dataset
+        except ValueError:  # the reader of rows says where and why
+            if is_table and loader != "json":
+                raise
+    columns = Columns(text_column or "text", encoding=encoding)
+    by_line = not found.is_folder and [file.suffix for file in found.files] == [".txt"]
+
+    def write(directory: Path) -> None:
+        logger.info(f"Reading {found.path} ({len(found.files):,} files) into {cache_directory()}")
+        file = directory / ROWS_FILE
+        if loader == "csv" or (loader == "json" and is_table):
+            _write_table(file, found, columns, refuses_rows=is_table)
+        elif by_line:
+            rows = read_texts(found.files[0], columns, found.problems)
+            _write_texts(file, ({columns.text: text} for _, _, text in rows), [columns.text])
+        else:
+            names = ["id", "title", columns.text]
+            documents = documents_in(found, columns)
+            _write_texts(file, (dict(zip(names, (row.id, row.title, row.text))) for row in documents), names)
+        write_text(directory / WARNINGS_FILE, json.dumps(found.problems.warnings()))
+
+    directory = build_once(cache_directory() / f"documents-{key_of(found, text_column, encoding)}", write)
+    _warn(json.loads((directory / WARNINGS_FILE).read_text(encoding="utf-8")))
+    dataset = Dataset.from_file(str(directory / ROWS_FILE))
+    if by_line:
+        logger.info(f"{path} is 1 file of {len(dataset):,} lines: each line is a document.")
+    logger.info(f"{found.path} has {len(dataset):,} documents, with the columns {dataset.column_names}.")
+    return dataset
+
+
+def _find_corpus(path: Path, text_column: str | None) -> tuple[FoundFiles, str | None]:
+    """Find the files of a corpus, and the format of data files if it is one."""
+    found = find_documents(path)
+    rows = [file for file in found.files if file.suffix in ROW_SUFFIXES]
+    loaders = {LOADERS[file.suffix] for file in rows}
+    if len(loaders) != 1 or (text_column is not None and len(rows) < len(found.files)):
+        return found, None
+    for file in found.files:
+        if file not in rows:
+            found.problems.skip_file(file.suffix, file.name)
+    found.files = rows
+    return found, loaders.pop()
+
+
+def _load_by_datasets(found: FoundFiles, loader: str) -> Dataset:
+    names = [glob.escape(str(file.path)) for file in found.files]  # a[1].json would be looked for, and a1.json read
+    # Spelled "utf-8", it makes the JSON loader decode nothing: bytes that are no UTF-8 would fail when a text is used.
+    options = {"encoding": "UTF-8"} if loader == "json" else {}
+    what = f"{', '.join(str(file.path) for file in found.files[:5])} as {loader}"
+    try:
+        return _refusing(what, lambda: datasets.load_dataset(loader, data_files=names, split="train", **options))
+    except StopIteration:  # `datasets` raises it for an empty file
+        return Dataset.from_list([])
+
+
+def _refusing(what: str, load: Callable[[], Dataset]) -> Dataset:
+    """Load a data set by `datasets`, which logs its errors as well; what it raises becomes one line."""
+    verbosity = datasets.utils.logging.get_verbosity()
+    datasets.utils.logging.set_verbosity(logging.CRITICAL)
+    try:
+        dataset = load()
+        dataset.data.table.validate(full=True)  # also that strings are UTF-8; gigabytes a second
+    except CANNOT_READ as error:
+        cause = error.__cause__ or error
+        raise ValueError(f"Cannot read {what}: {' '.join(str(cause).split())}") from cause
+    finally:
+        datasets.utils.logging.set_verbosity(verbosity)
+    return dataset
+
+
+def _write_table(path: Path, found: FoundFiles, columns: Columns, refuses_rows: bool) -> None:
+    """Write the rows of csv, tsv or json files with the columns of all; cells of the former are texts."""
+    found.problems.refuses_rows = refuses_rows
+
+    def rows(problems: Problems) -> Iterator[JsonObject]:
+        for file in found.files:
+            try:
+                for _, row in read_rows(file, problems, columns.encoding):
+                    yield {name: normalized(cell) if isinstance(cell, str) else cell for name, cell in row.items()}
+            except Unreadable as error:
+                if refuses_rows or not found.is_folder:
+                    raise
+                problems.skip_file(f"{file.suffix} {error.reason}", error.place or file.name, error.remedy)
+
+    if LOADERS[found.files[0].suffix] == "csv":
+        names: dict[str, None] = {}
+        for file in found.files:
+            with contextlib.suppress(Unreadable):
+                names |= dict.fromkeys(next(read_rows(file, Problems(), columns.encoding), (0, {}))[1])
+        _write_texts(path, rows(found.problems), list(names))
+        return
+    # The types of json's values are those that fit the values of all rows.
+    schema = pyarrow.schema({})
+    try:
+        for batch in grouped(rows(Problems(refuses_rows=True)), str, ROWS_AT_ONCE, CHARACTERS_AT_ONCE):
+            names = dict.fromkeys(name for row in batch for name in row)
+            values = pyarrow.table({name: [row.get(name) for row in batch] for name in names})
+            schema = pyarrow.unify_schemas([schema, values.schema], promote_options="permissive")
+        _write_rows(path, rows(found.problems), schema)
+    except Unreadable:
+        raise
+    except (pyarrow.ArrowException, ValueError, TypeError, OverflowError) as error:
+        of_files = ", ".join(str(file.path) for file in found.files[:5])
+        raise ValueError(f"Cannot read {of_files} as JSON lines: {' '.join(str(error).split())}") from error
+
+
+def _write_texts(path: Path, rows: Iterable[JsonObject], names: list[str]) -> None:
+    _write_rows(path, rows, pyarrow.schema({name: pyarrow.string() for name in names}))
+
+
+def _write_rows(path: Path, rows: Iterable[JsonObject], schema: pyarrow.Schema) -> None:
+    """Write rows as an Arrow file."""
+    with pyarrow.OSFile(str(path), "wb") as file, pyarrow.ipc.new_stream(file, schema) as writer:
+        for batch in grouped(rows, lambda row: "".join(map(str, row.values())), ROWS_AT_ONCE, CHARACTERS_AT_ONCE):
+            writer.write_batch(pyarrow.RecordBatch.from_pylist(batch, schema=schema))
+
+
+def key_of(found: FoundFiles, text_column: str | None, encoding: str | None) -> str:
+    """Hash what the documents depend on: the files' names, sizes and times, the options, and the readers."""
+    versions = [file.version() for file in found.files]
+    options = (sorted(found.problems.counts.items()), text_column, encoding, converter_version())
+    return Hasher.hash((str(found.path.resolve()), versions, options, hash_of_code(*READ_BY)))
+
+
+def _warn(warnings: list[str]) -> None:
+    for warning in warnings:
+        logger.warning(warning)
+
+
+# --- Streams ---
+
+
 @dataclass
 class CorpusStream:
     """Documents that are read again, from where they are, in each epoch.
@@ -93,12 +330,14 @@ class CorpusStream:
     fingerprint: str
 
 
-def stream_corpus(corpus: str, split: str = "train", text_column: str | None = None) -> CorpusStream:
+def stream_corpus(
+    corpus: str, split: str = "train", text_column: str | None = None, encoding: str | None = None
+) -> CorpusStream:
     """Open the documents of `load_corpus` without a copy on this disk; those of python_docs as `for_pretraining`.
 
-    A local stream has the texts alone, as `docsplit.data.readers.stream` reads them.
-
-    A folder of several kinds of files is the exception: its documents are copied into one file of the cache.
+    A local stream has the texts alone, and what was wrong with a file in a row of its own, after the file's texts: who
+    reads the stream counts it (`take_problems`), in whatever process that is. A folder with files that have to be
+    converted is the exception: its documents are copied into one file of the cache.
 
     Raises:
         ValueError: as `load_corpus`.
@@ -108,63 +347,82 @@ def stream_corpus(corpus: str, split: str = "train", text_column: str | None = N
         return CorpusStream(dataset.to_iterable_dataset(num_shards=NUM_SHARDS), dataset._fingerprint)
     if Path(corpus).exists():
         path = saved_split(Path(corpus), split)
-        if (streamed := stream_local(path, text_column)) is not None:
-            return CorpusStream(*streamed)
-        dataset = load_corpus(str(path), text_column=text_column)
+        if (stream := _stream_local(path, text_column, encoding)) is not None:
+            return stream
+        dataset = load_corpus(str(path), text_column=text_column, encoding=encoding)
         shards = min(NUM_SHARDS, len(dataset))
         return CorpusStream(dataset.to_iterable_dataset(num_shards=shards), dataset._fingerprint)
-    refuse_missing_path(corpus, EXPECTED)
-    name, _, configuration = corpus.partition(":")
+    name, configuration = _name_of_hub(corpus)
     try:
-        builder = datasets.load_dataset_builder(name, configuration or None)
+        builder = datasets.load_dataset_builder(name, configuration)
     except (FileNotFoundError, ConnectionError, ValueError) as error:
         raise _not_found(corpus, split, error) from error
     try:
-        stream = builder.as_streaming_dataset(split=split).reshard()
+        rows = builder.as_streaming_dataset(split=split).reshard()
     except (FileNotFoundError, ConnectionError, ValueError) as error:
         raise ValueError(f"{corpus!r} cannot be streamed (split {split!r}): {error}") from error
-    return CorpusStream(stream, Hasher.hash((str(builder.cache_dir), split)))
+    return CorpusStream(rows, Hasher.hash((str(builder.cache_dir), split)))
 
 
-def _load_python_docs() -> Dataset:
-    def build(directory: Path) -> None:
-        logger.info("Building the python_docs corpus from the docstrings of the installed packages (once, a minute)")
-        rows = list(read_python_docs())
-        Dataset.from_list([row | {PART: part} for row, part in zip(rows, divide(rows))]).save_to_disk(directory)
-
-    name = f"{PYTHON_DOCS}-{python_docs_fingerprint()}-{hash_of_code(*DIVIDED_BY)}"
-    return datasets.load_from_disk(build_once(cache_directory() / name, build))
-
-
-def documents_to_search(
-    documents: Path, text_column: str = "text", id_column: str | None = None
-) -> Iterator[Document]:
-    """Yield the documents of a folder or a file, or of the built-in corpus: `python_docs`, `python_docs:test`.
-
-    Args:
-        text_column: of data files.
-        id_column: of data files.
-
-    Raises:
-        ValueError: as `docsplit.data.readers.documents.read_documents`, or for an unknown part of python_docs.
-    """
-    name, _, part = str(documents).partition(":")
-    if name != PYTHON_DOCS or documents.exists():
-        yield from read_documents(documents, text_column, id_column)
-        return
-    if part not in ("", TRAIN, VALIDATION, TEST):
-        raise ValueError(f"{PYTHON_DOCS} has no part {part!r}: choose among {TRAIN}, {VALIDATION} and {TEST}.")
-    for row in _load_python_docs():
-        if part in ("", row[PART]):
-            yield Document(row["id"], row["text"], row["title"])
+def _stream_local(path: Path, text_column: str | None, encoding: str | None) -> CorpusStream | None:
+    """Open a folder of files, or a file, as a stream; None if there are none, or such as have to be converted."""
+    found, _ = _find_corpus(path, text_column)
+    if not found.files or any(file.suffix in CONVERTED_SUFFIXES for file in found.files):
+        return None
+    _warn(found.problems.warnings())
+    if not found.is_folder and found.files[0].suffix == ".txt":
+        logger.info(f"{path} is 1 file: each of its lines is a document.")
+    columns = Columns(text_column or "text", encoding=encoding)
+    shards = [(file, part) for file in found.files for part in parts_of(file)]
+    tables = ArrowExamplesIterable(_tables, {"shards": shards, "columns": columns, "in_folder": found.is_folder})
+    versions = [file.version() for file in found.files]
+    key = (str(path.resolve()), versions, columns, found.is_folder, len(shards), hash_of_code(*READ_BY))
+    return CorpusStream(datasets.IterableDataset(tables), Hasher.hash(key))
 
 
-def _load_hub(corpus: str, split: str) -> Dataset:
+def _tables(
+    shards: list[tuple[File, int | None]], columns: Columns, in_folder: bool
+) -> Iterator[tuple[tuple[int, int], pyarrow.Table]]:
+    """Read the texts of shards, files or parts of files, and what was wrong with each."""
+
+    def table(texts: list[str], problems: list[str]) -> pyarrow.Table:
+        schema = pyarrow.schema({columns.text: pyarrow.string(), PROBLEMS: pyarrow.string()})
+        return pyarrow.table([texts, problems], schema=schema)
+
+    for index, (file, part) in enumerate(shards):
+        problems, number = Problems(), -1
+        try:
+            if file.suffix in ROW_SUFFIXES or not in_folder:
+                texts = (text for _, _, text in read_texts(file, columns, problems, part))
+            else:
+                texts = (read_file(file, problems, columns.encoding).text for _ in range(1))
+            for number, group in enumerate(grouped(texts, str, ROWS_AT_ONCE, CHARACTERS_AT_ONCE)):
+                yield (index, number), table(group, [""] * len(group))
+        except Unreadable as error:
+            if not in_folder:
+                raise
+            problems.skip_file(f"{file.suffix} {error.reason}", error.place or file.name, error.remedy)
+        if problems.counts:
+            yield (index, number + 1), table([""], [problems.to_json()])
+
+
+def take_problems(table: pyarrow.Table, problems: Problems) -> pyarrow.Table:
+    """Count the problems among the rows of a stream, and return its other rows; other streams have none."""
+    if PROBLEMS not in table.column_names:
+        return table
+    is_text = compute.equal(table[PROBLEMS], "")
+    for told in table.filter(compute.invert(is_text))[PROBLEMS].to_pylist():
+        problems.merge(Problems.from_json(told))
+    return table.filter(is_text)
+
+
+# --- The Hub, and the text of documents ---
+
+
+def _name_of_hub(corpus: str) -> tuple[str, str | None]:
+    refuse_missing_path(corpus, EXPECTED)
     name, _, configuration = corpus.partition(":")
-    try:
-        return datasets.load_dataset(name, configuration or None, split=split)
-    except (FileNotFoundError, ConnectionError, ValueError) as error:
-        raise _not_found(corpus, split, error) from error
+    return name, configuration or None
 
 
 def _not_found(corpus: str, split: str, error: Exception) -> ValueError:
@@ -180,7 +438,7 @@ def add_text(dataset: Dataset, text_column: str) -> Dataset:
     Raises:
         ValueError: naming the columns found.
     """
-    key = Hasher.hash((dataset._fingerprint, text_column, hash_of_code("docsplit/data/readers")))
+    key = Hasher.hash((dataset._fingerprint, text_column, hash_of_code(*READ_BY)))
     if text_column in dataset.column_names:
         if not isinstance(dataset.features[text_column], datasets.List | datasets.LargeList):
             return dataset

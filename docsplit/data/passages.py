@@ -17,6 +17,7 @@ bulk corpora contain megabytes of dots, digits and base64.
 import functools
 import itertools
 import re
+import unicodedata
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -24,7 +25,9 @@ from typing import NamedTuple
 SECTION_BREAK = "\x1d"
 LONGEST_PASSAGE = 1.5  # of the wanted number of words; a sentence that would lead beyond it begins a new passage
 SHORTEST_PASSAGE = 0.2  # a shorter passage is joined to its neighbour in the section
+STUB = 0.1  # of the wanted number of words; a section with fewer is joined to the next one
 LONGEST_HEADING = 100  # characters
+_ANCHOR = re.compile(r"[ \t]*\.\. _[^\n]*:[ \t]*")  # a name that links lead to, in reStructuredText
 _HEADING_MARK = re.compile(r"#{1,6}[ \t]+")
 # Control characters but \t, \n and \r, and lone surrogates. One character class, which is what `re` searches fastest.
 _UNCLEAN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -84,8 +87,9 @@ _FIRST_WORDS = _words(
 
 
 def clean_text(text: str) -> str:
-    """Replace what tokenizers choke on (control characters, lone surrogates) by spaces, and CRLF by LF."""
-    return _UNCLEAN.sub(" ", text.replace("\r\n", "\n"))
+    """Replace what tokenizers choke on (control characters, lone surrogates) by spaces, and CRLF by LF; write NFC."""
+    text = _UNCLEAN.sub(" ", text.replace("\r\n", "\n"))
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
 def split_by_rules(paragraph: str) -> list[str]:
@@ -158,7 +162,8 @@ def to_passages(text: str, words: int = 100, split: Callable[[str], list[str]] =
 def segment(text: str, words: int, split: Callable[[str], list[str]]) -> list[list[list[str]]]:
     """Cut a text into sections, these into passages, and these into sentences.
 
-    The graph document model (section 3.1 there) has passages of about 100 words; how a text is cut is decided here.
+    The graph document model (section 3.1 there) has passages of about 100 words; how a text is cut is decided here. A
+    section that is hardly a text (an anchor, a heading alone, a few words) begins the next one, or ends the last one.
 
     Args:
         text: need not be clean. Its sections begin as in `split_sections`.
@@ -170,9 +175,19 @@ def segment(text: str, words: int, split: Callable[[str], list[str]]) -> list[li
     """
     if words < 1:
         raise ValueError(f"{words} words make no passage: expected 1 or more.")
-    sections = []
+    units: list[list[str]] = []  # sentences of each section
+    joins = False  # whether the last section is a stub
     for section in split_sections(text):
-        sentences = split(section)
+        if sentences := split(section):
+            if joins:
+                units[-1] += sentences
+            else:
+                units.append(sentences)
+            joins = _is_stub(section, words)
+    if joins and len(units) > 1:
+        units[-2:] = [units[-2] + units[-1]]
+    sections = []
+    for sentences in units:
         ends, passages = 0, []
         for size in passage_sizes([count_words(sentence) for sentence in sentences], words):
             passages.append(sentences[ends : ends + size])
@@ -180,6 +195,13 @@ def segment(text: str, words: int, split: Callable[[str], list[str]]) -> list[li
         if passages:
             sections.append(passages)
     return sections
+
+
+def _is_stub(section: str, words: int) -> bool:
+    """Whether a section has but a heading, or fewer words than a passage may have alone; anchors do not count."""
+    lines = [line for line in section.split("\n") if line.strip() and not _ANCHOR.fullmatch(line)]
+    height = heading_at(lines, 0) if lines else 0
+    return len(lines) == height or (len(section) < 200 * words and count_words("\n".join(lines)) < STUB * words)
 
 
 def count_words(text: str) -> int:

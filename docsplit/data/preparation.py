@@ -150,7 +150,7 @@ def tokenize_batch(
     documents = [_segment(text, split, passage_words) for text in texts]
     ids = tokenize_units(tokenizer, [unit for units, _ in documents for unit in units])
     rows: dict[str, list[Any]] = {"document_id": [], "drop_reason": []}
-    rows["sketch"] = list(sketch([text if isinstance(text, str) else "" for text in texts]))
+    rows["sketch"] = list(sketch([clean_text(text) if isinstance(text, str) else "" for text in texts]))
     rows |= {name: [] for ids_name in ids for name in (ids_name, _lengths_name(ids_name))}
     rows |= {name: [] for name in (PASSAGE_COLUMNS if passage_words is not None else ())}
     start = 0

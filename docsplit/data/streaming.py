@@ -35,12 +35,11 @@ from torch.utils.data import get_worker_info
 from transformers import PreTrainedTokenizerBase
 
 from docsplit.data.collators import Feature
-from docsplit.data.corpora import CorpusStream
+from docsplit.data.corpora import CorpusStream, take_problems
 from docsplit.data.passages import clean_text, segment
 from docsplit.data.preparation import MADE_TO_BE_COUNTED, Segmentation, tokenize_batch
 from docsplit.data.readers.base import Problems
-from docsplit.data.readers.columns import check_text_column, join_paragraphs, join_sections
-from docsplit.data.readers.stream import take_problems
+from docsplit.data.readers.rows import check_text_column, join_paragraphs, join_sections
 from docsplit.data.seen_documents import document_id
 from docsplit.data.segmentation import load_sentence_splitter
 from docsplit.runtime.files import Damaged, cache_directory, read_json, read_sealed, write_sealed, write_text
@@ -241,9 +240,9 @@ class DocumentStream(torch.utils.data.IterableDataset):
 
     def _without_problems(self, table: pyarrow.Table) -> pyarrow.Table:
         """Count what could not be read, and say what is the first; all is said at the end of the first pass."""
-        is_first, before = not self.problems.is_any, self.problems.num_skipped
+        is_first, before = not self.problems.counts, self.problems.number_of("file", "row")
         rows = take_problems(table, self.problems)
-        self.num_dropped.value += self.problems.num_skipped - before
+        self.num_dropped.value += self.problems.number_of("file", "row") - before
         if is_first:
             self._say_problems("")
         return rows

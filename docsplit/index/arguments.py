@@ -28,6 +28,7 @@ def _reads_documents(parser: argparse.ArgumentParser) -> None:
         help="column of the ids (default: id, _id or doc_id, else the row's number); in a folder, ids "
         "begin with the file's name",
     )
+    parser.add_argument("--encoding", help="encoding of text files (default: UTF-8, or what is detected)")
     parser.add_argument(
         "--engine",
         choices=("here", "ray"),

@@ -117,7 +117,7 @@ def adapt(
             start = load(encoder, options)
             lexical_ridge.whole_text_tokenizer(start)
             split = _load_split(options)
-            texts = _read(documents, options.text_column, split)
+            texts = _read(documents, options, split)
             if options.push_to_hub and is_first:
                 repo_id = prepare_release(folder.output, options.hub_model_id, options.hub_private_repo)
         # Embed, and train a second encoder if one is wanted
@@ -192,13 +192,13 @@ def _load_split(options: AdaptOptions) -> LabelledSplit | None:
         raise ValueError(f"--probe_corpus {corpus} cannot be measured on, with {columns}: {error}") from error
 
 
-def _read(documents: Documents, text_column: str, split: LabelledSplit | None) -> list[str]:
+def _read(documents: Documents, options: AdaptOptions, split: LabelledSplit | None) -> list[str]:
     """Read the documents, without those that are measured on.
 
     Raises:
         ValueError: if they are too few.
     """
-    texts = read_texts(documents, text_column)
+    texts = read_texts(documents, options.text_column, options.encoding)
     if split is not None:
         excluded = measured_on(split)
         kept = [text for text in texts if document_id(text) not in excluded]
@@ -216,7 +216,7 @@ def _read(documents: Documents, text_column: str, split: LabelledSplit | None) -
     return texts
 
 
-def read_texts(documents: Documents, text_column: str) -> list[str]:
+def read_texts(documents: Documents, text_column: str, encoding: str | None = None) -> list[str]:
     """Return the texts of documents, empty ones among them.
 
     Raises:
@@ -224,7 +224,8 @@ def read_texts(documents: Documents, text_column: str) -> list[str]:
     """
     if not isinstance(documents, str | Path):
         return [document.text for document in documents_of(documents)]
-    dataset = for_pretraining(str(documents), load_corpus(str(documents), text_column=text_column))
+    read = load_corpus(str(documents), text_column=text_column, encoding=encoding)
+    dataset = for_pretraining(str(documents), read)
     column = add_text(dataset, text_column)[text_column]
     return [text if isinstance(text, str) else "" for text in column]
 
@@ -376,6 +377,7 @@ def closing_text(adapted: Adapted, encoder: str, documents: Documents, options: 
     is_path = isinstance(documents, str | Path) and Path(documents).exists()
     build = ["build", documents if is_path else "YOUR_DOCUMENTS", "--model", folder, "--index_dir", f"{folder}.index"]
     build += ["--text_column", options.text_column] if options.text_column != "text" else []
+    build += ["--encoding", options.encoding] if options.encoding else []
     measure = ["--model_name_or_path", encoder, folder, "tfidf", *_labelled(documents, options)]
     commands = [command_line("search.py", *build), command_line("run_probe_classification.py", *measure)]
     return "\n".join([*lines, *(f"    {command}" for command in commands)])

@@ -88,7 +88,7 @@ def load_documents(options: RunOptions, checkpoint: Path | None) -> TrainingData
     """Read the corpus, tokenise it once, keep the probe's documents out, and hold some out for evaluation."""
     data, training = options.data, options.training
     with first_in(cache_directory()):
-        everything = corpora.load_corpus(data.corpus, text_column=data.text_column)
+        everything = corpora.load_corpus(data.corpus, text_column=data.text_column, encoding=data.encoding)
         corpus = corpora.for_pretraining(data.corpus, everything)
         num_sealed = len(everything) - len(corpus)
         corpus = corpora.add_text(corpus, data.text_column)
@@ -118,7 +118,7 @@ def stream_documents(options: RunOptions, checkpoint: Path | None) -> TrainingDa
     data, training = options.data, options.training
     num_held_out = _num_held_out(options)
     with first_in(cache_directory()):
-        corpus = corpora.stream_corpus(data.corpus, text_column=data.text_column)
+        corpus = corpora.stream_corpus(data.corpus, text_column=data.text_column, encoding=data.encoding)
         has_tokenizer = checkpoint or options.model.tokenizer_name or options.start
         num_read = num_held_out if has_tokenizer else max(num_held_out, DOCUMENTS_FOR_A_TOKENIZER)
         head = take(corpus, max(num_read, 1), data.text_column)  # names the columns if this one is missing

@@ -125,6 +125,9 @@ class DataArguments:
             "`sections`, lists of {heading, text}.",
         },
     )
+    encoding: str | None = field(
+        default=None, metadata={"help": "Encoding of local text files (default: UTF-8, or what is detected)."}
+    )
     sentence_splitter: str = field(
         default=DEFAULT_SPLITTER,
         metadata={

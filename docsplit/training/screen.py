@@ -198,6 +198,7 @@ def next_commands(options: RunOptions, start: str | None) -> list[str]:
         measure = command_line("run_probe_classification.py", *words)
     documents = corpus if corpus == PYTHON_DOCS or Path(corpus).exists() else "YOUR_DOCUMENTS"
     column = ["--text_column", options.data.text_column] if options.data.text_column != "text" else []
+    column += ["--encoding", options.data.encoding] if options.data.encoding else []
     words = ["build", documents, "--model", folder, "--index_dir", f"{folder}.index", *column]
     return [measure, command_line("search.py", *words)]
 

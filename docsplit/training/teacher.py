@@ -149,7 +149,8 @@ def smoothed(vectors: np.ndarray, texts: Sequence[str], smoothing: NeighbourDist
 def texts_of(document_ids: np.ndarray, data_args: DataArguments) -> Any:
     """Return the texts of these documents (ids ascending), in their order: a column, read as it is needed."""
     text_column = data_args.text_column
-    corpus: Dataset = corpora.add_text(corpora.load_corpus(data_args.corpus, text_column=text_column), text_column)
+    read = corpora.load_corpus(data_args.corpus, text_column=text_column, encoding=data_args.encoding)
+    corpus: Dataset = corpora.add_text(read, text_column)
     rows: dict[int, int] = {}  # the first that each document stands in
     for row, text in enumerate(corpus[text_column]):
         if isinstance(text, str):

@@ -2,6 +2,10 @@
 
 import gzip
 import json
+import lzma
+import os
+import tarfile
+import zipfile
 from collections import Counter
 from pathlib import Path
 
@@ -13,9 +17,19 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Value, load_fro
 from pyarrow import parquet
 
 from docsplit.data import corpora
-from docsplit.data.corpora import add_text, documents_to_search, load_corpus, stream_corpus
+from docsplit.data.corpora import (
+    PROBLEMS,
+    add_text,
+    documents_to_search,
+    load_corpus,
+    load_local,
+    stream_corpus,
+    take_problems,
+)
 from docsplit.data.passages import SECTION_BREAK, clean_text, to_passages
-from docsplit.data.readers.columns import join_sections
+from docsplit.data.readers.base import Problems
+from docsplit.data.readers.documents import read_documents
+from docsplit.data.readers.rows import join_sections
 from docsplit.data.seen_documents import document_id, sketch
 from docsplit.data.segmentation import load_sentence_splitter
 from docsplit.data.sets.arguments import LabelledArguments
@@ -24,13 +38,6 @@ from docsplit.training import adapting
 from tests.conftest import make_corpus
 
 TEXTS = ["The ship was in the storm. It had a sail.", "Bread and butter. Flour to sugar."]
-
-
-def write(tmp_path, name, content):
-    path = tmp_path / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path
 
 
 @pytest.mark.parametrize("suffix", ["json", "jsonl", "csv", "tsv", "parquet", "txt"])
@@ -53,48 +60,39 @@ def test_each_local_format_gives_the_same_texts(tmp_path, suffix):
     assert load_corpus(str(path))["text"][:] == TEXTS
 
 
-def test_rows_that_a_quote_swallowed_are_noticed(tmp_path, caplog):
+def test_rows_that_a_quote_swallowed_are_noticed(tmp_path, caplog, write):
     rows = [f"{chr(34) * (row % 5 == 0)}document {row}\tlabel" for row in range(10)]
-    assert len(load_corpus(str(write(tmp_path, "bare.tsv", "\n".join(["text\tlabel", *rows]))))) == 5
+    assert len(load_corpus(str(write("bare.tsv", "\n".join(["text\tlabel", *rows]))))) == 5
     assert "line breaks in them: 1, the first is bare.tsv, line 2." in caplog.text
     assert "jsonl" in caplog.text
     caplog.clear()
-    load_corpus(str(write(tmp_path, "quoted.tsv", 'text\tlabel\n"two\nlines"\tlabel\n"a\ttab"\tlabel\n')))
+    load_corpus(str(write("quoted.tsv", 'text\tlabel\n"two\nlines"\tlabel\n"a\ttab"\tlabel\n')))
     assert not caplog.text
 
 
-def test_a_folder_of_text_files_has_one_document_a_file(tmp_path):
+def test_a_folder_of_text_files_has_one_document_a_file(tmp_path, write):
     for number, text in enumerate(TEXTS):
-        write(tmp_path, f"folder/{number}.txt", text.replace(". ", ".\n\n"))
+        write(f"folder/{number}.txt", text.replace(". ", ".\n\n"))
     assert [text.split()[0] for text in load_corpus(str(tmp_path / "folder"))["text"]] == ["The", "Bread"]
 
 
-@pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz", "csv", "tsv", "txt"])
-def test_bytes_that_are_no_utf8_are_replaced_counted_and_placed(tmp_path, caplog, suffix):
-    """In the last of two files, far from its beginning: what is read first decides nothing."""
-    head = {"csv": "text,label", "tsv": "text\tlabel"}.get(suffix)
-    line = {"csv": "{},1", "tsv": "{}\t1", "txt": "{}"}.get(suffix, '{{"text": "{}"}}')
-    mended = "caf\xe9 au lait" + " and a ship" * 20
-    texts = ["a ship in a storm"] * 50 + [mended] * 2
-    lines = ([head] if head else []) + [line.format(text) for text in texts]
-    content = "\n".join(lines).encode("latin-1")
-    if suffix == "txt":  # a folder of these has one document a file
-        path = write(tmp_path, "latin.txt", content)
+@pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz", "csv", "txt"])
+@pytest.mark.parametrize("first", ["a ship in a storm", "a sh\xeep\xe9"])
+def test_other_encodings_are_detected_and_damage_is_counted_and_placed(write, caplog, suffix, first):
+    """Far from the beginning of a file: if there is UTF-8 before, it is damaged, otherwise it has another one."""
+    line = {"csv": "{},1", "txt": "{}"}.get(suffix, '{{"text": "{}"}}')
+    texts = ["caf\xe9 au lait" + " and a ship" * 20] * 2
+    head = (["text,label"] if suffix == "csv" else []) + [line.format(first)] * 50
+    content = "\n".join(head).encode() + b"\n" + "\n".join(map(line.format, texts)).encode("latin-1")
+    path = write(f"latin.{suffix}", gzip.compress(content) if suffix.endswith("gz") else content)
+    is_utf8 = not first.isascii()
+    read = load_corpus(str(path))["text"][:]
+    assert read[-3:] == [first, *[text.replace("\xe9", "\ufffd" if is_utf8 else "\xe9") for text in texts]]
+    if is_utf8:
+        assert f"cannot be read: 2, the first is latin.{suffix}, line {len(head) + 1}." in caplog.text
     else:
-        path = tmp_path / "folder"
-        good = "\n".join(lines[:-2]).encode()
-        write(path, f"a.{suffix}", gzip.compress(good) if suffix.endswith("gz") else good)
-        write(path, f"latin.{suffix}", gzip.compress(content) if suffix.endswith("gz") else content)
-    dataset = load_corpus(str(path))
-    assert dataset["text"][:][-3:] == ["a ship in a storm", *[mended.replace("\xe9", "\ufffd")] * 2]
-    if suffix in ("txt", "csv", "tsv"):
-        assert f"no UTF-8: 2, the first is latin.{suffix}, line {51 + bool(head)}." in caplog.text
-    else:
-        assert f"2 lines are not UTF-8, the first is {tmp_path}" in caplog.text
-        assert f"latin.{suffix}, line 51: " in caplog.text
-    caplog.clear()
-    load_corpus(str(write(tmp_path, f"good.{suffix.removesuffix('.gz')}", "\n".join(lines))))
-    assert "UTF-8" not in caplog.text
+        assert f"no UTF-8: 1, latin.{suffix} as cp1252." in caplog.text
+    assert load_corpus(str(path), encoding="cp1251")["text"][-1] == texts[-1].replace("\xe9", "\u0439")
 
 
 def test_a_parquet_file_whose_strings_are_no_utf8_is_refused(tmp_path):
@@ -106,17 +104,17 @@ def test_a_parquet_file_whose_strings_are_no_utf8_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz"])
-def test_lone_surrogates_in_json_are_cleaned(tmp_path, suffix):
+def test_lone_surrogates_in_json_are_cleaned(tmp_path, suffix, write):
     content = b'{"text": "a \\ud800 ship"}\n{"text": "in a storm", "late": 1}\n'
-    path = write(tmp_path, f"surrogates.{suffix}", gzip.compress(content) if suffix.endswith("gz") else content)
+    path = write(f"surrogates.{suffix}", gzip.compress(content) if suffix.endswith("gz") else content)
     texts = load_corpus(str(path))["text"][:]
     assert [text.split() for text in texts] == [["a", "ship"], ["in", "a", "storm"]]
 
 
-def test_a_file_that_changed_is_read_anew(tmp_path):
-    write(tmp_path, "surrogates.jsonl", '{"text": "a \\ud800 ship"}\n')
+def test_a_file_that_changed_is_read_anew(tmp_path, write):
+    write("surrogates.jsonl", '{"text": "a \\ud800 ship"}\n')
     assert len(load_corpus(str(tmp_path / "surrogates.jsonl"))) == 1
-    write(tmp_path, "surrogates.jsonl", '{"text": "a \\ud800 ship"}\n{"text": "a storm"}\n')
+    write("surrogates.jsonl", '{"text": "a \\ud800 ship"}\n{"text": "a storm"}\n')
     assert len(load_corpus(str(tmp_path / "surrogates.jsonl"))) == 2
 
 
@@ -129,14 +127,14 @@ def test_a_file_that_changed_is_read_anew(tmp_path):
         ("empty.jsonl", "", "no documents"),
     ],
 )
-def test_files_that_cannot_be_read_are_named(tmp_path, name, content, message):
+def test_files_that_cannot_be_read_are_named(tmp_path, name, content, message, write):
     with pytest.raises(ValueError, match=message):
-        load_corpus(str(write(tmp_path, name, content)))
+        load_corpus(str(write(name, content)))
 
 
-def test_a_folder_of_several_formats_is_read_whole_and_an_empty_one_is_named(tmp_path):
-    write(tmp_path, "two/a.txt", "a b")
-    write(tmp_path, "two/b.csv", "text\nc d\n")
+def test_a_folder_of_several_formats_is_read_whole_and_an_empty_one_is_named(tmp_path, write):
+    write("two/a.txt", "a b")
+    write("two/b.csv", "text\nc d\n")
     assert load_corpus(str(tmp_path / "two"), text_column="text")["text"][:] == ["a b", "c d"]
     assert load_corpus(str(tmp_path / "two"))["text"][:] == ["c d"]  # a table, for labels
     (tmp_path / "none").mkdir()
@@ -327,3 +325,299 @@ def test_the_splits_of_a_saved_data_set_are_the_parts_of_labelled_documents(save
     assert (other.train_texts, other.test_texts) == (test, train)
     alone = load_labelled(LabelledArguments(dataset_name=str(saved / "train")))
     assert sorted([*alone.train_texts, *(alone.validation_texts or []), *alone.test_texts]) == sorted(train)
+
+
+# --- Local files: what is read, and when it is read anew ---
+
+
+@pytest.fixture
+def folder(tmp_path, write, markitdown):
+    """One file of each kind, and two that are skipped."""
+    rows = [{"body": "A ship.", "title": "Ships"}, {"body": "A storm.", "title": None}]
+    write("docs/a.txt", "A note.\nOf two lines.")
+    write("docs/b.md", "# B")
+    write("docs/c.html", "<title>C</title><p>Sails.")
+    write("docs/d.pdf", b"ok A paper")
+    write("docs/e.jsonl.gz", gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
+    write("docs/f.csv", "id,body\n7,A rope.\n")
+    Dataset.from_list([{"body": ["A mast.", "A deck."]}]).to_parquet(write("docs/g.parquet"))
+    write("docs/h.docx", b"Damage")
+    write("docs/i.png")
+    return tmp_path / "docs"
+
+
+def test_a_folder_of_all_kinds_has_the_documents_that_search_reads(folder, monkeypatch):
+    monkeypatch.setattr(corpora, "ROWS_AT_ONCE", 3)
+    dataset = load_local(folder, "body")
+    assert dataset.column_names == ["id", "title", "body"]
+    expected = list(read_documents(folder, "body"))
+    assert len(expected) == 8
+    assert dataset.data.table.column("id").num_chunks == 3
+    assert dataset.to_list() == [{"id": row.id, "title": row.title, "body": row.text} for row in expected]
+
+
+def test_a_second_run_reads_no_file_but_says_the_same(folder, monkeypatch, caplog):
+    first = load_local(folder, "body")
+    warnings = [message for message in caplog.messages if "Skipped" in message]
+    assert warnings == ["Skipped 2 files: 1 .png (i.png), 1 .docx that cannot be converted (h.docx)"]
+    monkeypatch.setattr(corpora, "documents_in", None)  # would fail if it were called
+    caplog.clear()
+    again = load_local(folder, "body")
+    assert again.to_list() == first.to_list()
+    assert again._fingerprint == first._fingerprint  # the key of what is made of it
+    assert [message for message in caplog.messages if "Skipped" in message] == warnings
+
+
+def test_a_change_of_files_options_or_converter_is_read_anew(folder, monkeypatch):
+    def texts(column="body"):
+        return load_local(folder, column)[column][:]
+
+    before = texts()
+    stat = (folder / "b.md").stat()
+    (folder / "b.md").write_text("# C")  # of the same size
+    os.utime(folder / "b.md", ns=(stat.st_atime_ns, stat.st_mtime_ns + 1))
+    assert [(old, new) for old, new in zip(before, texts(), strict=True) if old != new] == [("# B", "# C")]
+    (folder / "b.md").unlink()
+    assert len(texts()) == len(before) - 1
+    (folder / "h.docx").write_bytes(b"ok Mended")
+    assert "Mended.docx" in texts()
+    with pytest.raises(ValueError, match="--text_column is 'title'"):  # no file but the first has it
+        add_text(load_local(folder / "f.csv", "title"), "title")
+    assert "A ship." not in texts("text")
+    found = corpora.find_documents(folder)
+    key = corpora.key_of(found, "body", None)
+    assert key == corpora.key_of(found, "body", None)
+    monkeypatch.setattr(corpora, "converter_version", lambda: "99")
+    assert corpora.key_of(found, "body", None) != key
+
+
+@pytest.mark.parametrize("loader", ["json", "parquet"])
+def test_data_files_of_one_format_are_exactly_as_datasets_reads_them(tmp_path, loader, write):
+    rows = Dataset.from_dict({"text": ["a ship", "a tree"], "label": ["sea", "land"], "id": [1, 1]})
+    for name in ("a", "b"):
+        path = tmp_path / "rows" / f"{name}.{loader}"
+        path.parent.mkdir(exist_ok=True)
+        getattr(rows, f"to_{loader}")(str(path))
+    names = [str(tmp_path / "rows" / f"{name}.{loader}") for name in "ab"]
+    options = {"encoding": "UTF-8"} if loader == "json" else {}
+    expected = datasets.load_dataset(loader, data_files=names, split="train", **options)
+    for text_column in ("text", None):
+        dataset = load_local(tmp_path / "rows", text_column)
+        assert dataset.to_list() == expected.to_list()
+        assert dataset._fingerprint == expected._fingerprint
+
+
+@pytest.mark.parametrize("text_column", [None, "text"])
+def test_cells_of_tables_are_texts_as_they_are_written(write, tmp_path, text_column):
+    """Of the columns of all files, in each encoding; a row that is too short has nothing in the last ones."""
+    write("rows/a.csv", "text,id,label\nNA,0012,1.0\n1984,7,\n")
+    write("rows/b.csv.gz", gzip.compress('id,text,more\n,"a, ""b""",true\n3,null\n'.encode("utf-16")))
+    write("rows/c.tsv", "\ttext\tid\tid\n0\tD\u00e9j\u00e0 vu\t+1\t2\n")
+    dataset = load_local(tmp_path / "rows", text_column)
+    rows = [
+        {"text": "NA", "id": "0012", "label": "1.0"},
+        {"text": "1984", "id": "7", "label": ""},
+        {"text": 'a, "b"', "id": "", "more": "true"},
+        {"text": "null", "id": "3"},
+        {"text": "Déjà vu", "id": "+1", "": "0"},
+    ]
+    names = ["text", "id", "label", "more", ""]
+    assert dataset.to_list() == [{name: row.get(name) for name in names} for row in rows]
+
+
+def test_a_table_beside_other_files_keeps_its_labels_where_a_table_is_wanted(tmp_path, write, caplog):
+    write("rows/a.csv", "text,label\na ship,sea\n")
+    write("rows/README.md", "What it is.")
+    assert load_local(tmp_path / "rows").to_list() == [{"text": "a ship", "label": "sea"}]
+    assert "Skipped 1 file: 1 .md (README.md)" in caplog.messages
+    assert load_local(tmp_path / "rows", "text")["id"][:] == ["README.md", "a.csv#0"]
+
+
+def test_one_text_file_has_a_document_in_each_line_and_a_folder_one_in_each_file(tmp_path, write, caplog):
+    caplog.set_level("INFO")
+    lines = write("docs/a.txt", "A ship.\nA storm.\n")
+    assert load_local(lines, "text").to_list() == [{"text": "A ship."}, {"text": "A storm."}]
+    assert "a.txt is 1 file of 2 lines: each line is a document." in caplog.text
+    assert load_local(tmp_path / "docs", "text").to_list() == [
+        {"id": "a.txt", "title": "A ship.", "text": "A ship.\nA storm.\n"}
+    ]
+    assert load_local(write("b.md", "# B\n"), "text").to_list() == [{"id": "b.md", "title": "B", "text": "# B\n"}]
+
+
+def test_nothing_is_left_of_a_folder_that_cannot_be_read(tmp_path, write, monkeypatch):
+    monkeypatch.setattr(corpora, "cache_directory", lambda: tmp_path / "cache")
+    write("docs/a.png")
+    with pytest.raises(ValueError, match=r"no documents that can be read\. Skipped 1 file: 1 \.png"):
+        load_local(tmp_path / "docs", "text")
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_a_txt_of_another_encoding_is_the_same_in_maps_and_streams(tmp_path, write, caplog):
+    """UTF-16 is read where the file says so, Latin-1 is detected; a file is never trained on as noise."""
+    write("docs/a.txt", "Déjà vu.".encode("utf-16"))
+    write("docs/b.txt", "Déjà vu.".encode("latin-1"))
+    write("docs/c.txt", b"\x89PNG\x00\x00")
+    lines = write("lines.txt", "Déjà vu.\nA ship.".encode("latin-1"))
+    for path, texts, said in (
+        (tmp_path / "docs", ["Déjà vu."] * 2, ["1 .txt that is binary (c.txt)", "no UTF-8: 1, b.txt as cp1252"]),
+        (lines, ["Déjà vu.", "A ship."], ["no UTF-8: 1, lines.txt as cp1252"]),
+    ):
+        for read in (load_corpus, lambda *args, **more: stream_corpus(*args, **more).rows):
+            caplog.clear()
+            rows, problems = list(read(str(path), text_column="text")), Problems()
+            assert [row["text"] for row in rows if row["text"]] == texts
+            for row in rows:
+                if row.get(PROBLEMS):
+                    problems.merge(Problems.from_json(row[PROBLEMS]))
+            for line in said:
+                assert line in caplog.text + " ".join(problems.warnings())
+    assert next(iter(stream_corpus(str(lines), encoding="cp1251").rows))["text"] == "D\u0439j\u0430 vu."
+
+
+def test_a_row_that_cannot_be_read_costs_a_corpus_that_row_and_a_table_the_run(tmp_path, write, caplog):
+    path = write("a.jsonl", '{"text": "A ship.", "label": 1}\n{"text": "A s\n{"text": "A rope."}\n')
+    assert load_local(path, "text")["text"][:] == ["A ship.", "A rope."]
+    assert [message for message in caplog.messages if "a.jsonl" in message] == [
+        "Skipped 1 row: 1 .jsonl that are no JSON (a.jsonl, line 2)"
+    ]
+    with pytest.raises(ValueError, match=r"^.*a\.jsonl, line 2 is no JSON: "):
+        load_local(path)
+
+
+@pytest.mark.parametrize("name", ["a[1].jsonl", "a*.jsonl", "d::e.jsonl", "f?g.jsonl"])
+def test_a_name_is_no_pattern(write, name):
+    write("a1.jsonl", '{"text": "Of another file."}')
+    assert load_local(write(name, '{"text": "A ship."}'), "text")["text"][:] == ["A ship."]
+
+
+def test_a_file_that_vanishes_after_the_listing_is_counted(tmp_path, write, monkeypatch, caplog):
+    write("docs/a.txt", "A ship.")
+    gone = write("docs/b.txt", "A storm.")
+    find = corpora.find_documents
+
+    def find_and_lose(path):
+        found = find(path)
+        gone.unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(corpora, "find_documents", find_and_lose)
+    rows = list(stream_corpus(str(tmp_path / "docs"), text_column="text").rows)
+    assert [row["text"] for row in rows] == ["A ship.", ""]
+    assert ".txt that is gone" in rows[1][PROBLEMS]
+    gone.write_text("A storm.")
+    assert load_local(tmp_path / "docs", "text")["text"][:] == ["A ship."]
+    assert "Skipped 1 file: 1 .txt that is gone (b.txt)" in caplog.messages
+
+
+def test_texts_that_look_like_dates_stay_texts(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "a", "label": "2024-01-01"}\n{"text": "b", "label": "2024-02-01"}\n')
+    assert load_local(tmp_path / "a.jsonl")["label"][:] == ["2024-01-01", "2024-02-01"]
+
+
+def test_a_field_too_many_never_shifts_the_columns(tmp_path):
+    """pandas takes the first column for the names of the rows: the text would be the label."""
+    (tmp_path / "a.csv").write_text("text,label\na ship,sea,1\na tree,land,2\n")
+    with pytest.raises(ValueError, match=r"a\.csv, line 2 with more fields than the header"):
+        load_local(tmp_path / "a.csv")
+    assert len(load_local(tmp_path / "a.csv", "text")) == 0
+    (tmp_path / "a.csv").write_text("text,label\na ship,sea,\n")
+    assert load_local(tmp_path / "a.csv").to_list() == [{"text": "a ship", "label": "sea"}]
+
+
+def test_a_damaged_file_is_one_line_and_logged_nowhere(tmp_path, caplog):
+    """Of an xz that `datasets` unpacks before it reads, too."""
+    whole = lzma.compress(b"text\na ship\n" * 1000)
+    (tmp_path / "a.csv.xz").write_bytes(whole[:50] + b"\xff" * 9 + whole[60:])
+    (tmp_path / "b.jsonl").write_text('{"text": "a"}\n{"text": \n')
+    for name in ("a.csv.xz", "b.jsonl"):
+        with pytest.raises(ValueError, match=name) as caught:
+            load_local(tmp_path / name)
+        assert "\n" not in str(caught.value)
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar", "damaged zip", "cut zip"])
+def test_an_archive_by_another_name_is_not_unpacked(tmp_path, kind, write):
+    """`datasets` looks at the content, and would read the files in it."""
+    (tmp_path / "inner.csv").write_text("text\na ship\n")
+    path = tmp_path / "a.csv"
+    if kind == "tar":
+        with tarfile.open(path, "w") as archive:
+            archive.add(tmp_path / "inner.csv", "inner.csv")
+    else:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.write(tmp_path / "inner.csv", "inner.csv")
+    if kind == "damaged zip":
+        path.write_bytes(path.read_bytes().replace(b"PK\x01\x02", b"PK\x01\x03"))
+    if kind == "cut zip":
+        path.write_bytes(path.read_bytes()[:60])
+    with pytest.raises(ValueError, match=r"a\.csv is an archive: unpack archives first"):
+        load_local(tmp_path / "a.csv")
+
+
+# --- Streams ---
+
+
+def test_a_stream_copies_only_what_datasets_cannot_stream(folder, tmp_path, write):
+    assert sorted(row["body"] for row in stream_corpus(str(folder), text_column="body").rows) == sorted(
+        load_local(folder, "body")["body"]
+    )
+    assert corpora._stream_local(folder, "body", None) is None
+    for name in ("x.txt", "y.txt"):
+        write(f"notes/{name}", f"A note called\n{name}.")
+    rows = stream_corpus(str(tmp_path / "notes"), text_column="text").rows
+    assert sorted(row["text"] for row in rows) == ["A note called\nx.txt.", "A note called\ny.txt."]
+
+
+def texts_of(stream):
+    return [row["text"] for row in stream if not row[PROBLEMS]]
+
+
+def test_shards_are_files_and_row_groups(tmp_path, write):
+    texts = [f"number {number}" for number in range(10)]
+    parquet.write_table(pyarrow.table({"text": texts, "n": range(10)}), write("p/a.parquet"), row_group_size=4)
+    parquet.write_table(pyarrow.table({"n": [1], "text": ["more"]}), write("p/b.parquet"))
+    stream = corpora._stream_local(tmp_path / "p", None, None).rows
+    assert stream.num_shards == 4
+    shards = [texts_of(stream.shard(4, number)) for number in range(4)]
+    assert shards == [texts[:4], texts[4:8], texts[8:], ["more"]]
+    assert texts_of(stream) == [*texts, "more"]
+    for name in "xy":
+        write(f"t/{name}.txt", f"{name}\nis a document.")
+    assert corpora._stream_local(tmp_path / "t", "text", None).rows.num_shards == 2
+    write("t/z.md", "More.")
+    assert texts_of(corpora._stream_local(tmp_path / "t", "text", None).rows)[2:] == ["More."]
+
+
+def test_problems_are_told_after_the_texts_of_their_file(tmp_path, write, monkeypatch):
+    monkeypatch.setattr(corpora, "ROWS_AT_ONCE", 2)
+    write("docs/a.jsonl", '{"text": "a"}\n{"text": "b"}\n{\n{"text": "c"}\n')
+    write("docs/b.jsonl", '{"body": "a"}')
+    write("docs/c.jsonl", '{"text": "d"}')
+    stream = corpora._stream_local(tmp_path / "docs", "text", None).rows
+    assert [bool(row[PROBLEMS]) for row in stream] == [False, False, False, True, True, False]
+    assert [table.num_rows for table in stream.with_format("arrow").iter(batch_size=4)] == [4, 2]
+    problems = Problems()
+    tables = [take_problems(table, problems) for table in stream.with_format("arrow").iter(batch_size=4)]
+    assert [table["text"].to_pylist() for table in tables] == [["a", "b", "c"], ["d"]]
+    assert problems.warnings() == [
+        "Skipped 1 file: 1 .jsonl without a column 'text' (b.jsonl)",
+        "Skipped 1 row: 1 .jsonl that are no JSON (a.jsonl, line 3)",
+    ]
+    other = pyarrow.table({"text": ["a"]})
+    assert take_problems(other, problems) is other
+
+
+def test_a_file_that_is_named_itself_is_refused(write):
+    stream = corpora._stream_local(write("b.jsonl", '{"body": "a"}'), "text", None).rows
+    with pytest.raises(ValueError, match=r"b\.jsonl: --text_column is 'text', but the columns are \['body'\]"):
+        list(stream)
+
+
+def test_the_fingerprint_is_of_the_files_and_the_column(tmp_path, write):
+    write("docs/a.jsonl", '{"text": "a"}')
+    key = corpora._stream_local(tmp_path / "docs", "text", None).fingerprint
+    assert corpora._stream_local(tmp_path / "docs", "text", None).fingerprint == key
+    assert corpora._stream_local(tmp_path / "docs", "body", None).fingerprint != key
+    write("docs/a.jsonl", '{"text": "ab"}')
+    assert corpora._stream_local(tmp_path / "docs", "text", None).fingerprint != key

@@ -122,7 +122,7 @@ def test_nothing_is_lost_and_sections_number_the_passages(text, words):
     assert set(numbers) == set(range(len(set(numbers))))
 
 
-@given(st.lists(LENGTHS.filter(len), min_size=1, max_size=4))
+@given(st.lists(LENGTHS.filter(lambda lengths: sum(lengths) >= 10), min_size=1, max_size=4))
 @settings(deadline=None)
 def test_each_section_has_the_passages_that_it_has_alone(sections):
     texts = [text_of(lengths, seed) for seed, lengths in enumerate(sections)]
@@ -132,6 +132,27 @@ def test_each_section_has_the_passages_that_it_has_alone(sections):
     all_sections = segment("\n\n".join(headed), 100, split_sentences)
     assert all_sections == [segment(text, 100, split_sentences)[0] for text in headed]
     assert [section[0][0] for section in all_sections] == [f"## Part {number}" for number in range(len(texts))]
+
+
+@pytest.mark.parametrize(
+    ("texts", "joined"),
+    [
+        ([".. _wine_dataset:\n\n", "Wine\n----\n\nA wine."], [[0, 1]]),
+        (["A wine was made.\n\n", "## See also\n"], [[0, 1]]),
+        (["A wine was made.\n\n", "## A\n\nOne.\n\n", "## B\n\nIt was made again.\n\n", "## C"], [[0], [1, 2, 3]]),
+        (["A wine was made.\n\n", "## A\n\nIt was made again."], [[0], [1]]),
+        (["Wine."], [[0]]),
+        ([".. _a:\n\n", "# B"], [[0, 1]]),
+    ],
+)
+def test_a_section_that_is_hardly_a_text_joins_a_neighbour(texts, joined):
+    """An anchor, a heading alone, or fewer than a tenth of the words of a passage."""
+    passages = [" ".join(passage.text.split()) for passage in to_passages("".join(texts), 35)]
+    assert passages == [" ".join("".join(texts[number] for number in numbers).split()) for numbers in joined]
+
+
+def test_composed_and_decomposed_letters_are_one_text():
+    assert clean_text("cafe\u0301\r\n\x00") == clean_text("caf\xe9\n\x00") == "caf\xe9\n "
 
 
 @given(TEXTS)

@@ -55,6 +55,10 @@ def passages_of(row):
     return [np.concatenate(units[end - size : end]).tolist() for end, size in zip(ends, row["passage_units"])]
 
 
+def test_composed_and_decomposed_copies_are_one_document():
+    assert document_id("Cafe\u0301 au lait") == document_id("Caf\xe9  au lait")
+
+
 def test_passages_are_those_of_the_text(dataset, tokenizer):
     tokenized, counts = tokenize(dataset, tokenizer, Segmentation(passage_words=WORDS))
     expected = [passages for text in dataset["text"] if len(passages := to_passages(text, WORDS)) > 1]
@@ -82,7 +86,7 @@ def test_units_and_passages_and_sections_without_tokens_are_none(wordpiece):
     breath = f"\n\n{SECTION_BREAK}"
     empty_sentence, empty_section = f"The ship.\n\n{EMPTY}\n\nIt had a sail.", f"{EMPTY}\n\n{EMPTY} {EMPTY}"
     texts = [breath.join([empty_sentence, empty_section, "Bread."]), breath.join(["The ship.", empty_section])]
-    tokenized, counts = tokenize(Dataset.from_dict({"text": texts}), wordpiece, Segmentation(passage_words=50))
+    tokenized, counts = tokenize(Dataset.from_dict({"text": texts}), wordpiece, Segmentation(passage_words=10))
     assert (counts["used"], counts["fewer_than_two_passages"]) == (1, 1)
     (row,) = tokenized
     assert len(row["unit_lengths"]) == 3
@@ -92,10 +96,10 @@ def test_units_and_passages_and_sections_without_tokens_are_none(wordpiece):
 
 def test_reasons_are_told_apart(wordpiece):
     texts = [None, " ", EMPTY, "word", "Only one. Passage.", "The first one.\n\nPart\n====\n\nThe second one."]
-    _, counts = tokenize(Dataset.from_dict({"text": texts}), wordpiece, Segmentation(passage_words=100))
+    _, counts = tokenize(Dataset.from_dict({"text": texts}), wordpiece, Segmentation(passage_words=20))
     assert list(counts.values()) == [1, 1, 2, 0, 2]
     with pytest.raises(ValueError, match=r"None of the 5 .*fewer_than_two_passages.: 2.*lower --passage_words"):
-        tokenize(Dataset.from_dict({"text": texts[:5]}), wordpiece, Segmentation(passage_words=100))
+        tokenize(Dataset.from_dict({"text": texts[:5]}), wordpiece, Segmentation(passage_words=20))
 
 
 @pytest.mark.parametrize("num_proc", [None, 2])

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch.multiprocessing.spawn import ProcessExitedException
 from transformers import AutoTokenizer
 
-from docsplit.data.readers.data_files import LOADERS
+from docsplit.data.corpora import LOADERS
 from docsplit.data.readers.files import COMPRESSIONS
 from docsplit.runtime import files
 from docsplit.runtime.files import (

@@ -1,26 +1,35 @@
 """What readers share: a document, the error of a file that cannot be read, and an account of what was not read."""
 
 import json
-from collections import Counter
+import re
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TypeVar
 
 from docsplit.runtime.command import shown
 
 T = TypeVar("T")
-NAMES_SHOWN = 2  # of the files that were skipped for one reason
-ICONV = "iconv -f LATIN1 -t UTF-8"  # what mends a file of another encoding, once its encoding is known
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+
+def normalized(text: str) -> str:
+    """Write a text in NFC, so that copies of it are equal, and lone surrogates, which UTF-8 cannot hold, as spaces."""
+    return text if text.isascii() else unicodedata.normalize("NFC", _SURROGATE.sub(" ", text))
 
 
 @dataclass(frozen=True)
 class Document:
-    """A text with its id and title."""
+    """A text with its id and title, as `normalized` writes them, whoever makes it."""
 
     id: str
     text: str
     title: str = ""
+
+    def __post_init__(self) -> None:
+        if not (self.text.isascii() and self.title.isascii()):
+            object.__setattr__(self, "text", normalized(self.text))
+            object.__setattr__(self, "title", normalized(self.title))
 
 
 def grouped(items: Iterable[T], text_of: Callable[[T], str], most: int, most_characters: int) -> Iterator[list[T]]:
@@ -50,60 +59,16 @@ class Unreadable(ValueError):
         super().__init__(message)
         self.reason, self.remedy, self.place = reason, remedy, place
 
-    @classmethod
-    def for_lack_of(cls, package: str, remedy: str, file: Path) -> "Unreadable":
-        """Make the error of a file that needs a package."""
-        return cls(f"for lack of {package}", f"{file} needs {package}: {remedy}", remedy)
-
-
-@dataclass
-class Skipped:
-    """Counts of skipped files or rows by suffix and reason, with the first names of each kind and what would help."""
-
-    things: str = "file"
-    counts: Counter[str] = field(default_factory=Counter)
-    names: dict[str, list[str]] = field(default_factory=dict)
-    remedies: list[str] = field(default_factory=list)
-
-    def add(self, kind: str, name: str, remedy: str = "") -> None:
-        """Count a file, or a row.
-
-        Args:
-            kind: its suffix, and the reason if the suffix is not the reason.
-        """
-        self._add(kind, 1, [name], [remedy] if remedy else [])
-
-    def _add(self, kind: str, count: int, names: Iterable[str], remedies: Iterable[str]) -> None:
-        self.counts[kind] += count
-        self.names[kind] = [*self.names.get(kind, []), *names][:NAMES_SHOWN]
-        self.remedies += [remedy for remedy in remedies if remedy not in self.remedies]
-
-    def merge(self, other: "Skipped") -> None:
-        """Count what another pass skipped as well."""
-        for kind, count in other.counts.items():
-            self._add(kind, count, other.names[kind], other.remedies)
-
-    def sentence(self) -> str:
-        """Return a line such as `Skipped 14 files: 12 .png (a.png, b/c.png ...), 2 without suffix (LICENSE, x)`."""
-        kinds = []
-        for kind, count in self.counts.most_common():
-            more = " ..." if count > NAMES_SHOWN else ""
-            names = ("; " if self.things == "row" else ", ").join(
-                map(shown, self.names[kind])
-            )  # rows have commas in places
-            kinds.append(f"{count:,} {kind} ({names}{more})")
-        total = self.counts.total()
-        more_with = f". To read more: {', '.join(self.remedies)}" if self.remedies else ""
-        return f"Skipped {total:,} {self.things}{'s' * (total != 1)}: {', '.join(kinds)}{more_with}"
-
 
 NOTES = {  # what is said of texts and rows that were read although something is wrong with them
-    "mended": "Texts with bytes that are no UTF-8: {count:,}, the first is {first}. The characters that cannot be "
-    "read become \N{REPLACEMENT CHARACTER}. If a file has another encoding, convert it: " + ICONV + ".",
-    "without_id": "Rows without an id, while others of their file have one: {count:,}, the first is {first}. Their "
+    "mended": "Texts with bytes that cannot be read: {count:,}, the first is {names}. Their characters become "
+    "\N{REPLACEMENT CHARACTER}. If a file has another encoding than UTF-8, name it: --encoding.",
+    "detected": "Files that are no UTF-8: {count:,}, {names}. Their encodings were detected; if they are wrong, name "
+    "one: --encoding.",
+    "without_id": "Rows without an id, while others of their file have one: {count:,}, the first is {names}. Their "
     "ids are file#row.",
-    "repeated_id": "Rows that repeat an id of their file: {count:,}, the first is {first}. Their ids are file#row.",
-    "swallowed": "Fields with tabs and line breaks in them: {count:,}, the first is {first}. If the file has no "
+    "repeated_id": "Rows that repeat an id of their file: {count:,}, the first is {names}. Their ids are file#row.",
+    "swallowed": "Fields with tabs and line breaks in them: {count:,}, the first is {names}. If the file has no "
     "quoting, quotes at the beginning of fields have made one row of many, and those documents are lost: write it as "
     "jsonl.",
 }
@@ -114,18 +79,26 @@ class Problems:
     """What is wrong with files and their rows: what was skipped, and what was read although something is wrong.
 
     Attributes:
-        notes: how many texts or rows have each problem of `NOTES`, and where the first is.
+        counts: how many there are, and the first two names, of skipped "file"s and "row"s by suffix and reason, and of
+            each of `NOTES`.
+        remedies: of files and rows.
         refuses_rows: whether a row that cannot be read is an error, as in tables of labels, which have to be whole.
     """
 
-    files: Skipped = field(default_factory=Skipped)
-    rows: Skipped = field(default_factory=lambda: Skipped("row"))
-    notes: dict[str, tuple[int, str]] = field(default_factory=dict)
+    counts: dict[str, dict[str, tuple[int, list[str]]]] = field(default_factory=dict)
+    remedies: dict[str, list[str]] = field(default_factory=dict)
     refuses_rows: bool = False
 
-    def skip_file(self, suffix: str, name: str, error: Unreadable) -> None:
-        """Count a file that cannot be read."""
-        self.files.add(f"{suffix} {error.reason}", error.place or name, error.remedy)
+    def add(self, thing: str, kind: str, names: list[str], remedies: Iterable[str] = (), count: int = 1) -> None:
+        """Count files or rows, whose kind is a suffix and the reason if the suffix is not the reason, or notes."""
+        before, first = self.counts.setdefault(thing, {}).get(kind, (0, []))
+        self.counts[thing][kind] = before + count, [*first, *names][:2]
+        known = self.remedies.setdefault(thing, [])
+        known += [remedy for remedy in remedies if remedy and remedy not in known]
+
+    def skip_file(self, kind: str, name: str, remedy: str = "") -> None:
+        """Count a file that is not read."""
+        self.add("file", kind, [name], [remedy])
 
     def skip_row(self, kind: str, place: str, cause: str = "", remedy: str = "") -> None:
         """Count a row that cannot be read.
@@ -139,49 +112,49 @@ class Problems:
         """
         if self.refuses_rows:
             reason = kind.partition(" ")[2]
-            what = f"is{reason.removeprefix('that are')}" if reason.startswith("that are") else f"{reason}: not read"
-            raise Unreadable(reason, f"{place} {what}{f': {cause}' if cause else ''}")
-        self.rows.add(kind, place, remedy)
+            problem = re.sub("^that are ", "is ", reason) if reason.startswith("that are ") else f"{reason}: not read"
+            raise Unreadable(reason, f"{place} {problem}{f': {cause}' if cause else ''}")
+        self.add("row", kind, [place], [remedy])
 
     def note(self, kind: str, place: str, count: int = 1) -> None:
         """Count a problem of `NOTES`, and where it is first."""
-        before, first = self.notes.get(kind, (0, place))
-        self.notes[kind] = before + count, first
+        self.add("note", kind, [place], count=count)
 
-    @property
-    def is_any(self) -> bool:
-        """Whether there are any."""
-        return bool(self.files.counts or self.rows.counts or self.notes)
-
-    @property
-    def num_skipped(self) -> int:
-        """The number of files and rows that were skipped."""
-        return self.files.counts.total() + self.rows.counts.total()
+    def number_of(self, *things: str) -> int:
+        """Count the files, rows or notes of all kinds."""
+        return sum(count for thing in things for count, _ in self.counts.get(thing, {}).values())
 
     def merge(self, other: "Problems") -> None:
         """Count the problems of another pass as well."""
-        self.files.merge(other.files)
-        self.rows.merge(other.rows)
-        for kind, (count, first) in other.notes.items():
-            self.note(kind, first, count)
+        for thing, kinds in other.counts.items():
+            for kind, (count, names) in kinds.items():
+                self.add(thing, kind, names, other.remedies[thing], count)
+
+    def skipped(self, thing: str) -> str:
+        """Return a line such as `Skipped 14 files: 12 .png (a.png, b/c.png ...), 2 without suffix (LICENSE, x)`."""
+        kinds = []
+        for kind, (count, names) in sorted(self.counts.get(thing, {}).items(), key=lambda item: -item[1][0]):
+            listed = ("; " if thing == "row" else ", ").join(map(shown, names))  # places of rows have commas
+            kinds.append(f"{count:,} {kind} ({listed}{' ...' if count > 2 else ''})")
+        if not kinds:
+            return ""
+        total = self.number_of(thing)
+        more_with = f". To read more: {', '.join(self.remedies[thing])}" if self.remedies[thing] else ""
+        return f"Skipped {total:,} {thing}{'s' * (total != 1)}: {', '.join(kinds)}{more_with}"
 
     def warnings(self) -> list[str]:
         """Return a line for each kind of problem."""
-        skipped = [kind.sentence() for kind in (self.files, self.rows) if kind.counts]
-        return skipped + [
-            NOTES[kind].format(count=count, first=shown(first)) for kind, (count, first) in self.notes.items()
-        ]
+        notes = self.counts.get("note", {}).items()
+        said = [NOTES[kind].format(count=count, names=shown(names[0])) for kind, (count, names) in notes]
+        return [line for line in (self.skipped("file"), self.skipped("row"), *said) if line]
 
     def to_json(self) -> str:
         """Write them as JSON."""
-        skipped = [[kind.counts, kind.names, kind.remedies] for kind in (self.files, self.rows)]
-        return json.dumps([*skipped, self.notes])
+        return json.dumps([self.counts, self.remedies])
 
     @classmethod
     def from_json(cls, text: str) -> "Problems":
         """Read what `to_json` wrote."""
-        files, rows, notes = json.loads(text)
-        problems = cls(notes={kind: (count, first) for kind, (count, first) in notes.items()})
-        for skipped, (counts, names, remedies) in ((problems.files, files), (problems.rows, rows)):
-            skipped.counts, skipped.names, skipped.remedies = Counter(counts), names, remedies
-        return problems
+        counts, remedies = json.loads(text)
+        pairs = {thing: {kind: tuple(pair) for kind, pair in kinds.items()} for thing, kinds in counts.items()}
+        return cls(pairs, remedies)

@@ -1,20 +1,45 @@
 """Read the documents of a folder with files of any kinds, or of one file, each with an id and a title."""
 
+import functools
+import io
 import logging
+import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
+from html.parser import HTMLParser
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
+from docsplit.data.passages import heading_at
 from docsplit.data.readers.base import Document, Problems, Unreadable
-from docsplit.data.readers.converted import CONVERTED_SUFFIXES, read_converted
-from docsplit.data.readers.data_files import ROW_SUFFIXES
-from docsplit.data.readers.files import File, FoundFiles, find_files
-from docsplit.data.readers.rows import Columns, read_rows
-from docsplit.data.readers.text import HTML_SUFFIXES, TEXT_SUFFIXES, first_line, read_text_file
+from docsplit.data.readers.files import File, FoundFiles, decode, encoding_of, find_files, flaw_of
+from docsplit.data.readers.rows import Columns, RowIds, read_texts
 
 logger = logging.getLogger(__name__)
 
+TEXT_SUFFIXES = (".txt", ".md", ".markdown", ".rst", ".tex")
+HTML_SUFFIXES = (".html", ".htm", ".xhtml")
+CONVERTED_SUFFIXES = (".pdf", ".docx", ".pptx")
+ROW_SUFFIXES = (".json", ".jsonl", ".csv", ".tsv", ".parquet", ".arrow")
 SUFFIXES = (*TEXT_SUFFIXES, *HTML_SUFFIXES, *CONVERTED_SUFFIXES, *ROW_SUFFIXES)
+WITH_HEADINGS = (".md", ".markdown", ".rst", ".docx", ".pptx")
+LONGEST_TITLE = 90  # characters
+TITLE_IN = 2000  # characters of a text in which its title is looked for
 Documents = str | Path | Mapping[str, str] | Iterable[str | Document]  # what the Python API takes for documents
+
+_FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)\n---[ \t]*(?:\n|$)", re.DOTALL)  # of YAML, before a Markdown text
+_TITLE_IN_YAML = re.compile(r"""^title:[ \t]*(["']?)(.*\w.*?)\1[ \t]*$""", re.MULTILINE)
+# What stands before the title: the time at which a page was printed, a name that links lead to, and comments.
+_NO_TITLE = re.compile(r"\d{1,4}[/.-]\d{1,2}[/.-]\d{1,4},?\s+\d{1,2}:\d\d(:\d\d)?(\s*[AP]M)?\b|\.\. .*|<!--.*")
+_HEADER_LINE = re.compile(r"[A-Za-z][\w-]+: ")
+_SUBJECT = re.compile(r"(?im)^subject:[ \t]*(.*\w.*)")
+_NO_TEXT = re.compile(r"<!-- Slide number: \d+ -->|!\[(?:\\.|[^\]\\])*\]\([^)\n]*\)")  # a slide's number, a picture
+_ESCAPED = re.compile(r"\\([\\`*_{}\[\]()#+.!|<>~-])")
+_HYPHENATED = re.compile(r"(?<![\w-])([\w-]*[^\W\d_])([-\u00ad\u2010])[ \t]*\n[ \t]*(?=[^\W\d_])(\w+)")
+
+
+# --- Folders and files ---
 
 
 def find_documents(path: Path) -> FoundFiles:
@@ -26,25 +51,79 @@ def find_documents(path: Path) -> FoundFiles:
     return find_files(path, SUFFIXES, hidden_by_underscore=ROW_SUFFIXES)
 
 
-def read_documents(path: Path, text_column: str = "text", id_column: str | None = None) -> Iterator[Document]:
+def read_documents(
+    path: Path, text_column: str = "text", id_column: str | None = None, encoding: str | None = None
+) -> Iterator[Document]:
     """Read the documents of a folder, or of one file.
 
     A text file (.txt, .md, .rst, .tex, .html) and a converted one (.pdf, .docx, .pptx) is one document; its id is its
     path within the folder. A data file (.json, .jsonl, .csv, .tsv, .parquet, .arrow) has a document in each row, see
-    `docsplit.data.readers.rows.read_rows`. All may be compressed. Hidden files are left out. In a folder, a file that
+    `docsplit.data.readers.rows.RowIds`. All may be compressed. Hidden files are left out. In a folder, a file that
     cannot be read is skipped, and so is a row that cannot be read; the log counts both by suffix and reason.
 
     Args:
         text_column: the column of the text in data files.
         id_column: the column of the ids in data files.
+        encoding: of text files; None: UTF-8, or what is detected.
 
     Raises:
         ValueError: if there is nothing to read, if the one file cannot be read, or without that `id_column`.
     """
-    reading = Reading(find_documents(path), Columns(text_column, id_column))
-    yield from reading.documents()
-    for warning in reading.warnings():
+    found = find_documents(path)
+    yield from documents_in(found, Columns(text_column, id_column, encoding))
+    for warning in found.problems.warnings():
         logger.warning(warning)
+
+
+def documents_in(found: FoundFiles, columns: Columns) -> Iterator[Document]:
+    """Read all documents, file after file; `found.problems` then has what could not be read.
+
+    Raises:
+        ValueError: as `read_documents`.
+    """
+    if found.is_folder and any(file.suffix in ROW_SUFFIXES for file in found.files):
+        logger.info("The ids of rows begin with the name of their file, such as `papers.csv#12`.")
+    num_read = 0
+    for file in found.files:
+        of_file = Problems()
+        try:
+            if file.suffix in ROW_SUFFIXES:
+                ids = RowIds(file, columns.id, found.is_folder, of_file)
+                for number, row, text in read_texts(file, columns, of_file):
+                    yield Document(ids.of(number, row), text, _title_of_row(row) or title_of(text))
+            else:
+                yield read_file(file, of_file, columns.encoding)
+            num_read += 1
+            found.problems.merge(of_file)  # those of a file without any row that can be read are in its error
+        except Unreadable as error:
+            if not found.is_folder:
+                raise
+            found.problems.skip_file(f"{file.suffix} {error.reason}", error.place or file.name, error.remedy)
+    if not num_read:
+        skipped = found.problems.skipped("file")
+        there = f"{skipped}. " if skipped else "There is no file in it. "
+        of_files = ", ".join(TEXT_SUFFIXES + HTML_SUFFIXES + CONVERTED_SUFFIXES)
+        expected = f"{of_files}, or {', '.join(ROW_SUFFIXES)} with a text in each row"
+        raise ValueError(f"{found.path} has no documents that can be read. {there}Expected {expected}.")
+
+
+def read_file(file: File, problems: Problems, encoding: str | None = None) -> Document:
+    """Read a file as one document; its id is its name.
+
+    Its title is that of the page, of a PDF's or a Markdown file's metadata, the first heading or the first line.
+
+    Raises:
+        Unreadable: if the file cannot be opened or converted, is binary, or is of an encoding that is unknown.
+    """
+    content = file.read()
+    if file.suffix in CONVERTED_SUFFIXES:
+        title, text = _converted(file, content)
+    else:
+        title, text = "", _decoded(file, content, problems, encoding)
+    if file.suffix in HTML_SUFFIXES:
+        title, text = text_of_page(text)
+    title = title or title_of(text, has_headings=file.suffix in WITH_HEADINGS)
+    return Document(file.name, text, title or file.stem)
 
 
 def documents_of(documents: Documents) -> Iterator[Document]:
@@ -67,7 +146,7 @@ def documents_of(documents: Documents) -> Iterator[Document]:
             raise ValueError(
                 f"Document {number_or_id!r} is a {type(item).__name__}: give texts (strings), or a folder or file."
             )
-        yield item if isinstance(item, Document) else Document(str(number_or_id), item, first_line(item))
+        yield item if isinstance(item, Document) else Document(str(number_or_id), item, title_of(item))
 
 
 def refuse_table(documents: object) -> None:
@@ -87,55 +166,187 @@ def refuse_table(documents: object) -> None:
             )
 
 
-class Reading:
-    """One pass over the documents of files, and what has to be said of the files afterwards.
+# --- Titles ---
 
-    Attributes:
-        num_files: number of files that were read.
-        problems: of files and rows.
+
+def _title_of_row(row: dict[str, Any]) -> str:
+    """Take a title that is a text or a number."""
+    value = row.get("title")
+    is_title = isinstance(value, str | int | float) and not isinstance(value, bool) and value == value
+    return str(value).strip() if is_title else ""
+
+
+def title_of(text: str, has_headings: bool = False) -> str:
+    """Take the title of a YAML front matter, of the first heading, the subject of a mail, or the first line of words.
+
+    Names that links lead to, comments and the time of printing are no title.
     """
-
-    def __init__(self, found: FoundFiles, columns: Columns | None = None):
-        self.found, self.columns = found, columns or Columns()
-        self.num_files = 0
-        self.problems = Problems(found.skipped)
-
-    def documents(self) -> Iterator[Document]:
-        """Read all documents, file after file.
-
-        Raises:
-            ValueError: as `read_documents`.
-        """
-        is_folder = self.found.is_folder
-        if is_folder and any(file.suffix in ROW_SUFFIXES for file in self.found.files):
-            logger.info("The ids of rows begin with the name of their file, such as `papers.csv#12`.")
-        for file in self.found.files:
-            try:
-                yield from self._read(file)
-                self.num_files += 1
-            except Unreadable as error:
-                if not is_folder:
-                    raise
-                self.problems.skip_file(file.suffix, file.name, error)
-        if not self.num_files:
-            skipped = self.problems.files
-            there = f"{skipped.sentence()}. " if skipped.counts else "There is no file in it. "
-            raise ValueError(f"{self.found.path} has no documents that can be read. {there}Expected {_EXPECTED}.")
-
-    def warnings(self) -> list[str]:
-        """Say what was skipped, and what was read although something is wrong with it."""
-        return self.problems.warnings()
-
-    def _read(self, file: File) -> Iterator[Document]:
-        if file.suffix in ROW_SUFFIXES or self.found.by_line:
-            yield from read_rows(file, self.columns, self.found.is_folder, self.problems)
-        elif file.suffix in CONVERTED_SUFFIXES:
-            yield read_converted(file)
-        else:
-            yield read_text_file(file, self.problems)
+    if front := _FRONT_MATTER.match(text):
+        if named := _TITLE_IN_YAML.search(front[1]):
+            return _shortened(named[2])
+        text = text[front.end() :]
+    text = text[:TITLE_IN]
+    lines = text.splitlines()
+    header = text.lstrip().partition("\n\n")[0]
+    if _HEADER_LINE.match(header) and (subject := _SUBJECT.search(header)):
+        lines = [subject[1]]
+    elif has_headings:
+        begins = (number for number, line in enumerate(lines) if line and not (number and lines[number - 1].strip()))
+        lines = lines[next((number for number in begins if heading_at(lines, number)), 0) :]
+    for line in lines:
+        line = _NO_TITLE.sub("", line.lstrip("# \t"), count=1) if _NO_TITLE.match(line.lstrip()) else line
+        if any(character.isalpha() for character in line):
+            return _shortened(line.lstrip("# \t"))
+    return ""
 
 
-_EXPECTED = (
-    f"{', '.join(TEXT_SUFFIXES + HTML_SUFFIXES + CONVERTED_SUFFIXES)}, or {', '.join(ROW_SUFFIXES)} with a text in "
-    "each row"
-)
+def _shortened(title: str) -> str:
+    title = " ".join(title.split())
+    return title if len(title) <= LONGEST_TITLE else f"{title[: LONGEST_TITLE - 1]}…"
+
+
+# --- Plain text and web pages ---
+
+
+def _decoded(file: File, content: bytes, problems: Problems, encoding: str | None) -> str:
+    found = encoding_of(io.BytesIO(content), encoding)
+    text, bad = decode(content, found)
+    if flaw := flaw_of(text):
+        place, remedy = (file.name, "") if flaw == "binary" else (f"{file.name} at byte {bad:,}", "--encoding")
+        hint = f", from byte {bad:,} on: name it with --encoding" if remedy else ""
+        raise Unreadable(f"that is {flaw}", f"{file.path} is {flaw}{hint}", remedy, place)
+    if found.is_detected:
+        problems.note("detected", f"{file.name} as {found.name}")
+    if bad >= 0:
+        problems.note("mended", f"{file.name} at byte {bad:,}")
+    return text
+
+
+def text_of_page(content: str) -> tuple[str, str]:
+    """Return the title of a page and its visible text: blocks with an empty line between, headings after `##`."""
+    # The parser seeks the end of each comment and tag to the last one: a damaged page of 100 kB would take half a
+    # minute. So the marks of those that nothing closes are left out.
+    for mark, end in (("<!--", "-->"), ("<", ">")):
+        closed = content.rfind(end) + len(end) if end in content else 0
+        content = content[:closed] + content[closed:].replace(mark, " ")
+    parser = _Text()
+    parser.feed(content)
+    parser.close()
+    blocks = (" ".join(block.split()) for block in "".join(parser.parts).split("\n\n"))
+    return " ".join(parser.title.split()), "\n\n".join(block for block in blocks if block.strip("# "))
+
+
+class _Text(HTMLParser):
+    """The visible text of a page, block by block, and its title."""
+
+    HEADINGS = frozenset(f"h{level}" for level in range(1, 7))
+    BLOCKS = HEADINGS | {"p", "div", "li", "ul", "ol", "tr", "table", "section", "article", "blockquote", "pre"}
+    BLOCKS |= {"dd", "dt", "br", "hr"}
+    UNSEEN = frozenset(("script", "style", "noscript", "template"))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts: list[str] = []
+        self.title = ""
+        self.unseen = 0
+        self.in_title = False
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.unseen += tag in self.UNSEEN
+        self.in_title |= tag == "title"
+        if tag in self.BLOCKS:
+            self.parts.append("\n\n## " if tag in self.HEADINGS else "\n\n")
+
+    def handle_endtag(self, tag: str) -> None:
+        self.unseen -= tag in self.UNSEEN and self.unseen > 0
+        self.in_title &= tag != "title"
+        if tag in self.BLOCKS:
+            self.parts.append("\n\n")
+
+    def parse_marked_section(self, i: int, report: int = 1) -> int:
+        """Take `<![x` for a comment, as browsers do; the standard library raises an AssertionError."""
+        return self.parse_bogus_comment(i)
+
+    def handle_data(self, data: str) -> None:
+        if self.in_title:
+            self.title += data
+        elif not self.unseen:
+            self.parts.append(re.sub(r"\s+", " ", data))
+
+
+# --- PDF, Word and PowerPoint ---
+
+
+def _converted(file: File, content: bytes) -> tuple[str, str]:
+    """Convert a file to Markdown by markitdown; return the title of its metadata, for PDF, and its text."""
+    remedy = 'pip install "markitdown[pdf,docx,pptx]"'
+    missing = Unreadable("for lack of markitdown", f"{file.path} needs markitdown: {remedy}", remedy)
+    try:
+        converter, stream_info = _markitdown()
+    except ImportError as error:
+        raise missing from error
+    try:
+        stream = io.BytesIO(content)
+        markdown = converter.convert_stream(stream, stream_info=stream_info(extension=file.suffix)).markdown
+    except Exception as error:  # of any library below: a damaged file must not end a build of thousands
+        if "MissingDependencyException" in str(error):  # markitdown without [pdf], [docx] or [pptx]
+            raise missing from error
+        cause = " ".join(str(error).split())
+        raise Unreadable("that cannot be converted", f"{file.path} cannot be converted: {cause}") from error
+    text = _NO_TEXT.sub("", markdown)
+    if file.suffix == ".docx":  # the only one whose text comes out as escaped Markdown
+        text = _ESCAPED.sub(r"\1", text)
+    if file.suffix == ".pdf":
+        return _title_of_pdf(content), text_of_pdf(text).strip()
+    return "", text.strip()
+
+
+def text_of_pdf(text: str) -> str:
+    """Write ligatures as letters (NFKC), and words that a hyphen divides at the end of a line as one.
+
+    A compound that is somewhere else in the text with its hyphen keeps it.
+    """
+    text = unicodedata.normalize("NFKC", text)
+    compounds = {word for word in re.findall(r"[\w-]+", text) if "-" in word}
+
+    def joined(match: re.Match[str]) -> str:
+        compound = f"{match[1]}-{match[3]}"
+        keeps = match[2] != "\u00ad" and (not match[3][0].islower() or compound in compounds)
+        return compound if keeps else match[1] + match[3]
+
+    return _HYPHENATED.sub(joined, text)
+
+
+def _title_of_pdf(content: bytes) -> str:
+    """Read the title in a PDF's metadata, by what markitdown reads it with; a name of a file is none."""
+    try:
+        from pdfminer.pdfdocument import PDFDocument
+        from pdfminer.pdfparser import PDFParser
+        from pdfminer.utils import decode_text
+
+        title = decode_text(PDFDocument(PDFParser(io.BytesIO(content))).info[0]["Title"])
+    except Exception:  # without metadata, or a title in them
+        return ""
+    is_name = re.search(r"(?i)\.\w{2,4}$|^microsoft \w+ - |^untitled", title.strip())
+    return "" if is_name or not any(map(str.isalpha, title)) else _shortened(unicodedata.normalize("NFKC", title))
+
+
+def converter_version() -> str | None:
+    """Return the version of markitdown, or None. Files that another version converted are converted anew."""
+    try:
+        return version("markitdown")
+    except PackageNotFoundError:
+        return None
+
+
+@functools.cache
+def _markitdown() -> tuple[Any, Any]:
+    """Make a converter of these three kinds only: with others, a damaged file would be read as plain text."""
+    from markitdown import MarkItDown, StreamInfo
+    from markitdown.converters import DocxConverter, PdfConverter, PptxConverter
+
+    logging.getLogger("pdfminer").setLevel(logging.ERROR)  # it warns of the fonts of every other file
+    converter = MarkItDown(enable_builtins=False)
+    for kind in (DocxConverter, PdfConverter, PptxConverter):
+        converter.register_converter(kind())
+    return converter, StreamInfo

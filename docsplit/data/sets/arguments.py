@@ -70,6 +70,9 @@ class LabelledArguments:
             "or a vector of 0 and 1 with a place for each class.",
         },
     )
+    encoding: str | None = field(
+        default=None, metadata={"help": "Encoding of local text files (default: UTF-8, or what is detected)."}
+    )
     strip_newsgroup_headers: bool = field(
         default=False,
         metadata={"help": "Remove headers, footers and quotes, which give a newsgroup (20 Newsgroups) away."},

@@ -27,8 +27,8 @@ from sklearn.model_selection import train_test_split
 from docsplit.data.corpora import PYTHON_DOCS, add_text, load_corpus
 from docsplit.data.preparation import near_duplicates
 from docsplit.data.python_docs.parts import PART
-from docsplit.data.readers.columns import join_paragraphs
 from docsplit.data.readers.files import saved_files, saved_splits
+from docsplit.data.readers.rows import join_paragraphs
 from docsplit.data.seen_documents import document_id
 from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.runtime.files import add_texts, refuse_missing_path
@@ -246,7 +246,10 @@ def _load_files(options: LabelledArguments) -> dict[str, tuple[str, Dataset]]:
         if part in files and files[part] is None:
             files[part] = options.train_file
     return {
-        part: (f"the {part} file {file}", load_corpus(file, options.train_split if part == "train" else part))
+        part: (
+            f"the {part} file {file}",
+            load_corpus(file, options.train_split if part == "train" else part, encoding=options.encoding),
+        )
         for part, file in files.items()
         if file is not None
     }

@@ -40,9 +40,8 @@ from docsplit.data.corpora import PYTHON_DOCS, add_text, load_corpus
 from docsplit.data.passages import SECTION_BREAK, clean_text, heading_at
 from docsplit.data.python_docs.parts import PART, PART_NAMES, split_references
 from docsplit.data.readers.base import Problems
-from docsplit.data.readers.columns import headings_of, id_of_cell, join_sections, text_of_cell
 from docsplit.data.readers.files import File
-from docsplit.data.readers.lines import read_line_rows
+from docsplit.data.readers.rows import headings_of, id_of_cell, join_sections, read_line_rows, text_of_cell
 from docsplit.data.seen_documents import document_id
 from docsplit.data.segmentation import load_sentence_splitter
 from docsplit.data.sets.arguments import RankingArguments

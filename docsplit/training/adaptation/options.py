@@ -80,6 +80,9 @@ class AdaptOptions(EmbeddingOptions, HubOptions):
     text_column: str = field(
         default="text", metadata={COMMON: True, "help": "Column of the text, where DOCUMENTS are rows."}
     )
+    encoding: str | None = field(
+        default=None, metadata={"help": "Encoding of local text files (default: UTF-8, or what is detected)."}
+    )
     probe_corpus: str | None = field(
         default=None,
         metadata={

@@ -26,8 +26,7 @@ from typing import Any
 import pyarrow
 from pyarrow import parquet
 
-from docsplit.data.corpora import stream_corpus
-from docsplit.data.readers.corpus import load_local
+from docsplit.data.corpora import load_local, stream_corpus
 from docsplit.data.readers.documents import read_documents
 from docsplit.data.streaming import take
 from tests.data.readers.office import make_docx, make_pdf

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from docsplit.data.passages import split_sections, to_passages
-from docsplit.data.readers.columns import headings_of, join_sections
+from docsplit.data.readers.rows import headings_of, join_sections
 from docsplit.data.sets import rankings
 from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.rankings import (

@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-from docsplit.data.readers import converted
+from docsplit.data.readers import documents
 
 
 @pytest.fixture
@@ -23,16 +23,16 @@ def write(tmp_path):
 
 @pytest.fixture(autouse=True)
 def _converter_is_made_anew():
-    converted._markitdown.cache_clear()
+    documents._markitdown.cache_clear()
     yield
-    converted._markitdown.cache_clear()
+    documents._markitdown.cache_clear()
 
 
 @pytest.fixture
 def no_markitdown(monkeypatch):
-    converted._markitdown.cache_clear()
+    documents._markitdown.cache_clear()
     monkeypatch.setitem(sys.modules, "markitdown", None)  # an import raises ImportError
-    monkeypatch.setattr(converted, "converter_version", lambda: None)
+    monkeypatch.setattr(documents, "converter_version", lambda: None)
 
 
 @pytest.fixture
