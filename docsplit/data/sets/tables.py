@@ -12,7 +12,8 @@ logger = logging.getLogger(__name__)
 def read_fields(file: Path, count: int, separator: str | None) -> Iterator[list[str]]:
     """Split each line of a file, which may be compressed, that is not empty into its fields; there is no quoting.
 
-    A carriage return within a field ends no line. The encoding is detected; bytes that it does not have are replaced, with a warning.
+    A carriage return within a field ends no line. The encoding is detected; bytes that it does not have are replaced,
+    with a warning.
 
     Args:
         separator: None for white space.
@@ -23,6 +24,8 @@ def read_fields(file: Path, count: int, separator: str | None) -> Iterator[list[
     opened, number, mended = File(file, str(file)), 0, 0
     try:
         encoding = opened.encoding()
+        if encoding.is_detected:
+            logger.warning(f"{file} is no UTF-8: read as {encoding.name}.")
         with opened.open() as content:
             for line in lines_of(content, encoding, newline="\n"):
                 number, mended = line.number, mended + line.is_mended
@@ -31,7 +34,8 @@ def read_fields(file: Path, count: int, separator: str | None) -> Iterator[list[
                     continue
                 if len(fields) != count:
                     raise ValueError(
-                        f"{file}, line {number} has {len(fields)} fields, expected {count}: {line.text[:80].rstrip()!r}."
+                        f"{file}, line {number} has {len(fields)} fields, expected {count}: "
+                        f"{line.text[:80].rstrip()!r}."
                     )
                 yield fields
     except DAMAGED as error:

@@ -33,11 +33,11 @@ def write_arena(directory, lines=LINES, prefix="new_aan_pairs.", end="\n"):
     return directory
 
 
-def test_bytes_that_are_no_utf8_are_replaced_and_counted(tmp_path, caplog):
+def test_other_encodings_are_detected_and_said(tmp_path, caplog):
     file = write_arena(tmp_path) / "new_aan_pairs.test.tsv"
     file.write_bytes(file.read_bytes().replace(b"three", b"caf\xe9 noir"))
-    assert "caf\ufffd noir" in citations.load_long_range_arena(tmp_path).texts
-    assert f"1 lines of {file} are no UTF-8" in caplog.text
+    assert "caf\xe9 noir" in citations.load_long_range_arena(tmp_path).texts
+    assert f"{file} is no UTF-8: read as cp1252" in caplog.text
 
 
 @pytest.mark.parametrize(("prefix", "end"), [("new_aan_pairs.", "\n"), ("", "\r\n")])
