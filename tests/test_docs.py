@@ -19,7 +19,7 @@ import run_document_retrieval
 import run_embedding_analysis
 import run_probe_classification
 from docsplit.embedding.arguments import EncoderArguments
-from docsplit.runtime.parser import Parser
+from docsplit.runtime.options import parser_of
 from docsplit.training import arguments
 from docsplit.training.adaptation.options import AdaptOptions
 from tests.processes import ROOT, run
@@ -88,7 +88,7 @@ def test_a_command_names_scripts_recipes_and_options_that_exist(page, command):
             options_of_all = (ROOT / "benchmarks" / "engine" / "cells.py").read_text()
             source = re.sub(r'"(\w+)": \{', r'"--\1"', source) + options_of_all
         passed_on = [option for word in words[3:] if " " in word for option in word.split() if option.startswith("--")]
-        parsers = [Parser(arguments, {}, conflict_handler="resolve") for arguments in ARGUMENTS.values()]
+        parsers = [parser_of(arguments, {}, conflict_handler="resolve") for arguments in ARGUMENTS.values()]
         assert set(passed_on) <= {option for parser in parsers for option in parser._option_string_actions}
         for word in words[3:]:
             assert not word.startswith("--") or " " in word or f'"{word}"' in source, word
@@ -99,7 +99,7 @@ def test_a_command_names_scripts_recipes_and_options_that_exist(page, command):
     for word in after:
         assert not word.startswith("recipes/") or (ROOT / word).exists(), word
     if script in ARGUMENTS:
-        known = set(Parser(ARGUMENTS[script], {}, conflict_handler="resolve")._option_string_actions)
+        known = set(parser_of(ARGUMENTS[script], {}, conflict_handler="resolve")._option_string_actions)
     else:
         sources = [script, *OPTIONS_ELSEWHERE.get(script, [])]
         known = {option for name in sources for option in re.findall(r'"(--[a-z_]+)"', (ROOT / name).read_text())}
@@ -253,7 +253,7 @@ def test_options_of_the_paper_map_exist():
     known = {
         option
         for kinds in ARGUMENTS.values()
-        for option in Parser(kinds, {}, conflict_handler="resolve")._option_string_actions
+        for option in parser_of(kinds, {}, conflict_handler="resolve")._option_string_actions
     }
     assert len(named) > 30
     assert named <= known, named - known

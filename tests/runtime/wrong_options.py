@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
-from docsplit.runtime.bounds import Bound
-from docsplit.runtime.options import CommandParser
+from docsplit.runtime.options import Bound, CommandParser
 from tests.processes import ROOT
 
 WORK = {  # where the work of a script begins
@@ -273,7 +272,7 @@ def wrong_numbers(bound: Bound, kind: type) -> list[str]:
     return list(dict.fromkeys(str(value) for value in of_kind if not bound.holds(value)))
 
 
-def cases(count: int = 250, seed: int = 0) -> list[Case]:
+def cases(count: int = 150, seed: int = 0) -> list[Case]:
     """Make combinations: all of `WRONG`, a wrong number for each option that takes one, others until there are enough.
 
     Each comes among right options, in random order.

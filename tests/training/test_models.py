@@ -321,7 +321,7 @@ def test_by_itself_a_gpu_in_16_bits_packs_and_says_what_is_left_out(wordpiece, t
 
 
 @torch._dynamo.config.patch(optimize_ddp=True)  # pytest's monkeypatch would leave it hidden
-def test_a_compiled_encoder_is_one_program_under_ddp(tmp_path, wordpiece, monkeypatch):
+def test_a_compiled_encoder_is_one_program_under_ddp(tmp_path, wordpiece):
     """DDP's optimizer would cut it where a bucket of gradients is full: here, after nearly each layer."""
     programs = []
 
@@ -329,7 +329,6 @@ def test_a_compiled_encoder_is_one_program_under_ddp(tmp_path, wordpiece, monkey
         programs.append(graph)
         return graph.forward
 
-    monkeypatch.setattr("docsplit.training.arguments.check_compilation", lambda *_: None)
     overrides = "hidden_size=32,num_hidden_layers=3,num_attention_heads=2,intermediate_size=64"
     args = PretrainingArguments(str(tmp_path), use_cpu=True, torch_compile_backend="eager", bf16=False)
     args.compile_options["backend"] = note
