@@ -206,9 +206,8 @@ def parser_of(dataclass_types: Sequence[Any], chosen_by: Mapping[str, Any], **kw
     shown: set[str] = set()
     for choice, dtype in chosen_by.items():
         defaults = {field.name: field.default for field in fields(dtype)}
-        title = ". And ".join(
-            [title_of(dtype), *(f"--{name} ({defaults[name]})" for name in defaults if name in shown)]
-        )
+        known = [f"--{name} ({defaults[name]})" for name in defaults if name in shown]
+        title = ". And ".join([title_of(dtype), *known])
         group = _add_options(parser, f"--objective {choice}", dtype, defaults.keys() - shown, f"{title}.")
         shown |= defaults.keys()
         for action in group:  # without a default: parsing gives those that were typed

@@ -177,11 +177,12 @@ def contradictions(args: PretrainingArguments) -> Iterator[str]:
         )
     if args.dataloader_prefetch_factor is not None and not args.dataloader_num_workers:
         yield "--dataloader_prefetch_factor is for --dataloader_num_workers above 0: add them, or leave it out."
-    of_schedule = args.lr_scheduler_kwargs or {}
-    if not isinstance(of_schedule, dict):
-        yield f"--lr_scheduler_kwargs {of_schedule}: give JSON such as '{{\"num_cycles\": 2}}'."
-    elif wrong := [f"{name}={x}" for name, x in of_schedule.items() if isinstance(x, float) and not 0 <= x < math.inf]:
-        yield f"--lr_scheduler_kwargs: {wrong[0]} makes a learning rate that is negative or no number."
+    if not isinstance(args.lr_scheduler_kwargs or {}, dict):
+        yield f"--lr_scheduler_kwargs {args.lr_scheduler_kwargs}: give JSON such as '{{\"num_cycles\": 2}}'."
+        return
+    for name, value in (args.lr_scheduler_kwargs or {}).items():
+        if isinstance(value, int | float) and not 0 <= value < math.inf:
+            yield f"--lr_scheduler_kwargs {name}={value} makes a learning rate that is negative or no number."
 
 
 ARGUMENTS = (ModelArguments, DataArguments, QueryArguments, PretrainingArguments)  # what the command line gives

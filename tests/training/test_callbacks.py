@@ -61,6 +61,7 @@ def test_spread_and_histograms_are_those_of_the_documents_since_the_last_log():
         args=SimpleNamespace(world_size=1),
         callback_handler=SimpleNamespace(callbacks=[]),
         data_collator=None,
+        get_batch_samples=None,
     )
     callback = DocSplitCallback(stand_in)
     for num_steps, documents in ((20, 2), (300, 2), (1, 1)):
