@@ -119,8 +119,13 @@ def check_choices(option: str, values: Iterable[str], choices: Iterable[str]) ->
     known = list(choices)
     for value in values:
         if value not in known:
-            meant = did_you_mean(value, known)
-            raise ValueError(f"--{option} has no {value}.{meant} Choose among {', '.join(known)}.")
+            raise ValueError(f"--{option} has no {no_such(value, known)}")
+
+
+def no_such(value: str, choices: Iterable[Any]) -> str:
+    """Name a value that is none of the choices, the choice that was probably meant, and all of them."""
+    known = [str(choice) for choice in choices]
+    return f"{value}.{did_you_mean(value, known)} Choose among {', '.join(known)}."
 
 
 def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
@@ -182,8 +187,7 @@ class CommandParser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
             label = f"{action.option_strings[0]} has no" if action.option_strings else f"there is no {action.metavar}"
-            known = [str(choice) for choice in action.choices]
-            self.error(f"{label} {value}.{did_you_mean(str(value), known)} Choose among {', '.join(known)}")
+            self.error(f"{label} {no_such(str(value), action.choices)}")
 
     def error(self, message: str) -> NoReturn:
         """Print what is wrong in one line, and exit with code 2."""
@@ -205,11 +209,9 @@ def parser_of(dataclass_types: Sequence[Any], chosen_by: Mapping[str, Any], **kw
         inherited.append((dtype, theirs))
     shown: set[str] = set()
     for choice, dtype in chosen_by.items():
-        defaults = {field.name: field.default for field in fields(dtype)}
-        known = [f"--{name} ({defaults[name]})" for name in defaults if name in shown]
-        title = ". And ".join([title_of(dtype), *known])
-        group = _add_options(parser, f"--objective {choice}", dtype, defaults.keys() - shown, f"{title}.")
-        shown |= defaults.keys()
+        names = {field.name for field in fields(dtype)}
+        group = _add_options(parser, f"--objective {choice}", dtype, names - shown, f"{title_of(dtype)}.")
+        shown |= names
         for action in group:  # without a default: parsing gives those that were typed
             action.default, action.required = argparse.SUPPRESS, False
             action.help = re.sub(r"Default: (?!the checkpoint)", "Default: the checkpoint's, else ", action.help or "")

@@ -25,7 +25,6 @@ from docsplit.runtime.options import (
     parse_config_overrides,
     refusals,
 )
-from docsplit.training.adaptation.options import AdaptOptions
 from docsplit.training.arguments import ARGUMENTS, OPTIONS_OF_OBJECTIVES, RunOptions
 from tests.runtime.wrong_options import RIGHT, WorkBegins, cases, numbers_of, parser_of, refusal, unrefused, verbs_of
 
@@ -195,7 +194,7 @@ def test_help_all_has_every_option_in_groups_with_its_default(capsys):
     assert "--learning-rate" not in text
     first, second = text.split("--objective info_nce:")[1].split("--objective momentum_contrast:")
     assert "--temperature X Divides similarities. Default: the checkpoint's, else 0.05." in first
-    assert second.strip().startswith("Two of its own. And --temperature (0.07).")
+    assert second.strip().startswith("Two of its own. --momentum_queue_size N")
     assert "--temperature X" not in second
     assert text.endswith("an example")
     titles = printed(capsys, ARGUMENTS, "--help", "all").split("Of transformers' TrainingArguments:")
@@ -285,9 +284,9 @@ def test_what_is_wrong_is_said_with_what_can_be(name, value, line):
 
 
 def test_a_program_is_told_as_a_command_line_is():
-    check_bounds(AdaptOptions())
-    with pytest.raises(ValueError, match=r"--neighbours -1: give a number of at least 0\.$"):
-        check_bounds(AdaptOptions(neighbours=-1))
+    check_bounds(Example(length=-5))  # which is in no table
+    with pytest.raises(ValueError, match=r"--learning_rate -1: give a number of at least 0\.$"):
+        check_bounds(Example(learning_rate=-1))
 
 
 def test_every_option_that_takes_a_number_has_a_bound_and_every_bound_an_option():
