@@ -26,6 +26,11 @@ from transformers.utils.logging import disable_progress_bar
 
 from docsplit.runtime.command import running_command
 
+logger = logging.getLogger(__name__)
+
+PRECISION = "ACCELERATE_MIXED_PRECISION"  # set by `accelerate launch`, to no, fp16 or bf16
+CUDNN_LAST = "TORCH_CUDNN_SDPA_DEPRIORITIZED"  # set to 1 by `docsplit/__init__.py`, which says why
+
 
 @dataclass
 class Begun:
@@ -74,12 +79,6 @@ def _store_of_launcher() -> Any:
 
     address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     return TCPStore(*address, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=60))
-
-
-logger = logging.getLogger(__name__)
-
-PRECISION = "ACCELERATE_MIXED_PRECISION"  # set by `accelerate launch`, to no, fp16 or bf16
-CUDNN_LAST = "TORCH_CUDNN_SDPA_DEPRIORITIZED"  # set to 1 by `docsplit/__init__.py`, which says why
 
 
 def join_processes() -> PartialState:
@@ -131,9 +130,8 @@ def refuse_unusable_gpu() -> None:
         ValueError: naming GPU, driver and build, and PyTorch's own reason.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if torch.accelerator.is_available() or (visible is not None and visible.strip() in ("", "-1")):
-        return
-    if not (gpus := gpus_of_the_driver()):
+    is_hidden = visible is not None and visible.strip() in ("", "-1")
+    if torch.accelerator.is_available() or is_hidden or not (gpus := gpus_of_the_driver()):
         return
     try:
         torch.cuda.init()

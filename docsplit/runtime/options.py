@@ -30,7 +30,6 @@ logger = logging.getLogger(__name__)
 
 Options = dict[str, Any]  # values by the names of options, whichever these are
 COMMON = "common"  # in the metadata of a field: the short page of --help shows it
-TO_BE_GIVEN = "???"  # in a recipe, the value of an option that the command line has to give
 TOKEN_REFUSED = (
     "a token in a recipe or on the command line shows in process lists, in logs and in a launcher's traceback: log in "
     "with `hf auth login`, or set HF_TOKEN, and make a new token in place of the one that was typed."
@@ -301,7 +300,7 @@ def parse_arguments(
         (objective,) = [instance.objective for instance in instances if hasattr(instance, "objective")]
         taken = {field.name for field in fields(chosen_by[objective])} | typed
         if dropped := given.keys() - taken:
-            logger.warning(f"--objective {objective} has no {', '.join(dropped)}: the recipe's are left out.")
+            logger.warning(f"--objective {objective} has no {', '.join(sorted(dropped))}: the recipe's are left out.")
         given = {name: value for name, value in given.items() if name in taken}
     return (*instances, given) if chosen_by is not None or positional else tuple(instances)
 
@@ -328,9 +327,9 @@ def _recipe_words(recipe: str, typed: set[str], known: Sequence[str]) -> list[st
     for name, value in options.items():
         if known and str(name).replace("-", "_") not in known:
             raise ValueError(f"The recipe {path}: this script has no option {name}.{did_you_mean(str(name), known)}")
-        if value == TO_BE_GIVEN and name not in typed:
+        if value == "???" and name not in typed:
             raise ValueError(f"The recipe {path} leaves --{name} to you: give it on the command line.")
-        if value is not None and value != TO_BE_GIVEN:
+        if value is not None and value != "???":
             words += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
     return words
 

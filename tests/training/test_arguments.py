@@ -87,7 +87,7 @@ def test_words_of_a_passage_matter_to_views_of_passages_alone():
 
 def test_what_the_hardware_has_not_is_refused_before_any_work(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
-    with pytest.raises(ValueError, match="--fp16.*needs a GPU"):
+    with pytest.raises(ValueError, match=r"--fp16.*needs a GPU"):
         PretrainingArguments(output_dir=str(tmp_path), fp16=True)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     with pytest.raises(ValueError, match="add --use_cpu"):
