@@ -131,7 +131,7 @@ def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
     """Return " Did you mean X?" with the first known names that contain this one, or the nearest; else nothing."""
     names, wanted = list(dict.fromkeys(known)), name.lower()
     near = [other for other in names if len(wanted) > 3 and wanted in other][:2]
-    near = near or get_close_matches(wanted, names, n=1)
+    near = near or get_close_matches(wanted, names, n=1, cutoff=0.65)
     return f" Did you mean {' or '.join(prefix + other for other in near)}?" if near else ""
 
 
