@@ -14,9 +14,8 @@ import argparse
 import logging
 from pathlib import Path
 
-from docsplit.runtime.bounds import BOUNDS, COUNT
 from docsplit.runtime.files import refuse_missing_path, write_text
-from docsplit.runtime.options import CommandParser
+from docsplit.runtime.options import BOUNDS, COUNT, CommandParser
 
 
 def parse_options() -> argparse.Namespace:

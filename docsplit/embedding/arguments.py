@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from docsplit.modeling.pooling import Pooling
-from docsplit.runtime.bounds import check_bounds
 from docsplit.runtime.files import refuse_missing_path
 from docsplit.runtime.options import COMMON
 
@@ -91,7 +90,6 @@ class EncoderArguments:
             for member in members_of(name):
                 _refuse_other_suffix(name, member)
                 refuse_missing_path(member, "a folder with an encoder, or a model of the Hub (USER/NAME)")
-        check_bounds(self)
 
 
 @dataclass

@@ -4,7 +4,6 @@ from dataclasses import dataclass, field, replace
 
 from docsplit.embedding.arguments import ComparisonArguments
 from docsplit.evaluation.heads.presets import PRESETS, FineTuning
-from docsplit.runtime.bounds import check_bounds
 from docsplit.runtime.options import COMMON, check_choices
 
 LINK_HEADS = ("mlp", "cosine")
@@ -19,9 +18,6 @@ class HeadArguments(ComparisonArguments):
         default=3,
         metadata={COMMON: True, "help": "Trainings of each head on all labels, each with another seed."},
     )
-
-    def __post_init__(self) -> None:
-        check_bounds(self)
 
 
 @dataclass
@@ -43,9 +39,10 @@ class ProbeArguments(HeadArguments):
     probe_preset: str = field(
         default="docsplit",
         metadata={
+            "choices": list(PRESETS),
             "help": "Paper whose mlp, linear and finetune are trained. docsplit: linear is logistic regression. "
             "bregman: mlp with tanh and AdamW, linear trained by gradient. graph, graph_arxiv and "
-            "graph_hyperpartisan: heads as docsplit's, finetune for 20 epochs or 15."
+            "graph_hyperpartisan: heads as docsplit's, finetune for 20 epochs or 15.",
         },
     )
     probe_epochs: int | None = field(
@@ -80,9 +77,7 @@ class ProbeArguments(HeadArguments):
     def __post_init__(self) -> None:
         from docsplit.evaluation.heads.table import HEADS, TUNING_HEADS
 
-        super().__post_init__()
         check_choices("heads", self.heads, (*HEADS, *TUNING_HEADS))
-        check_choices("probe_preset", [self.probe_preset], PRESETS)
         self.shots = sorted({shots for shots in self.shots if shots != 0})
         by_gradient = {"mlp", "linear"} if PRESETS[self.probe_preset].linear else {"mlp"}
         if self.probe_epochs is not None and not by_gradient & set(self.heads):
@@ -116,16 +111,16 @@ class LinkArguments(HeadArguments):
         default_factory=lambda: [*LINK_HEADS, *LINK_BASELINES],
         metadata={
             COMMON: True,
+            "choices": [*LINK_HEADS, *LINK_BASELINES],
             "help": "How a pair is judged: mlp (trained on [a; b], as in the paper) or cosine (a threshold chosen on "
             "the training pairs); without an encoder bm25 (by words) or popularity (by ids and numbers of links "
             "alone).",
         },
     )
     probe_preset: str = field(
-        default="docsplit", metadata={"help": "Paper whose mlp is trained: docsplit, or bregman (tanh, AdamW)."}
+        default="docsplit",
+        metadata={
+            "choices": list(PRESETS),
+            "help": "Paper whose mlp is trained: docsplit, or bregman (tanh, AdamW).",
+        },
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choices("heads", self.heads, (*LINK_HEADS, *LINK_BASELINES))
-        check_choices("probe_preset", [self.probe_preset], PRESETS)

@@ -1,7 +1,7 @@
-"""What processes did before the launcher started them again (`torchrun --max-restarts`).
+"""The processes of a launch, and the devices that they compute on.
 
-It is noted in the launcher's store, which lives as long as the launcher. So nothing is left of it in a folder, and
-another launch does not take an earlier run for its own.
+What processes did before the launcher started them again (`torchrun --max-restarts`) is noted in the launcher's store,
+which lives as long as the launcher: nothing is left of it in a folder, and no other launch takes it for its own.
 """
 
 import contextlib
@@ -10,7 +10,6 @@ import json
 import logging
 import os
 import platform
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -26,6 +25,11 @@ from accelerate import PartialState
 from transformers.utils.logging import disable_progress_bar
 
 from docsplit.runtime.command import running_command
+
+logger = logging.getLogger(__name__)
+
+PRECISION = "ACCELERATE_MIXED_PRECISION"  # set by `accelerate launch`, to no, fp16 or bf16
+CUDNN_LAST = "TORCH_CUDNN_SDPA_DEPRIORITIZED"  # set to 1 by `docsplit/__init__.py`, which says why
 
 
 @dataclass
@@ -77,17 +81,6 @@ def _store_of_launcher() -> Any:
     return TCPStore(*address, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=60))
 
 
-logger = logging.getLogger(__name__)
-
-TIMEOUT = 1800.0  # seconds that a process waits for the others: the default of --ddp_timeout
-PRECISION = "ACCELERATE_MIXED_PRECISION"  # set by `accelerate launch`, to no, fp16 or bf16
-# Drivers that a build needs, by the first number of its CUDA version, and builds by the driver that they need.
-# Sources: NVIDIA's CUDA compatibility guide, "Minor Version Compatibility"; wheels of PyTorch 2.10 to 2.14.
-DRIVERS = {"13": 580, "12": 525}
-BUILDS = {580: "cu130", 525: "cu126"}
-CUDNN_LAST = "TORCH_CUDNN_SDPA_DEPRIORITIZED"  # set to 1 by `docsplit/__init__.py`, which says why
-
-
 def join_processes() -> PartialState:
     """Join the processes that the launcher started, or be the only one and use all cores; the first one logs.
 
@@ -98,7 +91,7 @@ def join_processes() -> PartialState:
     refuse_unusable_gpu()
     on_cpu = not torch.accelerator.is_available()
     check_processes(on_cpu)
-    connect(on_cpu, TIMEOUT)
+    connect(on_cpu, timeout=1800)  # seconds: the default of --ddp_timeout
     state = PartialState(cpu=on_cpu)
     start_logging(state.is_main_process)
     refuse_one_process(state.num_processes)
@@ -134,55 +127,34 @@ def refuse_unusable_gpu() -> None:
     Who does asks with CUDA_VISIBLE_DEVICES= (nothing), or with --use_cpu of a training, which does not come here.
 
     Raises:
-        ValueError: naming driver, build and remedy.
+        ValueError: naming GPU, driver and build, and PyTorch's own reason.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if torch.accelerator.is_available() or (visible is not None and visible.strip() in ("", "-1")):
+    is_hidden = visible is not None and visible.strip() in ("", "-1")
+    if torch.accelerator.is_available() or is_hidden or not (gpus := gpus_of_the_driver()):
         return
-    if gpus := gpus_of_the_driver():
-        name, driver = gpus[0]
-        raise ValueError(
-            f"nvidia-smi shows {len(gpus)} x {name} (driver {driver}), and this PyTorch ({torch.__version__}) cannot "
-            f"use any: {_why_no_gpu(driver)} To compute on the CPU instead, say so: CUDA_VISIBLE_DEVICES= before the "
-            "command, or --use_cpu in a training."
-        )
+    try:
+        torch.cuda.init()
+        reason = f"CUDA_VISIBLE_DEVICES is {visible!r}, which names none of them"
+    except (RuntimeError, AssertionError) as error:  # an old driver, a build without CUDA ...
+        reason = " ".join(str(error).split()).rstrip(".")
+    raise ValueError(
+        f"nvidia-smi shows {len(gpus)} GPUs ({gpus[0]}), and this PyTorch ({torch.__version__}, CUDA "
+        f"{torch.version.cuda}) cannot use any: {reason}. Install a newer driver, or a build for this one "
+        "(https://pytorch.org/get-started/locally). To compute on the CPU instead, say so: CUDA_VISIBLE_DEVICES= "
+        "before the command, or --use_cpu in a training."
+    )
 
 
 @functools.cache
-def gpus_of_the_driver() -> list[tuple[str, str]]:
-    """Ask `nvidia-smi` for the (name, driver version) of each GPU; none where it is missing or fails."""
-    if (command := shutil.which("nvidia-smi")) is None:
-        return []
-    words = [command, "--query-gpu=name,driver_version", "--format=csv,noheader"]
+def gpus_of_the_driver() -> list[str]:
+    """Ask `nvidia-smi` for a line about each GPU, its name and driver; none where it is missing or fails."""
+    words = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     try:
-        answer = subprocess.run(words, capture_output=True, text=True, timeout=60)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        logger.warning(f"nvidia-smi does not answer, so it is not known whether there is a GPU: {error}")
+        answer = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError):
         return []
-    pairs = [line.rpartition(",")[::2] for line in answer.stdout.splitlines() if answer.returncode == 0]
-    return [(name.strip(), driver.strip()) for name, driver in pairs if name]
-
-
-def _why_no_gpu(driver: str) -> str:
-    """Say why PyTorch cannot use a GPU whose driver is there, and what to do."""
-    number = int(driver.partition(".")[0]) if driver.partition(".")[0].isdigit() else 0
-    version, cuda = torch.__version__.partition("+")[0], torch.version.cuda
-    install = f"install driver {min(BUILDS)} or newer"
-    if builds := [build for least, build in BUILDS.items() if least <= number]:
-        index = f"https://download.pytorch.org/whl/{builds[0]}"
-        install = f"`pip install --force-reinstall torch=={version} --index-url {index}`, a build for this driver"
-    if cuda is None:
-        return f"it is built without CUDA. Remedy: {install}."
-    needed = DRIVERS.get(cuda.partition(".")[0], max(DRIVERS.values()))
-    if number < needed:
-        other = f", or {install}" if builds else ""
-        return f"its CUDA {cuda} needs driver {needed} or newer. Remedy: install such a driver{other}."
-    try:
-        torch.cuda.init()
-        reason = f"CUDA_VISIBLE_DEVICES is {os.environ.get('CUDA_VISIBLE_DEVICES')!r}, which names none of them"
-    except (RuntimeError, AssertionError) as error:
-        reason = " ".join(str(error).split())
-    return f"{reason}. Remedy: mend what `python -c 'import torch; torch.cuda.init()'` says."
+    return [line.strip() for line in answer.stdout.splitlines() if line.strip()]
 
 
 def check_processes(on_cpu: bool) -> None:
@@ -192,30 +164,25 @@ def check_processes(on_cpu: bool) -> None:
         ValueError: naming the remedy.
     """
     started = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-    gpus = 0 if not torch.accelerator.is_available() else torch.accelerator.device_count()
+    gpus = torch.accelerator.device_count() if torch.accelerator.is_available() else 0
     if on_cpu and started == gpus > 1:
         raise ValueError(
             f"The launcher started {started} processes, one for each GPU, and --use_cpu, of the recipe or the command "
-            f"line, puts all on the processor. Start one with `{running_command()}`; or add --use_cpu false for the "
-            f"GPUs; or hide them with CUDA_VISIBLE_DEVICES= for {started} processes on the processor."
+            f"line, puts all on the processor. Start one with `{running_command()}`, add --use_cpu false for the "
+            "GPUs, or hide them with CUDA_VISIBLE_DEVICES=."
         )
-    if on_cpu or started <= max(gpus, 1):
-        return
-    if not gpus:
+    if not on_cpu and started > max(gpus, 1):
         raise ValueError(
-            f"The launcher started {started} processes, one for each GPU, and this machine has no GPU that PyTorch "
-            f"sees. Start one process with `{running_command()}`, or add --use_cpu to train with {started} on the CPU."
+            f"The launcher started {started} processes, and PyTorch sees {gpus} GPUs on this machine: start "
+            f"{max(gpus, 1)} (`accelerate launch --num_processes N`, `torchrun --nproc_per_node N`), or add --use_cpu "
+            f"to train with {started} on the CPU."
         )
-    raise ValueError(
-        f"The launcher started {started} processes, one for each GPU, and this machine has {gpus}: start {gpus} with "
-        f"`accelerate launch --num_processes {gpus}` or `torchrun --nproc_per_node {gpus}`."
-    )
 
 
 def refuse_one_process(world_size: int) -> None:
     """Refuse the one process that `accelerate launch` starts without --multi_gpu, where several were asked for.
 
-    It names the address of the first process just where several are asked for.
+    accelerate names the address of the first process just where several are asked for.
 
     Raises:
         ValueError: naming the remedy.
@@ -243,11 +210,10 @@ def check_precision(fp16: bool, bf16: bool | None, device: torch.device) -> None
     """
     if fp16 and bf16:
         raise ValueError("--fp16 and --bf16 are two precisions: leave one out.")
-    asked_for = "--fp16" if fp16 else "`accelerate launch --mixed_precision fp16`"
     if device.type == "cpu" and (fp16 or (not bf16 and os.environ.get(PRECISION) == "fp16")):
         raise ValueError(
-            f"{asked_for} needs a GPU, and this run is on the CPU: leave it out. bfloat16 is used by itself where the "
-            "CPU multiplies it natively."
+            "--fp16, or `accelerate launch --mixed_precision fp16`, needs a GPU, and this run is on the CPU: leave it "
+            "out. bfloat16 is used by itself where the CPU multiplies it natively."
         )
 
 
@@ -274,8 +240,8 @@ def refuse_sharded_parameters() -> None:
     Raises:
         ValueError: naming the remedy.
     """
-    for name, variable in {"FSDP": "ACCELERATE_USE_FSDP", "DeepSpeed": "ACCELERATE_USE_DEEPSPEED"}.items():
-        if os.environ.get(variable, "false").lower() in ("true", "1"):
+    for name in ("FSDP", "DEEPSPEED"):
+        if os.environ.get(f"ACCELERATE_USE_{name}", "false").lower() in ("true", "1"):
             raise ValueError(
                 f"accelerate is set up for {name}, which shards parameters: processes with different numbers of "
                 "micro-batches would wait for each other for ever, and an encoder fits on each GPU whole. Use DDP: "
@@ -295,16 +261,13 @@ def explain_out_of_memory(micro_batch_tokens: int | None, cache_gradients: bool)
     except RuntimeError as error:
         if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
             raise
-        tried = "Out of memory with all views of the batch in one forward pass"
-        if micro_batch_tokens is not None:
-            tried = f"Out of memory with micro-batches of {micro_batch_tokens:,} tokens"
-        smaller = f"--micro_batch_tokens {max((micro_batch_tokens or 16384) // 2, 1)}"
-        remedy = f"try {smaller}; if one view alone is too long for that, --gradient_checkpointing"
+        budget = micro_batch_tokens or 16384
+        remedy = f"try --micro_batch_tokens {max(budget // 2, 1)}; for a single view, --gradient_checkpointing"
         if not cache_gradients:
-            remedy = f"try --cache_gradients, which keeps the activations of one micro-batch only, or {smaller}"
+            remedy = f"try --cache_gradients, which keeps the activations of one micro-batch only, or {remedy[4:]}"
         raise MemoryError(
-            f"{tried}, {'with' if cache_gradients else 'without'} cached gradients: {remedy}. Neither changes the "
-            f"loss or the number of negatives. ({' '.join(str(error).split())[:300]})"
+            f"Out of memory with micro-batches of {budget:,} tokens: {remedy}. None changes the loss or the number of "
+            f"negatives. ({' '.join(str(error).split())[:300]})"
         ) from error
 
 

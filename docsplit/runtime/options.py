@@ -1,36 +1,261 @@
-"""Parse recipe and command line as one: `script.py [recipe] [--option value ...]`.
+"""Options of scripts: a recipe, then the command line over it, parsed and checked as one.
 
-The recipe becomes command-line words and is parsed together with the overrides: types and choices are checked alike,
-and the command line wins. A recipe has one option a line, any that the command line takes, without nesting;
-`option: ???` leaves an option to the command line.
+`script.py [recipe] [--option value ...]`. A recipe is YAML, one option a line, any that the command line takes;
+`option: ???` leaves an option to the command line. Options are declared as fields of dataclasses and become arguments
+by transformers' HfArgumentParser, or are added to a `CommandParser`. Numbers are checked once, right after parsing, by
+one table for all scripts (`BOUNDS`).
 
-Scripts parse before they import anything heavy, so that `--help` and mistyped options are answered soon: the parser
-itself, which needs transformers, is imported once `docsplit.runtime.options` has answered what it can.
+Nothing heavy is imported here, so that `--help` and mistyped options are answered soon.
 """
 
 import argparse
+import copy
 import logging
 import math
 import re
 import sys
 import textwrap
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, fields
 from difflib import get_close_matches
-from inspect import get_annotations
 from itertools import pairwise, takewhile
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_type_hints
 
 import yaml
 
-from docsplit.runtime.bounds import BOUNDS, Bound, refusals
 from docsplit.runtime.command import as_typed, end_with, running_command
 
 logger = logging.getLogger(__name__)
 
 Options = dict[str, Any]  # values by the names of options, whichever these are
-TO_BE_GIVEN = "???"  # in a recipe, the value of an option that the command line has to give
+COMMON = "common"  # in the metadata of a field: the short page of --help shows it
+TOKEN_REFUSED = (
+    "a token in a recipe or on the command line shows in process lists, in logs and in a launcher's traceback: log in "
+    "with `hf auth login`, or set HF_TOKEN, and make a new token in place of the one that was typed."
+)
+RECIPE = "YAML file of options, or the name of one that comes with the project; options override it"
+WIDTH = 119  # columns of the short page
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The numbers that an option takes; infinity, NaN and what 64 bits do not hold are refused everywhere.
+
+    Attributes:
+        above: whether `least` itself is refused.
+        special: a number outside of the limits that stands for something.
+    """
+
+    least: float = -math.inf
+    most: float = math.inf
+    above: bool = False
+    special: int | None = None
+
+    def holds(self, value: float) -> bool:
+        """Whether the option takes this number."""
+        is_enough = value > self.least if self.above else value >= self.least
+        return value == self.special or (abs(value) < 2**63 and is_enough and value <= self.most)
+
+    def __str__(self) -> str:
+        if self.most < math.inf:
+            return f"a number from {self.least:g} to {self.most:.10g}"
+        limit = f" {'above' if self.above else 'of at least'} {self.least:g}" if self.least > -math.inf else ""
+        return f"a number{limit}" + (f", or {self.special}" if self.special is not None else "")
+
+
+COUNT = Bound(1)
+NAMES_OF_BOUNDS = {  # a new option with a number needs its name here
+    Bound(): "negatives_margin threshold",
+    Bound(0): "smooth_neighbours neighbours fold lora_r negatives_min_rank contrastive_weight mlm_weight "
+    "num_neighbours smoothing_rounds neighbour_words bregman_weight learning_rate weight_decay warmup_steps "
+    "adam_beta1 adam_beta2 max_grad_norm neftune_noise_alpha eval_delay dataloader_num_workers shots",
+    Bound(0, above=True): "contrastive_temperature neighbour_temperature bregman_temperature bregman_sigma "
+    "num_train_epochs adam_epsilon logging_steps save_steps eval_steps finetune_learning_rate finetune_epochs penalty",
+    Bound(0, 1): "momentum smoothing_share label_smoothing_factor",
+    COUNT: "passage_words max_train_samples max_test_samples max_queries embedding_tokens shuffle_buffer_size "
+    "max_eval_samples preprocessing_num_workers negatives_per_query negatives_depth momentum_queue_size "
+    "bregman_subnetworks bregman_width per_device_train_batch_size per_device_eval_batch_size "
+    "gradient_accumulation_steps micro_batch_tokens eval_accumulation_steps save_total_limit early_stopping_patience "
+    "dataloader_prefetch_factor torch_empty_cache_steps ddp_bucket_cap_mb ddp_timeout jobs num_seeds num_draws "
+    "probe_epochs finetune_batch_size max_positions count",
+    Bound(1, special=-1): "max_steps",
+    Bound(0, special=-1): "local_rank",
+    Bound(2): "attention_window",
+    Bound(3): "max_seq_length view_max_length max_documents",  # a token needs room beside the special ones
+    Bound(4): "sample_documents",
+    Bound(100): "vocab_size",  # special tokens and letters alone take about as many
+    Bound(0, 2**31 - 1): "seed data_seed",  # half of what numpy takes: further runs count on from it
+}
+BOUNDS = {name: bound for bound, names in NAMES_OF_BOUNDS.items() for name in names.split()}
+
+
+def refusals(options: Mapping[str, Any], bounds: Mapping[str, Bound] = BOUNDS) -> Iterator[str]:
+    """Yield a line for each number of these options that is out of bounds."""
+    for name, value in options.items():
+        for number in value if isinstance(value, list) else [value]:
+            bound = bounds.get(name, Bound())
+            if isinstance(number, int | float) and not isinstance(number, bool) and not bound.holds(number):
+                yield f"--{name} {number}: give {bound}"
+
+
+def check_bounds(options: Any) -> None:
+    """Check a dataclass of options that a program has made; the parser checks those of a command line.
+
+    Raises:
+        ValueError: naming the first option out of bounds.
+    """
+    for refusal in refusals(vars(options)):
+        raise ValueError(f"{refusal}.")
+
+
+def check_choices(option: str, values: Iterable[str], choices: Iterable[str]) -> None:
+    """Check the values of an option that takes several.
+
+    Raises:
+        ValueError: naming the first that is none of the choices.
+    """
+    known = list(choices)
+    for value in values:
+        if value not in known:
+            raise ValueError(f"--{option} has no {no_such(value, known)}")
+
+
+def no_such(value: str, choices: Iterable[Any]) -> str:
+    """Name a value that is none of the choices, the choice that was probably meant, and all of them."""
+    known = [str(choice) for choice in choices]
+    return f"{value}.{did_you_mean(value, known)} Choose among {', '.join(known)}."
+
+
+def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
+    """Return " Did you mean X?" with the first known names that contain this one, or the nearest; else nothing."""
+    names, wanted = list(dict.fromkeys(known)), name.lower()
+    near = [other for other in names if len(wanted) > 3 and wanted in other][:2]
+    near = near or get_close_matches(wanted, names, n=1, cutoff=0.65)
+    return f" Did you mean {' or '.join(prefix + other for other in near)}?" if near else ""
+
+
+def title_of(dtype: Any) -> str:
+    """Take the first line of a docstring, without its full stop."""
+    return str(dtype.__doc__).partition("\n")[0].rstrip(".")
+
+
+def first_lines(choices: Mapping[str, Any]) -> str:
+    """List each of the choices with the first line of its docstring, for a help text."""
+    return " ".join(f"{name}: {title_of(choice)}." for name, choice in choices.items()).replace("%", "%%")
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser whose errors are one line, and name the option or the choice that was probably meant.
+
+    Options are written in full: the beginning of a name is refused, since a later option may begin with it too.
+
+    Args:
+        docstring: the script's. Its first paragraph begins the help, and the others end it, as they are written.
+        bounds: the numbers that options take, by their names.
+    """
+
+    def __init__(self, docstring: str | None = None, bounds: Mapping[str, Bound] = BOUNDS, **kwargs: Any):
+        self.bounds = bounds
+        if docstring is not None:
+            kwargs["description"], _, kwargs["epilog"] = as_typed(docstring).partition("\n\n")
+        kwargs = {"formatter_class": argparse.RawDescriptionHelpFormatter, "prog": running_command()} | kwargs
+        super().__init__(**kwargs, allow_abbrev=False)
+
+    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        """Parse as argparse does, but refuse what is unknown first, and numbers that are out of bounds last."""
+        words = list(sys.argv[1:] if args is None else args)
+        has_verbs = any(isinstance(action, argparse._SubParsersAction) for action in self._actions)
+        ours = takewhile(lambda word: word.startswith("-") if has_verbs else word != "--", words)
+        names = [word.partition("=")[0] for word in ours if word.startswith("--")]
+        if not {"--hub_token", "--hub-token", "--token"}.isdisjoint(names):
+            self.error(TOKEN_REFUSED)
+        for name in names:
+            if name not in self._option_string_actions and " " not in name:
+                known = [option[2:] for option in self._option_string_actions if "-" not in option[2:]]
+                self.error(f"unknown option {name}.{did_you_mean(name[2:].replace('-', '_'), known, '--')}")
+        parsed, unexpected = super().parse_known_args(words, namespace)
+        if unexpected:
+            is_recipe = unexpected[0].endswith((".yaml", ".yml"))
+            hint = " A recipe comes first, before all options." if is_recipe else ""
+            self.error(f"unexpected {' '.join(unexpected)!r}.{hint}")
+        for refusal in refusals(vars(parsed), self.bounds):
+            self.error(refusal)
+        return parsed, unexpected
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            label = f"{action.option_strings[0]} has no" if action.option_strings else f"there is no {action.metavar}"
+            self.error(f"{label} {no_such(str(value), action.choices)}")
+
+    def error(self, message: str) -> NoReturn:
+        """Print what is wrong in one line, and exit with code 2."""
+        stop = "" if message.endswith((".", "?")) else "."
+        end_with(f"{message.removeprefix('argument ')}{stop} `{self.prog} --help` shows the options.", code=2)
+
+
+def parser_of(dataclass_types: Sequence[Any], chosen_by: Mapping[str, Any], **kwargs: Any) -> CommandParser:
+    """Make a parser of options that are dataclasses, in groups: ours, those of each choice, those of transformers.
+
+    Args:
+        chosen_by: of `parse_arguments`. An option of several choices is shown with the first of them.
+    """
+    parser, inherited = CommandParser(**kwargs), []
+    for dtype in dataclass_types:
+        bases = [base for base in dtype.__mro__ if base.__module__.startswith("transformers.")]
+        theirs = {name for base in bases for name in vars(base).get("__annotations__", ())}
+        _add_options(parser, title_of(dtype), dtype, {field.name for field in fields(dtype)} - theirs)
+        inherited.append((dtype, theirs))
+    shown: set[str] = set()
+    for choice, dtype in chosen_by.items():
+        names = {field.name for field in fields(dtype)}
+        group = _add_options(parser, f"--objective {choice}", dtype, names - shown, f"{title_of(dtype)}.")
+        shown |= names
+        for action in group:  # without a default: parsing gives those that were typed
+            action.default, action.required = argparse.SUPPRESS, False
+            action.help = re.sub(r"Default: (?!the checkpoint)", "Default: the checkpoint's, else ", action.help or "")
+    for dtype, theirs in inherited:
+        if theirs:
+            _add_options(parser, "Of transformers' TrainingArguments", dtype, theirs)
+    return parser
+
+
+def _add_options(
+    parser: CommandParser, title: str, dtype: Any, names: Iterable[str], description: str | None = None
+) -> list[argparse.Action]:
+    """Add a group with these fields of a dataclass, and return the actions of argparse."""
+    from transformers import HfArgumentParser
+    from transformers.hf_argparser import string_to_bool
+
+    group: Any = parser.add_argument_group(title, description)
+    types, before = get_type_hints(dtype), len(parser._actions)
+    for field in fields(dtype):
+        if field.name in names:
+            declared: Any = copy.copy(field)
+            declared.type = types[field.name]
+            declared.metadata = {name: value for name, value in field.metadata.items() if name != COMMON}
+            HfArgumentParser._parse_dataclass_field(group, declared)
+    for action in parser._actions[before:]:
+        # HfArgumentParser takes --learning-rate too: it works, and is not shown
+        action.option_strings = [spelling for spelling in action.option_strings if "-" not in spelling[2:]]
+        if action.dest == "resume_from_checkpoint":  # with no value: from the newest complete one of --output_dir
+            action.nargs, action.const = "?", "newest"
+        elif action.type is string_to_bool:  # a switch needs no value, also where its default is None
+            action.nargs, action.const = "?", True
+        kinds: Any = {int: "N", float: "X", string_to_bool: "true|false"}
+        if action.choices is None and action.nargs != 0:
+            action.metavar = kinds.get(action.type, "TEXT")
+        default = shown_default(action.default)
+        if default and action.nargs != 0 and "Default:" not in (action.help or ""):
+            action.help = f"{action.help or ''} Default: {default}.".lstrip()
+    return parser._actions[before:]
+
+
+def shown_default(default: Any) -> str:
+    """Write a default as one types it; nothing for one that says little: None, an empty one, off, or -1 (no limit)."""
+    if default is None or default is False or default == -1:
+        return ""
+    return " ".join(map(str, default)) if isinstance(default, list) else str(default)
 
 
 def parse_arguments(
@@ -57,46 +282,72 @@ def parse_arguments(
     """
     words = sys.argv[1:] if argv is None else list(argv)
     answer_help(dataclass_types, description, words, positional)
-    from docsplit.runtime.parser import HelpFormatter, Parser
-
     recipe = words.pop(0) if not positional and words and not words[0].startswith("-") else None
-    parser = Parser(
-        dataclass_types,
-        chosen_by or {},
-        docstring=description,
-        usage=f"%(prog)s {usage(list(positional or ()))}",
-        formatter_class=HelpFormatter,
-    )
+    parser = parser_of(dataclass_types, chosen_by or {}, docstring=description, usage=f"%(prog)s {usage(positional)}")
     for name, help_text in (positional or {}).items():
         parser.add_argument(name, metavar=name.upper(), help=help_text)
-    if asks_for_all(words):
+    if not {"--help", "-h"}.isdisjoint(words):
         parser.print_help()
         sys.exit(0)
-    typed = {word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
-    of_script = {action.dest for action in parser._actions}
-    words = (_recipe_words(recipe, typed, of_script) if recipe else []) + words
-    # HfArgumentParser would otherwise read a file SCRIPT.args that happens to lie beside the script.
-    parsed = parser.parse_args_into_dataclasses(args=words, look_for_args_file=False)
-    instances, others = parsed[: len(dataclass_types)], parsed[len(dataclass_types) :]
-    if positional:
-        return (*instances, dict(vars(others[0])))
-    if chosen_by is None:
-        return tuple(instances)
-    given = dict(vars(others[0])) if others else {}
-    if "objective" in typed:
-        given = _without_those_of_the_recipe(given, typed, chosen_by, *instances)
-    return (*instances, given)
+    typed = _typed(words)
+    words = (_recipe_words(recipe, typed, [action.dest for action in parser._actions]) if recipe else []) + words
+    given: Options = vars(parser.parse_args(words))
+    instances = [
+        dtype(**{field.name: given.pop(field.name) for field in fields(dtype) if field.init})
+        for dtype in dataclass_types
+    ]
+    if chosen_by and "objective" in typed:  # the options of the recipe's objective do not fit
+        (objective,) = [instance.objective for instance in instances if hasattr(instance, "objective")]
+        taken = {field.name for field in fields(chosen_by[objective])} | typed
+        if dropped := given.keys() - taken:
+            logger.warning(f"--objective {objective} has no {', '.join(sorted(dropped))}: the recipe's are left out.")
+        given = {name: value for name, value in given.items() if name in taken}
+    return (*instances, given) if chosen_by is not None or positional else tuple(instances)
 
 
-def _without_those_of_the_recipe(
-    given: Options, typed: set[str], chosen_by: Mapping[str, Any], *instances: Any
-) -> Options:
-    """Leave out the recipe's options for its --objective, with a warning, where the command line has another."""
-    (objective,) = [instance.objective for instance in instances if hasattr(instance, "objective")]
-    taken = {field.name for field in fields(chosen_by[objective])} | typed
-    if dropped := {name: value for name, value in given.items() if name not in taken}:
-        logger.warning(f"--objective {objective} has no {', '.join(dropped)}: the recipe's are left out.")
-    return {name: value for name, value in given.items() if name in taken}
+def _typed(words: Iterable[str]) -> set[str]:
+    return {word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
+
+
+def _recipe_words(recipe: str, typed: set[str], known: Sequence[str]) -> list[str]:
+    """Read a recipe as words of the command line.
+
+    Args:
+        typed: the names of options that the command line gives.
+        known: the names of options that the script has; empty: any.
+    """
+    path, words = find_recipe(recipe), []
+    try:
+        options = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"The recipe {path} should be lines of `option: value`: {reason}.") from error
+    if not isinstance(options, dict) or any(isinstance(value, dict) for value in options.values()):
+        raise ValueError(f"The recipe {path} should be lines of `option: value`, without groups.")
+    for name, value in options.items():
+        if known and str(name).replace("-", "_") not in known:
+            raise ValueError(f"The recipe {path}: this script has no option {name}.{did_you_mean(str(name), known)}")
+        if value == "???" and name not in typed:
+            raise ValueError(f"The recipe {path} leaves --{name} to you: give it on the command line.")
+        if value is not None and value != "???":
+            words += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
+    return words
+
+
+def find_recipe(name: str) -> Path:
+    """Find a recipe: a file, else one that comes with the project, by its name with or without .yaml.
+
+    Raises:
+        ValueError: if there is neither.
+    """
+    package = Path(__file__).parents[1]
+    places = (package / "recipes", package.parent / "recipes")  # of an installation, else of a clone
+    known = {path.stem: path for path in sorted(next(filter(Path.is_dir, places)).glob("*.yaml"))}
+    path = Path(name) if Path(name).is_file() else known.get(name.removesuffix(".yaml"))
+    if path is None:
+        meant = did_you_mean(Path(name).stem, known)
+        raise ValueError(f"There is no recipe {name!r}.{meant} Name a file, or one of: {', '.join(known)}.")
+    return path
 
 
 def given_options(argv: list[str] | None = None) -> tuple[str | None, dict[str, str]]:
@@ -109,8 +360,7 @@ def given_options(argv: list[str] | None = None) -> tuple[str | None, dict[str, 
     recipe = words.pop(0) if words and not words[0].startswith("-") else None
     options: dict[str, list[str]] = {}
     name = ""
-    typed = {word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
-    for word in (_recipe_words(recipe, typed) if recipe else []) + words:
+    for word in (_recipe_words(recipe, _typed(words), ()) if recipe else []) + words:
         if word.startswith("--"):
             name, _, value = word[2:].partition("=")
             name = name.replace("-", "_")
@@ -120,245 +370,9 @@ def given_options(argv: list[str] | None = None) -> tuple[str | None, dict[str, 
     return recipe, {name: " ".join(values) or "true" for name, values in options.items()}
 
 
-def check_choices(option: str, values: Iterable[str], choices: Iterable[str]) -> None:
-    """Check the values of an option that takes several.
-
-    Raises:
-        ValueError: naming those that are none of the choices.
-    """
-    known = list(choices)
-    if unknown := [value for value in values if value not in known]:
-        raise ValueError(f"--{option} has no {no_such(unknown, known)}")
-
-
-def first_lines(choices: Mapping[str, Any]) -> str:
-    """List each of the choices with the first line of its docstring, for a help text."""
-    return " ".join(f"{name}: {title_of(choice)}." for name, choice in choices.items()).replace("%", "%%")
-
-
-def find_recipe(name: str, options: Container[str] | None = None) -> Path:
-    """Find a recipe: a file, else one that comes with the project, by its name with or without .yaml.
-
-    Args:
-        options: of the script; the error names only the recipes that fit them.
-
-    Raises:
-        ValueError: if there is neither.
-    """
-    if Path(name).is_file():
-        return Path(name)
-    package = Path(__file__).parents[1]
-    folder = package / "recipes"  # of an installation; those of a clone lie beside the package
-    folder = folder if folder.is_dir() else package.parent / "recipes"
-    known = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
-    if (path := known.get(name.removesuffix(".yaml"))) is None:
-        fitting = [stem for stem, path in known.items() if options is None or all(o in options for o in _read(path))]
-        raise ValueError(
-            f"There is no recipe {name!r}.{did_you_mean(Path(name).stem, fitting or known)} Name a file, or a recipe "
-            f"that comes with the project for this script: {', '.join(fitting or known)}."
-        )
-    return path
-
-
-def _read(path: Path) -> Any:
-    try:
-        return yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(
-            f"The recipe {path} should be lines of `option: value`: {' '.join(str(error).split())}."
-        ) from error
-
-
-def _recipe_words(recipe: str, typed: Container[str], of_script: Collection[str] | None = None) -> list[str]:
-    path = find_recipe(recipe, of_script)
-    options = _read(path)
-    if not isinstance(options, dict):
-        raise ValueError(f"The recipe {path} should be lines of `option: value`.")
-    words = []
-    if unknown := [str(name) for name in options if of_script and str(name).replace("-", "_") not in of_script]:
-        meant = did_you_mean(unknown[0], of_script or ())
-        raise ValueError(f"The recipe {path} has what this script has no option for: {', '.join(unknown)}.{meant}")
-    if missing := [f"--{name}" for name, value in options.items() if value == TO_BE_GIVEN and name not in typed]:
-        raise ValueError(f"The recipe {path} leaves {' and '.join(missing)} to you: give it on the command line.")
-    for name, value in options.items():
-        if isinstance(value, dict):
-            raise ValueError(f"The recipe {path} nests options under {name!r}; write one option a line.")
-        if value is None or value == TO_BE_GIVEN:
-            continue
-        values = value if isinstance(value, list) else [value]
-        words += [f"--{name}", *map(str, values)]
-    return words
-
-
-def parse_config_overrides(model_type: str, overrides: str | None) -> Options:
-    """Parse `hidden_size=128,hidden_act=relu` into values of the types that the configuration has.
-
-    The caller makes the configuration with them: some (ModernBERT's) derive other values from them.
-
-    Raises:
-        ValueError: for an unknown architecture, a name that its configuration does not have, a value of another type,
-            or text that is no `name=value`.
-    """
-    from transformers import CONFIG_MAPPING, AutoConfig
-
-    if model_type not in CONFIG_MAPPING:
-        raise ValueError(
-            f"--model_type is {model_type}, expected an architecture of transformers such as bert."
-            f"{did_you_mean(model_type, CONFIG_MAPPING.keys())}"
-        )
-    if not overrides:
-        return {}
-    if not all(pair.count("=") == 1 for pair in overrides.split(",")):
-        raise ValueError(f"--config_overrides is {overrides!r}, expected name=value,name=value.")
-    config, names = AutoConfig.for_model(model_type), [pair.split("=")[0] for pair in overrides.split(",")]
-    for name in names:
-        if not hasattr(config, name):
-            meant = did_you_mean(name, config.to_dict())
-            raise ValueError(f"--config_overrides: a configuration of {model_type} has no {name}.{meant}")
-    try:
-        config.update_from_string(overrides)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"--config_overrides is {overrides!r}, and a value is of the wrong type: {error}.") from error
-    values, defaults = {name: getattr(config, name) for name in names}, AutoConfig.for_model(model_type)
-    if hasattr(config, "check"):  # one of ours, which knows what each may be
-        config.check()
-        return values
-    for name, value in values.items():
-        if not _can_be(name, value, getattr(defaults, name)):
-            raise ValueError(f"--config_overrides {name}={value}: no such number can be here.")
-    return values
-
-
-def _can_be(name: str, value: Any, default: Any) -> bool:
-    """Whether a number is finite, and stays at least 1 where the default is a count, at least 0 where it is none."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return True
-    is_count = isinstance(value, int) and isinstance(default, int) and default > 0 and not name.endswith("_id")
-    least = 1 if is_count else 0 if isinstance(default, int | float) and default >= 0 else -math.inf
-    return math.isfinite(value) and value >= least
-
-
-NUMBERS = {"int": "a whole number", "float": "a number"}
-TOKEN_OPTIONS = {"--hub_token", "--hub-token", "--token"}
-TOKEN_REFUSED = (
-    "a token in a recipe or on the command line shows in process lists, in logs and in a launcher's traceback: log in "
-    "with `hf auth login`, or set HF_TOKEN, and make a new token in place of the one that was typed."
-)
-SHORT = 4  # letters: in so short a name a wrong letter is a larger share, and longer names contain it by chance
-
-
-def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """Return " Did you mean X?" with the known name that is nearest, or the first that contain it; else nothing."""
-    names = list(dict.fromkeys(known))
-    near = get_close_matches(name.lower(), names, n=1, cutoff=0.75 if len(name) > SHORT else 0.6)
-    if not near and len(name) >= SHORT:
-        near = [other for other in names if name.lower() in other][:2]
-    return f" Did you mean {' or '.join(prefix + name for name in near)}?" if near else ""
-
-
-class CommandParser(argparse.ArgumentParser):
-    """A parser whose errors are one line, and name the option or the choice that was probably meant.
-
-    Options are written in full: the beginning of a name is refused, since a later option may begin with it too.
-
-    Args:
-        docstring: the script's. Its first paragraph begins the help, and the others end it, as they are written.
-        bounds: the numbers that options take, by their names.
-    """
-
-    def __init__(self, docstring: str | None = None, bounds: Mapping[str, Bound] = BOUNDS, **kwargs: Any):
-        self.bounds = bounds
-        if docstring is not None:
-            kwargs["description"], _, kwargs["epilog"] = as_typed(docstring).partition("\n\n")
-        kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
-        kwargs.setdefault("prog", running_command())
-        super().__init__(**kwargs, allow_abbrev=False)
-
-    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
-        """Parse as argparse does, but refuse what is unknown first, and numbers that are out of bounds last."""
-        words = list(sys.argv[1:] if args is None else args)
-        if not TOKEN_OPTIONS.isdisjoint(self._names_in(words)):
-            self.error(TOKEN_REFUSED)
-        if unknown := [name for name in self._names_in(words) if name not in self._option_string_actions]:
-            self.error(" ".join(map(self._no_such_option, unknown)))
-        parsed, unexpected = super().parse_known_args(words, namespace)
-        if unexpected:
-            self.error(f"unexpected {' '.join(unexpected)!r}.{self._hint(unexpected)}")
-        for refusal in refusals(vars(parsed), self.bounds):
-            self.error(refusal)
-        return parsed, unexpected
-
-    def _names_in(self, words: list[str]) -> Iterator[str]:
-        """Yield the options that are typed; of a script with verbs, those before the verb."""
-        if any(isinstance(action, argparse._SubParsersAction) for action in self._actions):
-            words = list(takewhile(lambda word: word.startswith("-"), words))
-        for word in takewhile(lambda word: word != "--", words):
-            name = word.partition("=")[0]
-            if name.startswith("--") and " " not in name:
-                yield name
-
-    def _no_such_option(self, typed: str) -> str:
-        known = (name[2:] for name in self._option_string_actions if name.startswith("--") and "-" not in name[2:])
-        return f"unknown option {typed}.{did_you_mean(typed[2:].replace('-', '_'), known, '--')}"
-
-    def _hint(self, unexpected: list[str]) -> str:
-        """Say more of words that are neither options nor values; a subclass may."""
-        return ""
-
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        if action.choices is not None and value not in action.choices:
-            label = f"{action.option_strings[0]} has no" if action.option_strings else f"there is no {action.metavar}"
-            self.error(f"{label} {no_such([str(value)], map(str, action.choices))}")
-
-    def error(self, message: str) -> NoReturn:
-        """Print what is wrong in one line, and exit with code 2."""
-        message = re.sub(r"(--\w+)/--[\w-]+", r"\1", message)  # HfArgumentParser takes --learning-rate too
-        message = re.sub(r"^argument (\S+): invalid (\w+) value: (.*)", _wrong_type, message)
-        message = re.sub(r"^argument (\S+): expected .*", r"\1 needs a value", message)
-        message = re.sub(r"^argument (\S+: )", r"\1", message)
-        message = re.sub(r"^the following arguments are required: ", "missing: ", message)
-        stop = "" if message.endswith((".", "?")) else "."
-        end_with(f"{message}{stop} `{self.prog} --help` shows the options.", code=2)
-
-
-def no_such(values: Iterable[str], choices: Iterable[str]) -> str:
-    """Name values that are none of the choices, the choice that was probably meant, and all of them."""
-    given, known = list(values), list(choices)
-    if meant := did_you_mean(given[0], known):
-        return f"{', '.join(given)}.{meant} Choose among {', '.join(known)}."
-    return f"{', '.join(given)}: choose among {', '.join(known)}."
-
-
-def _wrong_type(match: re.Match[str]) -> str:
-    return f"{match[1]} is {match[3]}, expected {NUMBERS.get(match[2], match[2])}"
-
-
-COMMON = "common"  # in the metadata of a field: the short page shows it
-REDECLARED = "TrainingArguments with defaults of this project"
-INHERITED = "Inherited from transformers' TrainingArguments"
-WIDTH = 119  # columns of the page
-RECIPE = "YAML file of options, or the name of one that comes with the project; options override it"
-
-
-def title_of(dtype: Any) -> str:
-    """Take the first line of a docstring, without its full stop."""
-    return str(dtype.__doc__).partition("\n")[0].rstrip(".")
-
-
-def groups_of(dtype: Any) -> Iterator[tuple[str, set[str]]]:
-    """Yield a title and the names of its fields for each class that declares some."""
-    of_transformers = {
-        name for base in dtype.__mro__ if base.__module__.startswith("transformers.") for name in get_annotations(base)
-    }
-    seen: set[str] = set()
-    for declaring in dtype.__mro__[:-1]:
-        names = set(get_annotations(declaring)) - seen
-        seen |= names
-        if declaring.__module__.startswith("transformers."):
-            yield INHERITED, names
-        else:
-            yield title_of(declaring), names - of_transformers
-            yield REDECLARED, names & of_transformers
+def usage(positional: Mapping[str, str] | None) -> str:
+    """Write the usage behind the name of the script."""
+    return f"{' '.join(positional or ['[recipe]']).upper()} [--option value ...]"
 
 
 def answer_help(
@@ -369,71 +383,68 @@ def answer_help(
 ) -> None:
     """Print the short page and exit, if the command line asks for it: `--help` or `-h` without `all` after it.
 
-    Args: as those of `docsplit.runtime.options.parse_arguments`.
+    The page has usage, the script's docstring, and a line for each common option.
 
     Raises:
         SystemExit: with code 0, after printing.
     """
     words = sys.argv[1:] if argv is None else argv
-    if asks_for_help(words) and not asks_for_all(words):
-        print(short_page(dataclass_types, description, positional or {}))
-        sys.exit(0)
-
-
-def asks_for_help(words: Sequence[str]) -> bool:
-    """Whether a command line asks for help."""
-    return not {"--help", "-h"}.isdisjoint(words)
-
-
-def asks_for_all(words: Sequence[str]) -> bool:
-    """Whether a command line asks for all of the help: `--help all`."""
-    return any(pair in (("--help", "all"), ("-h", "all")) for pair in pairwise(words))
-
-
-def usage(positional: Sequence[str]) -> str:
-    """Write the usage behind the name of the script."""
-    return f"{' '.join(map(str.upper, positional or ['[recipe]']))} [--option value ...]"
-
-
-def short_page(dataclass_types: Sequence[Any], description: str, positional: Mapping[str, str]) -> str:
-    """Write usage, the script's docstring, and a line for each common option."""
-    common = [field for dtype in dataclass_types for field in fields(dtype) if field.metadata.get(COMMON)]
-    rows = [(name.upper(), f"{help_text}.") for name, help_text in (positional or {"[recipe]": RECIPE}).items()]
-    rows += [(f"--{field.name}", _line(field)) for field in common]
-    width = max(len(name) for name, _ in rows) + 2
-    lines = [
-        textwrap.fill(text, WIDTH, initial_indent=f"  {name:<{width}}", subsequent_indent=" " * (width + 2))
-        for name, text in rows
-    ]
+    asks_for_all = any(pair in (("--help", "all"), ("-h", "all")) for pair in pairwise(words))
+    if asks_for_all or {"--help", "-h"}.isdisjoint(words):
+        return
     command = running_command()
-    return "\n".join(
-        [
-            f"usage: {command} {usage(list(positional))}",
-            "",
-            as_typed(description).strip(),
-            "",
-            "Common options:",
-            *lines,
-            "",
-            f"All options: {command} --help all",
-        ]
-    )
+    rows = [(name.upper(), f"{help_text}.") for name, help_text in (positional or {"[recipe]": RECIPE}).items()]
+    common = [field for dtype in dataclass_types for field in fields(dtype) if field.metadata.get(COMMON)]
+    rows += [(f"--{field.name}", _short_help(field)) for field in common]
+    width = max(len(name) for name, _ in rows) + 2
+    print(f"usage: {command} {usage(positional)}\n\n{as_typed(description).strip()}\n\nCommon options:")
+    for name, text in rows:
+        print(textwrap.fill(text, WIDTH, initial_indent=f"  {name:<{width}}", subsequent_indent=" " * (width + 2)))
+    print(f"\nAll options: {command} --help all")
+    sys.exit(0)
 
 
-def _line(field: "Field[Any]") -> str:
+def _short_help(field: "Field[Any]") -> str:
     """Write the first sentence of an option's help, and its default: as the help says it, else the field's."""
     first, *others = re.split(r"(?<!\.)\. ", str(field.metadata["help"]).rstrip("."))  # not at "a, b ... c"
     stated = [f" {sentence}." for sentence in others if sentence.startswith("Default")]
-    sentence = f"{first}.{''.join(stated)}"
     default = field.default_factory() if field.default_factory is not MISSING else field.default
     if default is MISSING:
-        return f"{sentence} Required."
-    shown = shown_default(default)
-    return sentence if stated or not shown else f"{sentence} Default: {shown}."
+        stated = [" Required."]
+    elif not stated and shown_default(default):
+        stated = [f" Default: {shown_default(default)}."]
+    return f"{first}.{''.join(stated)}"
 
 
-def shown_default(default: Any) -> str:
-    """Write a default as one types it; nothing for one that says little: None, an empty one, off, or -1 (no limit)."""
-    if default is None or default is False or default == -1:
-        return ""
-    return " ".join(map(str, default)) if isinstance(default, list) else str(default)
+def parse_config_overrides(model_type: str, overrides: str | None) -> Options:
+    """Parse `hidden_size=128,hidden_act=relu` into values of the types that the configuration has.
+
+    The caller makes the configuration with them: some (ModernBERT's) derive other values from them.
+
+    Raises:
+        ValueError: for an unknown architecture, a name that its configuration does not have, a value of another type,
+            text that is no `name=value`, and a number that trains wrongly: not finite, or a count below 1.
+    """
+    from transformers import CONFIG_MAPPING, AutoConfig
+
+    if model_type not in CONFIG_MAPPING:
+        meant = did_you_mean(model_type, CONFIG_MAPPING.keys())
+        raise ValueError(f"--model_type {model_type} is no architecture of transformers, such as bert.{meant}")
+    if not overrides:
+        return {}
+    config, defaults = AutoConfig.for_model(model_type), AutoConfig.for_model(model_type)
+    try:
+        config.update_from_string(overrides)
+        values = {name: getattr(config, name) for name in dict(pair.split("=") for pair in overrides.split(","))}
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"--config_overrides {overrides}: expected name=value,name=value ({error}).") from error
+    if hasattr(config, "check"):  # one of ours, which knows what each may be
+        config.check()
+        return values
+    for name, value in values.items():
+        default = getattr(defaults, name)
+        is_number = isinstance(value, int | float) and isinstance(default, int | float) and not isinstance(value, bool)
+        is_count = isinstance(default, int) and default > 0 and not name.endswith("_id")
+        if is_number and not Bound(1 if is_count else 0 if default >= 0 else -math.inf).holds(value):
+            raise ValueError(f"--config_overrides {name}={value}: no such number can be here.")
+    return values

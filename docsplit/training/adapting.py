@@ -41,6 +41,7 @@ from docsplit.release.hub import RELEASE, prepare_release, push_at_the_end
 from docsplit.runtime.command import command_line
 from docsplit.runtime.files import cache_directory, commit_of_code, refuse_missing_path, versions
 from docsplit.runtime.launching import default_dtype, describe_computing, hardware
+from docsplit.runtime.options import check_bounds
 from docsplit.training.adaptation import candidates as choice
 from docsplit.training.adaptation.candidates import Side, Variant
 from docsplit.training.adaptation.folder import Folder, train
@@ -106,6 +107,7 @@ def adapt(
         OSError: if `output` cannot be written; nothing is left of it.
     """
     encoder, options = str(encoder), options or AdaptOptions()
+    check_bounds(options)
     if isinstance(documents, str | Path):  # before the encoder is loaded
         refuse_missing_path(documents, EXPECTED)
     is_first = not dist.is_initialized() or dist.get_rank() == 0

@@ -1,9 +1,11 @@
 """The options of a run, checked: those of `docsplit.training.options` with transformers' TrainingArguments."""
 
 import importlib.util
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -14,7 +16,6 @@ from docsplit.data.views import QUERY_DOCUMENT, VIEWS
 from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.settings import Settings
 from docsplit.modeling.transfer import WITHOUT_QUEUE
-from docsplit.runtime.bounds import check_bounds
 from docsplit.runtime.command import command_name
 from docsplit.runtime.launching import (
     PRECISION,
@@ -27,14 +28,7 @@ from docsplit.runtime.launching import (
     refuse_sharded_parameters,
     refuse_unusable_gpu,
 )
-from docsplit.runtime.library_values import (
-    check_attention,
-    check_compilation,
-    check_optimizer,
-    check_trackers,
-    read_json_option,
-)
-from docsplit.runtime.options import TOKEN_REFUSED, check_choices, first_lines
+from docsplit.runtime.options import TOKEN_REFUSED, check_bounds, check_choices, first_lines
 from docsplit.training.options import (
     DEFAULT_PASSAGE_WORDS,
     DEFAULT_VIEW,
@@ -45,14 +39,13 @@ from docsplit.training.options import (
 )
 
 NEGATIVES_FOLDER = "negatives"  # in the output folder: those that were mined
-OF_JSON = {"lr_scheduler_kwargs", "activation_checkpointing_kwargs", "gradient_checkpointing_kwargs"}
 PROBE_METRICS = ("probe_5shot_accuracy", "probe_accuracy")  # what a run may choose by, beside eval_loss
 OPTIONS_OF_OBJECTIVES = {name: objective.Options for name, objective in OBJECTIVES.items()}
 
 
 @dataclass
 class PretrainingArguments(TrainingOptions, TrainingArguments):  # type: ignore[misc]  # None: chosen when it is made
-    """The objective."""
+    """The loss and the run."""
 
     objective: str | None = field(
         default=None,
@@ -65,12 +58,8 @@ class PretrainingArguments(TrainingOptions, TrainingArguments):  # type: ignore[
 
     def __post_init__(self) -> None:
         refuse_sharded_parameters()
-        check_bounds(self)
         refuse_first(unsupported(self))
         refuse_first(what_does_not_choose(self))
-        check_trackers(self.report_to if isinstance(self.report_to, list) else [self.report_to or "none"])
-        for name in OF_JSON & vars(self).keys():  # not each version of transformers has all
-            setattr(self, name, read_json_option(name, getattr(self, name)))
         # Trainer's own push would overwrite the card and upload whatever lies in the folder.
         self.push_release, self.push_to_hub = self.push_to_hub, False
         if not self.use_cpu:
@@ -81,18 +70,21 @@ class PretrainingArguments(TrainingOptions, TrainingArguments):  # type: ignore[
         self.compile_options = None
         if self.torch_compile or self.torch_compile_backend or self.torch_compile_mode:
             backend, mode = self.torch_compile_backend or "inductor", self.torch_compile_mode
-            check_compilation(backend, mode)
             self.compile_options = {"backend": backend, "mode": mode}
             self.torch_compile, self.torch_compile_backend, self.torch_compile_mode = False, None, None
-        connect(self.use_cpu, self.ddp_timeout, self.ddp_backend)
         try:
             super().__post_init__()
         except (ValueError, TypeError, ImportError, AttributeError, KeyError) as error:
             raise ValueError(f"transformers refuses these options: {' '.join(str(error).split())}") from error
         refuse_first(contradictions(self))
-        check_optimizer(self)
         if self.micro_batch_tokens is None:
             self.micro_batch_tokens = default_training_tokens(self.device)
+
+    @cached_property
+    def _setup_devices(self) -> torch.device:
+        """Connect the processes of a launch where transformers does, but with --ddp_timeout on CPUs too."""
+        connect(self.use_cpu, self.ddp_timeout, self.ddp_backend)
+        return super()._setup_devices
 
     def _choose_for(self, device: torch.device) -> None:
         """Fill in what depends on the device, where no option says it."""
@@ -185,6 +177,12 @@ def contradictions(args: PretrainingArguments) -> Iterator[str]:
         )
     if args.dataloader_prefetch_factor is not None and not args.dataloader_num_workers:
         yield "--dataloader_prefetch_factor is for --dataloader_num_workers above 0: add them, or leave it out."
+    if not isinstance(args.lr_scheduler_kwargs or {}, dict):
+        yield f"--lr_scheduler_kwargs {args.lr_scheduler_kwargs}: give JSON such as '{{\"num_cycles\": 2}}'."
+        return
+    for name, value in (args.lr_scheduler_kwargs or {}).items():
+        if isinstance(value, int | float) and not 0 <= value < math.inf:
+            yield f"--lr_scheduler_kwargs {name}={value} makes a learning rate that is negative or no number."
 
 
 ARGUMENTS = (ModelArguments, DataArguments, QueryArguments, PretrainingArguments)  # what the command line gives
@@ -208,9 +206,10 @@ class RunOptions:
     objective: Settings = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for options in (self.model, self.data, self.queries, self.training):
+            check_bounds(options)
         if self.data.streaming:
             self._prepare_for_stream()
-        check_attention(self.model.attn_implementation)
         self._check_metric()
         if self.start is None:
             self.choose_view({})

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.utils.data.dataloader import _BaseDataLoaderIter
 from transformers import (
     Trainer,
     TrainerCallback,
@@ -32,41 +31,7 @@ from docsplit.training import checkpoints
 
 logger = logging.getLogger(__name__)
 
-FETCH: Any = _BaseDataLoaderIter.__next__  # PyTorch's own
 NUM_SPREAD = 512  # documents: batches of two or of 36 say little of a rank
-
-
-class LoaderClock:
-    """Time how long this process waits for PyTorch's loaders: in the fetching of batches alone.
-
-    accelerate's loader around them also copies a batch to the device, and a copy waits for all that the device was
-    given before. It is made anew where a run resumes within an epoch. So the clock is where all loaders pass. A
-    training that fails leaves it there; the next one takes its place.
-    """
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def start(self) -> None:
-        """Begin to count."""
-
-        def fetch_and_count(iterator: Any) -> Any:
-            start = time.perf_counter()
-            try:
-                return FETCH(iterator)
-            finally:
-                self.seconds += time.perf_counter() - start
-
-        _BaseDataLoaderIter.__next__ = fetch_and_count  # type: ignore[method-assign, assignment]
-
-    def stop(self) -> None:
-        """Leave the loaders as they were."""
-        _BaseDataLoaderIter.__next__ = FETCH  # type: ignore[method-assign]
-
-    def take(self) -> float:
-        """Return the seconds since the last call."""
-        seconds, self.seconds = self.seconds, 0.0
-        return seconds
 
 
 class DocSplitCallback(TrainerCallback):
@@ -87,8 +52,8 @@ class DocSplitCallback(TrainerCallback):
 
     `tokens_per_second`: of the views without padding and without the masked copies, over all processes; evaluation
     and saving do not count as time. `padding_share`: of the tokens that are computed. `loader_stall`: the share of
-    the time that the main process waits for the loader to fetch batches. `masked_negatives`: pairs a step, over all
-    processes, that did not count as negatives since both are the same document.
+    the time in which the main process waits for batches, their copies to the device included. `masked_negatives`:
+    pairs a step, over all processes, that did not count as negatives since both are the same document.
 
     A dataset with `set_epoch` is not exact: accelerate does not forward it after skipped batches. Workers get the
     number of the epoch through shared memory, at their start; so they must start anew in each epoch.
@@ -102,12 +67,14 @@ class DocSplitCallback(TrainerCallback):
         self.calls = 0
         self.seconds, self.stall = 0.0, 0.0
         self.total_tokens, self.total_seconds = 0.0, 0.0
-        self.clock, self.loader = time.perf_counter(), LoaderClock()
+        self.clock = time.perf_counter()
         self.args = trainer.args
         # Before the others: what `on_log` adds must be there when TensorBoard and the like read it.
         trainer.callback_handler.callbacks.insert(0, self)
         model: Any = trainer.model
         model.register_forward_hook(self._observe, with_kwargs=True)
+        self.draw_batches: Any = trainer.get_batch_samples
+        trainer.get_batch_samples = self._draw_and_count  # type: ignore[method-assign]
 
     @torch.no_grad()
     def _observe(self, model: nn.Module, args: Any, inputs: dict[str, Tensor], output: Any) -> None:
@@ -129,6 +96,13 @@ class DocSplitCallback(TrainerCallback):
         self.sums["tokens"] += inputs["attention_mask"].sum()
         self.sums["computed_tokens"] += output.num_computed_tokens
 
+    def _draw_and_count(self, *given: Any) -> Any:
+        """Draw the batches of a step, as Trainer does, and count how long that takes."""
+        start = time.perf_counter()
+        batches = self.draw_batches(*given)
+        self.stall += time.perf_counter() - start
+        return batches
+
     def _tick(self, counts: bool) -> None:
         now = time.perf_counter()
         passed, self.clock = now - self.clock, now
@@ -145,7 +119,6 @@ class DocSplitCallback(TrainerCallback):
                 "dataloader_persistent_workers=True would prefetch with the views of the epoch before: leave it off."
             )
         self._tick(counts=False)
-        self.loader.start()
         for entry in state.log_history:  # of the sessions before, if this one resumes
             self.total_tokens = entry.get("tokens_seen", self.total_tokens)
             self.total_seconds = entry.get("training_seconds", self.total_seconds)
@@ -155,26 +128,20 @@ class DocSplitCallback(TrainerCallback):
         self.collator.epoch.value = int(state.epoch or 0)
 
     def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
-        """Count the time since the last step, and in it the waits for the loader."""
+        """Count the time since the last step."""
         self._tick(counts=True)
-        self.stall += self.loader.take()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
         """Count the step."""
         self._tick(counts=True)
 
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
-        """Leave the evaluation, and its loader, out of the clocks."""
+        """Leave the evaluation out of the clock."""
         self._tick(counts=False)
-        self.loader.take()
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
         """Leave the saving out of the clock."""
         self._tick(counts=False)
-
-    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
-        """Stop the clock of the loader."""
-        self.loader.stop()
 
     def on_log(
         self,

@@ -6,10 +6,9 @@ from typing import Any, Literal
 from docsplit.data.segmentation import DEFAULT_SPLITTER
 from docsplit.data.views import OF_PASSAGES, QUERY_DOCUMENT, VIEWS
 from docsplit.modeling.pooling import Pooling
-from docsplit.runtime.bounds import check_bounds
 from docsplit.runtime.command import command_name
 from docsplit.runtime.files import refuse_missing_path
-from docsplit.runtime.options import COMMON, check_choices, first_lines
+from docsplit.runtime.options import COMMON, first_lines
 
 DEFAULT_VIEW = "docsplit"
 DEFAULT_PASSAGE_WORDS = 100
@@ -89,7 +88,6 @@ class ModelArguments:
     )
 
     def __post_init__(self) -> None:
-        check_bounds(self)
         if self.lora_r and self.model_name_or_path is None:
             raise ValueError("--lora_r adapts a pretrained encoder: give --model_name_or_path.")
         if self.new_mlm_head and self.model_name_or_path is None:
@@ -193,7 +191,6 @@ class DataArguments:
     def __post_init__(self) -> None:
         for corpus in filter(None, (self.corpus, self.probe_corpus)):
             refuse_missing_path(corpus, "a file or folder that is there, a data set of the Hub, or python_docs")
-        check_bounds(self)
 
     @property
     def words_of_passages(self) -> int | None:
@@ -230,10 +227,11 @@ class QueryArguments:
     negatives: list[str] = field(
         default_factory=lambda: ["in_batch"],
         metadata={
+            "choices": ["in_batch", *KINDS_OF_NEGATIVES],
             "help": "Documents that each query is pushed away from. in_batch: relevant documents of the batch's "
             "other queries. random adds random documents of the collection; bm25 and self add hard negatives, which "
             "BM25 or the encoder itself ranks high (the start ranks first, the trained encoder again after half the "
-            "epochs). Two values, such as bm25 self: one for each half of the training."
+            "epochs). Two values, such as bm25 self: one for each half of the training.",
         },
     )
     negatives_per_query: int | None = field(
@@ -254,14 +252,12 @@ class QueryArguments:
     )
 
     def __post_init__(self) -> None:
-        check_choices("negatives", self.negatives, ("in_batch", *KINDS_OF_NEGATIVES))
         if "in_batch" in self.negatives and self.negatives != ["in_batch"]:
             raise ValueError(
                 f"--negatives {' '.join(self.negatives)}: in_batch negatives are always there: leave it out."
             )
         if not 1 <= len(self.negatives) <= 2:
             raise ValueError(f"--negatives {' '.join(self.negatives)}: expected one kind, or one for each half.")
-        check_bounds(self)
         if self.negatives_per_query is not None and not self.phases:
             raise ValueError(
                 f"--negatives_per_query is for --negatives {', '.join(KINDS_OF_NEGATIVES)}: name one, or leave it out."
@@ -292,10 +288,7 @@ class QueryArguments:
 
 @dataclass
 class TrainingOptions:
-    """The loss and the run.
-
-    Trainer's arguments get the papers' values as defaults.
-    """
+    """What transformers' TrainingArguments do not have, and the papers' values as defaults of what they have."""
 
     output_dir: str = field(
         default="outputs/docsplit",

@@ -68,8 +68,8 @@ def test_the_first_machine_has_all_and_each_tokenises_once(machines):
 
 def test_all_stop_where_one_has_not_the_checkpoint(machines):
     lines = machines.errors_of("--resume_from_checkpoint")
-    for line, start_of_line in zip(lines, ("error: rank 1 on ", "error of process 1: rank 1 on ")):
-        assert line.startswith(start_of_line)
+    for line in lines:
+        assert line.startswith("error: rank 1 on ")
         assert f"cannot resume from {machines.outputs[1] / 'checkpoint-3'}, as rank 0 on " in line
         assert "copy the checkpoint to resume from to the same place on each machine" in line
 

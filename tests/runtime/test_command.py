@@ -1,6 +1,10 @@
-"""Users see errors in one line, programmers see where a bug is, and waiting threads sleep."""
+"""Users see errors in one line, programmers see where a bug is, and nothing that is printed acts on a terminal."""
 
+import io
+import json
+import logging
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,13 +12,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 
 from docsplit.runtime import command
-from docsplit.runtime.command import as_command
-from docsplit.runtime.options import find_recipe
+from docsplit.runtime.command import (
+    BOLD,
+    COMMANDS,
+    DIM,
+    LOST,
+    RESET,
+    Style,
+    as_command,
+    as_json,
+    as_typed,
+    command_line,
+    command_name,
+    end_with,
+    running_command,
+    shown,
+    shown_lines,
+)  # fmt: skip
 from tests.processes import ROOT, Script, start
-
-SCRIPTS = sorted(path.stem for path in ROOT.glob("*.py") if "as_command" in path.read_text())
 
 
 def told():
@@ -26,7 +44,7 @@ def of_a_library():
 
 
 def of_a_builtin():
-    dict([[1]])
+    int("x")
 
 
 def no_file():
@@ -37,16 +55,24 @@ def no_space():
     torch.save({"state": torch.ones(100)}, "/dev/full")
 
 
-def interrupted():
-    raise KeyboardInterrupt
+def lost():
+    raise dist.DistError("broken pipe")
+
+
+def lost_over_gloo():
+    raise RuntimeError("[../third_party/gloo/gloo/transport/tcp/pair.cc] Timed out")
 
 
 @pytest.mark.parametrize(
     ("main", "message"),
     [
         (told, "error: --rate is 7,\n  expected 1.\n"),
+        (of_a_library, "error: need at least one array to stack\n"),
+        (of_a_builtin, "error: invalid literal for int() with base 10: 'x' (DOCSPLIT_TRACEBACK=1 shows where.)\n"),
         (no_file, "/no/such/file"),
         (no_space, "error: A file could not be written: "),
+        (lost, f"error: {LOST}\n"),
+        (lost_over_gloo, f"error: {LOST}\n"),
     ],
 )
 def test_what_tells_the_user_is_one_line(main, message, capsys, monkeypatch):
@@ -59,31 +85,45 @@ def test_what_tells_the_user_is_one_line(main, message, capsys, monkeypatch):
         as_command(main)()
 
 
-@pytest.mark.parametrize("main", [of_a_library, of_a_builtin])
-def test_a_bug_keeps_its_traceback(main, capsys):
-    with pytest.raises(ValueError, match=r"at least one|length 1"):
-        as_command(main)()
+def test_a_bug_keeps_its_traceback_and_an_interrupt_has_its_own_code(capsys):
+    for error in (KeyError("x"), RuntimeError("x"), TypeError("x")):
+        with pytest.raises(type(error)):
+            as_command(lambda error=error: exec("raise error", {"error": error}))()
     assert capsys.readouterr().err == ""
-
-
-def test_an_interrupt_is_one_line(capsys):
     with pytest.raises(SystemExit) as end:
-        as_command(interrupted)()
+        as_command(lambda: exec("raise KeyboardInterrupt"))()
     assert end.value.code == 130
     assert capsys.readouterr().err == "error: stopped by Ctrl-C\n"
 
 
+def test_of_processes_with_the_same_error_one_prints_it(tmp_path, monkeypatch, capsys):
+    def printed(rank, message):
+        monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / str(rank) / "error.json"))
+        with pytest.raises(SystemExit, match="3"):
+            end_with(message, code=3)
+        return capsys.readouterr().err
+
+    assert [printed(rank, "no space") for rank in (1, 0, 2)] == ["error: no space\n", "", ""]
+    assert [printed(rank, "another") for rank in (0, 1)] == ["error: another\n", ""]
+    assert printed("gone/away", "no space") == "error: no space\n"  # with the launcher, its folder
+    token = "no such repository: hf_CanaryTokenThatNobodyMaySee; --hub_token and hf_hub stay."
+    assert printed(0, token) == "error: no such repository: hf_...; --hub_token and hf_hub stay.\n"
+
+
 def test_each_script_is_such_a_command():
     """Installed files count too, and the module that sets the variables is imported before torch."""
-    assert len(SCRIPTS) == 11
+    scripts = sorted(path.stem for path in ROOT.glob("*.py") if "as_command" in path.read_text())
+    assert len(scripts) == 11
     entries = (ROOT / "pyproject.toml").read_text()
-    for name in SCRIPTS:
+    for name in scripts:
         text = (ROOT / f"{name}.py").read_text()
         assert (f'"{name}:command"' in entries) == (name != "reproduce")  # which needs the benchmarks of a clone
         assert text.rstrip().endswith('if __name__ == "__main__":\n    command()')
         assert text.index("from docsplit.runtime.command import") == min(
             text.index(f"\n{word} ") + 1 for word in ("import", "from") if f"\n{word} " in text
         )
+    installed = re.findall(r'^(docsplit-\S+) = "(\w+):command"$', entries, re.M)
+    assert {f"{script}.py": name for name, script in installed} == COMMANDS
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -107,62 +147,108 @@ def test_a_name_that_is_no_encoder_ends_in_a_line_too(tmp_path, corpus_file):
     assert "error: " in script.stderr
 
 
-def test_recipes_of_other_scripts_are_not_named(tmp_path):
-    script = Script("run_docsplit_pretraining.py", "quickstrat").wait(60)
-    assert "quickstart" in script.stderr
-    assert "probe_" not in script.stderr
-    assert "retrieval_aan" not in script.stderr
-    with pytest.raises(ValueError, match="for this script: probe_bbc"):
-        find_recipe("bbc", set(options_of("probe_bbc")))
-
-
-def options_of(name):
-    return [line.split(":")[0] for line in find_recipe(name).read_text().splitlines() if ":" in line]
-
-
-def test_waiting_threads_sleep():
-    """OpenMP itself says so, once torch is there."""
-    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
-    code = "import docsplit.runtime.command, torch"
-    result = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=environment | {"OMP_DISPLAY_ENV": "true"},
-        text=True, capture_output=True, check=True,
-    )  # fmt: skip
-    assert "OMP_WAIT_POLICY = 'PASSIVE'" in result.stderr
-
-
-def test_threads_wait_as_the_user_wants():
-    code = "import docsplit.runtime.command, os, sys; print(os.environ['OMP_WAIT_POLICY'], 'torch' in sys.modules)"
-    environment = os.environ | {"OMP_WAIT_POLICY": "ACTIVE"}
-    printed = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, env=environment, text=True)
-    assert printed == "ACTIVE False\n"
-
-
-def test_bars_in_a_file_are_a_line_every_half_minute():
-    code = "import docsplit.runtime.command, tqdm; bar = tqdm.tqdm([]); print(bar.mininterval, bar.maxinterval)"
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("TQDM_")}
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [({}, "PASSIVE 30 30 False"), ({"OMP_WAIT_POLICY": "ACTIVE", "TQDM_MININTERVAL": "1"}, "ACTIVE 1 30 False")],
+)
+def test_threads_and_bars_are_quiet_unless_the_user_says_how(given, expected):
+    names = ("OMP_WAIT_POLICY", "TQDM_MININTERVAL", "TQDM_MAXINTERVAL")
+    code = f"import docsplit.runtime.command, os, sys; print(*map(os.environ.get, {names}), 'torch' in sys.modules)"
+    environment = {name: value for name, value in os.environ.items() if name not in names} | given
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, text=True, capture_output=True)
-    assert result.stdout == "30.0 30.0\n", result.stderr
+    assert result.stdout.strip() == expected, result.stderr
+
+
+def test_a_command_is_named_as_it_is_typed(monkeypatch, tmp_path):
+    text = "    accelerate launch --quiet --multi_gpu --num_processes 2 adapt.py a\n"
+    text += "    python search.py b; search.py adds\n    python adapt.py recipes/small.yaml research.py"
+    monkeypatch.setattr(sys, "argv", ["somewhere/search.py"])
+    assert (command_name("search.py"), running_command()) == ("python search.py", "python search.py")
+    assert as_typed(text) == text
+    monkeypatch.setattr(sys, "argv", ["bin/docsplit-search"])  # of an installation that one edits
+    assert (command_name("adapt.py"), running_command()) == ("docsplit-adapt", "docsplit-search")
+    assert as_typed(text).splitlines() == [
+        "    accelerate launch --quiet --multi_gpu --num_processes 2 -m adapt a",
+        "    docsplit-search b; docsplit-search adds",
+        "    docsplit-adapt small research.py",
+    ]
+    (tmp_path / "docsplit" / "recipes").mkdir(parents=True)
+    monkeypatch.setattr(command, "ROOT", tmp_path)  # of an installation
+    monkeypatch.setattr(sys, "argv", ["notebook.py"])
+    assert (command_name("search.py"), running_command()) == ("docsplit-search", "notebook.py")
 
 
 @pytest.mark.parametrize(
-    ("has_gpu", "said", "expected"),
+    ("running", "expected"),
     [
-        (True, {}, {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}),
-        (True, {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64"}, {}),
-        (True, {"PYTORCH_ALLOC_CONF": ""}, {}),
-        (False, {}, {}),
+        ("FOLDER/adapt.py", "python FOLDER/search.py build 'my notes'"),
+        ("/usr/bin/docsplit-adapt", "docsplit-search build 'my notes'"),
+        ("/usr/bin/other_script.py", "python search.py build 'my notes'"),
     ],
 )
-def test_memory_of_a_gpu_grows_unless_the_user_says_how(monkeypatch, tmp_path, has_gpu, said, expected):
-    monkeypatch.setattr(command, "NVIDIA", tmp_path if has_gpu else tmp_path / "none")
-    assert command.memory_settings({"HOME": "/"} | said) == expected
+def test_the_next_command_is_called_as_the_running_one_was(running, expected, tmp_path, monkeypatch):
+    (tmp_path / "search.py").touch()
+    monkeypatch.setattr(sys, "argv", [running.replace("FOLDER", str(tmp_path))])
+    assert command_line("search.py", "build", "my notes") == expected.replace("FOLDER", str(tmp_path))
 
 
-def test_torch_reads_that_variable_and_its_value(monkeypatch, tmp_path):
-    monkeypatch.setattr(command, "NVIDIA", tmp_path)
-    ((name, value),) = command.memory_settings({}).items()
-    assert name.encode() in (Path(torch.__file__).parent / "lib" / "libc10.so").read_bytes()
-    torch._C._accelerator_setAllocatorSettings(value)  # of GPUs alone: nothing changes here
-    with pytest.raises(ValueError, match="Expected 'True' or 'False'"):
-        torch._C._accelerator_setAllocatorSettings(value.replace("True", "Yes"))
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_marks_are_for_terminals_that_want_them(monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert Style.of(Terminal()).has_marks
+    assert not Style.of(io.StringIO()).has_marks
+    for name, value in (("NO_COLOR", "1"), ("TERM", "dumb")):
+        with monkeypatch.context() as context:
+            context.setenv(name, value)
+            assert not Style.of(Terminal()).has_marks
+    monkeypatch.setenv("COLUMNS", "7")
+    assert Style.of(Terminal()).width == 40
+
+
+def test_a_document_has_its_title_first_and_its_id_whole():
+    style = Style(80)
+    assert style.document("a.txt", "A ship", "  1  ") == "  1  A ship  [a.txt]"
+    assert style.document("a.txt", "a.txt") == style.document("a.txt", "") == "a.txt"
+    long = style.document("folder/a.txt", "t" * 100)
+    assert len(long) == 80
+    assert long.endswith("t…  [folder/a.txt]")
+    assert style.document("i" * 60, "t" * 100) == f"{'t' * 39}…  [{'i' * 60}]"
+    assert Style(80, has_marks=True).document("a", "b") == f"{BOLD}b{RESET}  {DIM}[a]{RESET}"
+    assert style.document("a\x1b]0;x\n", "\x1b[31mred\n ship \u202e") == r"\x1b[31mred ship \u202e  [a\x1b]0;x\n]"
+
+
+def test_nothing_that_acts_on_a_terminal_reaches_it():
+    acting = [*range(32), *range(0x7F, 0xA0), 0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A)]
+    for character in map(chr, [*acting, 0xD800, 0xDFFF]):
+        text = f"a{character}b"
+        assert shown(text) == f"a{character.encode('unicode_escape').decode()}b"
+        assert shown_lines(text) == (text if character in "\t\n" else shown(text))
+        line = as_json({text: [text]})
+        assert line.isprintable()
+        assert json.loads(line) == {text: [text]}
+    harmless = "Größe, 大きさ, حجم, क्षत्रिय, 👩\u200d👩\u200d👧, a\u00a0b \\x1b"
+    assert shown(harmless) == shown_lines(harmless) == harmless
+    assert as_json(harmless) == json.dumps(harmless, ensure_ascii=False)
+
+
+def test_logs_and_errors_of_a_command_are_harmless(capsys, monkeypatch):
+    monkeypatch.setattr(logging, "_logRecordFactory", logging.LogRecord)  # as it was, after the test
+    handler = logging.StreamHandler(stream := io.StringIO())
+    logging.getLogger("documents").addHandler(handler)
+
+    def main():
+        command.protect_logs()  # twice is once
+        logging.getLogger("documents").warning("%s is\nskipped: %d %%", "a\x1b[2J.txt", 5)
+        logging.getLogger("documents").warning("100 % of \x9b2J")
+        raise ValueError("b\x1b[2J.txt is\nno text")
+
+    with pytest.raises(SystemExit):
+        as_command(main)()
+    logging.getLogger("documents").removeHandler(handler)
+    assert stream.getvalue() == "a\\x1b[2J.txt is\nskipped: 5 %\n100 % of \\x9b2J\n"
+    assert capsys.readouterr().err == "error: b\\x1b[2J.txt is\nno text\n"

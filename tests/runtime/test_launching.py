@@ -34,45 +34,35 @@ from docsplit.training.arguments import PretrainingArguments
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 ROOT = Path(__file__).parents[2]
 
-# A real failure of the allocator: address space for 400 MB more, and 4 GB wanted.
-ALLOCATE = """
-import resource, torch
-from docsplit.runtime.launching import explain_out_of_memory
-used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (used + 4 * 10**8, -1))
-for cached in (False, True):
-    try:
-        with explain_out_of_memory(2048, cache_gradients=cached):
-            torch.empty(10**9)
-    except MemoryError as error:
-        print(error)
-"""
 
-
-@pytest.mark.skipif(sys.platform != "linux", reason="needs RLIMIT_AS")
-def test_out_of_memory_names_the_option_and_a_value():
-    result = subprocess.run([sys.executable, "-c", ALLOCATE], cwd=ROOT, text=True, capture_output=True, timeout=120)
-    assert result.returncode == 0, result.stderr
-    messages = result.stdout.split("Out of memory with micro-batches of 2,048 tokens")[1:]
-    for message, remedy in zip(messages, ("try --cache_gradients, ", "try --micro_batch_tokens 1024;"), strict=True):
-        assert remedy in message
-        assert "can't allocate memory" in message
-
-
-def test_out_of_memory_on_a_gpu_is_explained_and_other_errors_are_left_alone():
-    with pytest.raises(MemoryError, match="--micro_batch_tokens 8192"), explain_out_of_memory(None, True):
-        raise torch.OutOfMemoryError("CUDA out of memory")
+def test_out_of_memory_names_the_options_and_a_value_and_other_errors_are_left_alone():
+    cases = [
+        (
+            torch.OutOfMemoryError("CUDA\nfull"),
+            None,
+            True,
+            r"16,384 tokens: try --micro_batch_tokens 8192",
+        ),
+        (RuntimeError("can't allocate memory"), 2048, True, "2,048 tokens: try --micro_batch_tokens 1024;"),
+        (
+            RuntimeError("can't allocate memory"),
+            1,
+            False,
+            "--cache_gradients, .* --micro_batch_tokens 1;",
+        ),
+    ]
+    for error, tokens, cached, message in cases:
+        with pytest.raises(MemoryError, match=message), explain_out_of_memory(tokens, cached):
+            raise error
     with pytest.raises(RuntimeError, match="another"), explain_out_of_memory(None, True):
         raise RuntimeError("another error")
 
 
-@pytest.mark.parametrize(
-    ("variable", "name"), [("ACCELERATE_USE_FSDP", "FSDP"), ("ACCELERATE_USE_DEEPSPEED", "DeepSpeed")]
-)
-def test_sharded_parameters_are_refused(monkeypatch, variable, name):
-    monkeypatch.setenv(variable, "false")
+@pytest.mark.parametrize("name", ["FSDP", "DEEPSPEED"])
+def test_sharded_parameters_are_refused(monkeypatch, name):
+    monkeypatch.setenv(f"ACCELERATE_USE_{name}", "false")
     refuse_sharded_parameters()
-    monkeypatch.setenv(variable, "true")
+    monkeypatch.setenv(f"ACCELERATE_USE_{name}", "true")
     with pytest.raises(ValueError, match=f"{name}.*DDP"):
         refuse_sharded_parameters()
 
@@ -153,16 +143,14 @@ def test_bfloat16_is_the_default_just_where_the_processor_multiplies_it(monkeypa
 @pytest.mark.parametrize(
     ("started", "gpus", "on_cpu", "refused"),
     [
-        (2, 0, False, "2 processes, .*no GPU.*add --use_cpu to train with 2 on the CPU"),
-        (4, 2, False, "4 processes, .*has 2: start 2 with `accelerate launch --num_processes 2`"),
-        (2, 1, False, "2 processes, .*has 1: start 1"),
+        (2, 0, False, "2 processes, .*sees 0 GPUs.*: start 1 .*add --use_cpu to train with 2 on the CPU"),
+        (4, 2, False, "4 processes, .*sees 2 GPUs.*: start 2"),
         (2, 0, True, None),
         (4, 2, True, None),
         (8, 8, True, "8 processes, one for each GPU, and --use_cpu.*Start one with `.*--use_cpu false"),
         (1, 8, True, None),  # `python` and a recipe of the CPU: one process
         (1, 1, True, None),
         (2, 2, False, None),
-        (8, 8, False, None),
         (1, 0, False, None),
         (None, 4, False, None),
     ],
@@ -198,48 +186,30 @@ def driver(tmp_path, monkeypatch):
     launching.gpus_of_the_driver.cache_clear()
 
 
-H200 = "NVIDIA H200, {}"
-INDEX = "https://download.pytorch.org/whl/"
+H200 = "NVIDIA H200, 550.54.15"
 
 
-@pytest.mark.parametrize(
-    ("number", "cuda", "said"),
-    [
-        ("550.54.15", "13.0", ("CUDA 13.0 needs driver 580 or newer", f"{INDEX}cu126`")),
-        ("470.82.01", "13.0", ("needs driver 580 or newer. Remedy: install such a driver. To",)),
-        ("470.82.01", "12.6", ("CUDA 12.6 needs driver 525 or newer",)),
-        ("580.65.06", None, ("built without CUDA", f"torch==2.13.0 --index-url {INDEX}cu130`")),
-        ("550.54.15", None, ("built without CUDA", f"{INDEX}cu126`")),
-        ("470.82.01", None, ("built without CUDA. Remedy: install driver 525 or newer.",)),
-        ("580.65.06", "13.0", ("an initialisation error. Remedy: mend what",)),
-    ],
-)
-def test_a_gpu_that_pytorch_cannot_use_stops_with_the_remedy(driver, number, cuda, said, monkeypatch):
+def test_a_gpu_that_pytorch_cannot_use_stops_with_its_reason(driver, monkeypatch):
     def fail():
-        raise RuntimeError("an initialisation\nerror")
+        raise RuntimeError("The NVIDIA driver\nis too old.")
 
-    driver(*2 * [H200.format(number)])
-    monkeypatch.setattr(torch.version, "cuda", cuda)
-    monkeypatch.setattr(torch, "__version__", "2.13.0+cu130" if cuda else "2.13.0+cpu")
+    driver(H200, H200)
     monkeypatch.setattr(torch.cuda, "init", fail)
-    with pytest.raises(ValueError, match="nvidia-smi shows 2 x NVIDIA H200") as failure:
+    with pytest.raises(
+        ValueError, match=r"shows 2 GPUs \(NVIDIA H200, 550.*cannot use any: The NVIDIA driver is too old\. "
+    ):
         refuse_unusable_gpu()
-    for part in (f"driver {number}", *said, "CUDA_VISIBLE_DEVICES= before the command, or --use_cpu"):
-        assert part in str(failure.value)
-
-
-def test_visible_devices_that_are_not_there_are_named(driver, monkeypatch):
-    driver(H200.format("580.65.06"))
-    monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.cuda, "init", lambda: None)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "8")
-    with pytest.raises(ValueError, match="CUDA_VISIBLE_DEVICES is '8', which names none of them"):
+    with pytest.raises(
+        ValueError, match=r"CUDA_VISIBLE_DEVICES is '8', which.*CUDA_VISIBLE_DEVICES= before the command"
+    ):
         refuse_unusable_gpu()
 
 
 @pytest.mark.parametrize("visible", ["", "-1", " "])
 def test_who_hides_the_gpus_computes_on_the_cpu(driver, visible, monkeypatch):
-    driver(H200.format("550.54.15"))
+    driver(H200)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     refuse_unusable_gpu()
 
@@ -247,7 +217,7 @@ def test_who_hides_the_gpus_computes_on_the_cpu(driver, visible, monkeypatch):
 def test_machines_without_a_gpu_and_those_whose_gpu_works_are_left_alone(driver, monkeypatch):
     driver()
     refuse_unusable_gpu()
-    driver(H200.format("550.54.15"))
+    driver(H200)
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     refuse_unusable_gpu()
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
@@ -258,15 +228,46 @@ def test_machines_without_a_gpu_and_those_whose_gpu_works_are_left_alone(driver,
 
 def test_every_way_to_a_device_stops_at_a_gpu_that_cannot_be_used(driver, encoder, tmp_path):
     """A training, the scripts that compare and adapt, and whatever loads an encoder, as `search.py` and `embed` do."""
-    driver(H200.format("550.54.15"))
+    driver(H200)
     ways = [
         lambda: PretrainingArguments(output_dir=str(tmp_path)), join_processes, lambda: load_encoder(str(encoder)),
     ]  # fmt: skip
     for way in ways:
-        with pytest.raises(ValueError, match="nvidia-smi shows 1 x NVIDIA H200"):
+        with pytest.raises(ValueError, match="nvidia-smi shows 1 GPUs"):
             way()
     assert PretrainingArguments(output_dir=str(tmp_path), use_cpu=True).device == CPU
     assert load_encoder(str(encoder), device="cpu").device == CPU
+
+
+def test_several_gpus_without_a_launcher_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(PretrainingArguments, "n_gpu", property(lambda self: 2))
+    with pytest.raises(ValueError, match="accelerate launch"):
+        PretrainingArguments(output_dir=str(tmp_path), use_cpu=True)
+
+
+WAIT = """
+import torch, torch.distributed as dist
+from docsplit.training.arguments import PretrainingArguments
+from transformers import Trainer
+args = PretrainingArguments(output_dir="unused", use_cpu=True, ddp_timeout=77, report_to="none")
+trainer = Trainer(torch.nn.Linear(2, 2), args)
+print(dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu")).options._timeout, args.world_size)
+"""
+
+
+def test_the_timeout_reaches_gloo_in_the_stock_trainer(tmp_path):
+    (tmp_path / "script.py").write_text(WAIT)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    result = subprocess.run(
+        [*launch, str(tmp_path / "script.py")],
+        cwd=tmp_path,
+        env=environment,
+        text=True,
+        capture_output=True,
+        timeout=120,
+    )
+    assert result.stdout.splitlines() == ["0:01:17 2"] * 2, result.stderr
 
 
 @pytest.mark.parametrize(("size", "is_connected"), [("2", True), ("1", False), (None, False)])
@@ -293,8 +294,8 @@ def test_processes_wait_as_long_as_they_are_told_on_a_cpu_too(size, is_connected
 @pytest.mark.parametrize(
     ("fp16", "bf16", "device", "launcher", "refused"),
     [
-        (True, None, CPU, None, "^--fp16 needs a GPU"),
-        (False, None, CPU, "fp16", "^`accelerate launch --mixed_precision fp16` needs a GPU"),
+        (True, None, CPU, None, "needs a GPU"),
+        (False, None, CPU, "fp16", "needs a GPU"),
         (True, True, GPU, None, "leave one out"),
         (True, False, GPU, None, None),
         (False, True, CPU, "fp16", None),  # --bf16 goes first
@@ -332,15 +333,3 @@ def test_one_process_in_place_of_several_is_refused(monkeypatch):
     refuse_one_process(2)
     with pytest.raises(ValueError, match=r"started one process.*--multi_gpu.*unset MASTER_ADDR"):
         refuse_one_process(1)
-
-
-def test_so_it_is_where_accelerate_starts_a_training(corpus_file, tmp_path):
-    words = ("run_docsplit_pretraining.py", "--corpus", corpus_file, "--use_cpu", "--output_dir", tmp_path / "run")
-    launch = (sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "2", "--cpu")
-    environment = {name: value for name, value in os.environ.items() if name != "MASTER_ADDR"}
-    result = subprocess.run(
-        [*launch, *map(str, words)], cwd=ROOT, env=environment, text=True, capture_output=True, timeout=120
-    )
-    assert result.returncode == 1
-    assert "`accelerate launch` started one process" in result.stderr
-    assert not (tmp_path / "run").exists()

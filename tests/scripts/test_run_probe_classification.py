@@ -283,7 +283,6 @@ def nan_encoder(encoders, folder):
         (["--test_file", "UNKNOWN"], "no training document has"),
         (["--test_file", "missing.jsonl"], "missing.jsonl"),
         (["--test_split", "test"], "of a Hub data set"),
-        (["--probe_preset", "paper"], "--probe_preset has no paper: choose among docsplit, bregman"),
         (["--model_name_or_path", "A=a,a"], "each once"),
         (["--model_name_or_path", "a,tfidf"], "tfidf, which has no seeds"),
     ],

@@ -254,7 +254,7 @@ def test_words_are_for_encoders_that_add_them(index, notes, failure_of, run_here
     assert "adds no words of documents" in failure_of(search.main, "add", index, notes, "--refit", "always")
     with pytest.raises(SystemExit):
         run_here(search.main, "add", index, notes, "--refit", "sometimes")
-    assert "--refit has no sometimes: choose among auto, always, never" in capsys.readouterr().err
+    assert "--refit has no sometimes. Choose among auto, always, never" in capsys.readouterr().err
 
 
 def test_an_index_with_words_can_be_explored(worded_index, notes, worded, tmp_path, run_here, answer, monkeypatch):

@@ -24,7 +24,6 @@ def test_kinds_of_negatives_by_halves():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"negatives": ["easy"]}, "--negatives has no easy: choose among in_batch, random, bm25, self"),
         ({"negatives": ["in_batch", "bm25"]}, "in_batch negatives are always there"),
         ({"negatives": ["bm25", "self", "self"]}, "one kind, or one for each half"),
         ({"negatives_per_query": 2}, "is for --negatives random, bm25, self"),
@@ -71,7 +70,6 @@ def test_options_that_do_not_go_together(data, queries, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"lora_r": -1}, "--lora_r -1: give a whole number of at least 0"),
         ({"lora_r": 2}, "give --model_name_or_path"),
         ({"new_mlm_head": True}, "a random start has a head"),
         ({"model_name_or_path": "x", "config_overrides": "hidden_size=8"}, "--config_overrides is for a random start"),
@@ -89,7 +87,7 @@ def test_words_of_a_passage_matter_to_views_of_passages_alone():
 
 def test_what_the_hardware_has_not_is_refused_before_any_work(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
-    with pytest.raises(ValueError, match="--fp16 needs a GPU"):
+    with pytest.raises(ValueError, match=r"--fp16.*needs a GPU"):
         PretrainingArguments(output_dir=str(tmp_path), fp16=True)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     with pytest.raises(ValueError, match="add --use_cpu"):

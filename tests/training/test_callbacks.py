@@ -10,7 +10,6 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from torch import nn
-from torch.utils.data.dataloader import _BaseDataLoaderIter
 from transformers import (
     Trainer,
     TrainerCallback,
@@ -62,6 +61,7 @@ def test_spread_and_histograms_are_those_of_the_documents_since_the_last_log():
         args=SimpleNamespace(world_size=1),
         callback_handler=SimpleNamespace(callbacks=[]),
         data_collator=None,
+        get_batch_samples=None,
     )
     callback = DocSplitCallback(stand_in)
     for num_steps, documents in ((20, 2), (300, 2), (1, 1)):
@@ -161,9 +161,8 @@ def test_a_finished_run_that_is_resumed_takes_no_step(tmp_path, corpus_file, run
 
 @pytest.mark.parametrize("resumed", [False, True])
 def test_the_stall_is_the_time_of_the_loader_alone(resumed, tmp_path, monkeypatch):
-    """A made-up clock moves 1 for each row fetched, and much more for all that is not fetching: the copy of a batch to
-    the device, which waits for the device, steps, callbacks, evaluations. A run that resumes within an epoch is as
-    any other."""
+    """A made-up clock moves 1 for each row fetched, and much more for all that is not fetching: steps, callbacks,
+    evaluations. A run that resumes within an epoch is as any other."""
     now = [0]
 
     def passes(seconds):
@@ -184,10 +183,6 @@ def test_the_stall_is_the_time_of_the_loader_alone(resumed, tmp_path, monkeypatc
             output.num_computed_tokens = torch.tensor(4)
             return output
 
-    def copy(batch, *args, **kwargs):
-        now[0] += 4000
-        return batch
-
     class Collator:
         epoch = SimpleNamespace(value=0)
 
@@ -197,9 +192,7 @@ def test_the_stall_is_the_time_of_the_loader_alone(resumed, tmp_path, monkeypatc
     class Slow(TrainerCallback):
         on_step_end = on_evaluate = on_log = staticmethod(passes(300))
 
-    before = _BaseDataLoaderIter.__next__
     monkeypatch.setattr("docsplit.training.callbacks.time", SimpleNamespace(perf_counter=lambda: now[0]))
-    monkeypatch.setattr("accelerate.data_loader.send_to_device", copy)
     rows = [{"x": torch.ones(2), "attention_mask": torch.ones(4)} for _ in range(24)]
     args = TrainingArguments(
         str(tmp_path), use_cpu=True, per_device_train_batch_size=4, max_steps=6, logging_steps=6, eval_steps=3,
@@ -213,9 +206,8 @@ def test_the_stall_is_the_time_of_the_loader_alone(resumed, tmp_path, monkeypatc
         trainer.train(resume_from_checkpoint=checkpoint)
         (entry,) = [entry for entry in trainer.state.log_history if "loader_stall" in entry and entry["step"] == 6]
         fetched, seconds = 16 if checkpoint else 24, entry["training_seconds"]
-        assert seconds > 8000
+        assert seconds > 400
         assert entry["loader_stall"] == pytest.approx(fetched / seconds, rel=1e-3)
-    assert _BaseDataLoaderIter.__next__ is before
 
 
 def test_the_callback_may_be_added_twice_and_a_training_may_fail(corpus, wordpiece, tmp_path, caplog):

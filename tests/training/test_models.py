@@ -47,7 +47,7 @@ def test_a_graph_document_model_at_random(wordpiece, tmp_path, caplog):
     assert config.pad_token_id == wordpiece.pad_token_id  # Trainer looks here, and warns of others
     assert config.docsplit["mlm_weight"] == 0
     assert config.docsplit["similarity"] == "dot"
-    with pytest.raises(ValueError, match="has no graph_kin"):
+    with pytest.raises(ValueError, match="graph_kin"):
         make(wordpiece, tmp_path, config_overrides="graph_kin=section")
 
 
@@ -240,7 +240,7 @@ def test_what_does_not_go_with_the_view_of_a_start_is_refused(headless, tmp_path
     loaded(tmp_path / QUERY_DOCUMENT, queries={"fold": 0})
     with pytest.raises(ValueError, match="--fold are for --view query_document"):
         loaded(tmp_path / "simcse", queries={"fold": 0})
-    with pytest.raises(ValueError, match="--view has no glimpse: choose among docsplit"):
+    with pytest.raises(ValueError, match="--view has no glimpse\\. Choose among docsplit"):
         loaded(tmp_path / "glimpse")
 
 
@@ -265,7 +265,7 @@ def test_a_random_start_says_its_size(tmp_path, caplog, overrides, said, warns):
     ("options", "message"),
     [
         ({"config_overrides": "hidden_size=30,num_attention_heads=7"}, "No bert can be made .* multiple of"),
-        ({"attn_implementation": "fast"}, "--attn_implementation has no fast: choose among eager"),
+        ({"attn_implementation": "fast"}, "No bert can be made .*attn_implementation=.fast"),
         ({"config_overrides": "hidden_act=gleu"}, "No bert can be made .*gleu"),
         ({"config_overrides": "num_attention_heads=0"}, "num_attention_heads=0: no such number can be here"),
         ({"config_overrides": "hidden_dropout_prob=1.5"}, "No bert can be made .*dropout probability"),
@@ -321,7 +321,7 @@ def test_by_itself_a_gpu_in_16_bits_packs_and_says_what_is_left_out(wordpiece, t
 
 
 @torch._dynamo.config.patch(optimize_ddp=True)  # pytest's monkeypatch would leave it hidden
-def test_a_compiled_encoder_is_one_program_under_ddp(tmp_path, wordpiece, monkeypatch):
+def test_a_compiled_encoder_is_one_program_under_ddp(tmp_path, wordpiece):
     """DDP's optimizer would cut it where a bucket of gradients is full: here, after nearly each layer."""
     programs = []
 
@@ -329,7 +329,6 @@ def test_a_compiled_encoder_is_one_program_under_ddp(tmp_path, wordpiece, monkey
         programs.append(graph)
         return graph.forward
 
-    monkeypatch.setattr("docsplit.training.arguments.check_compilation", lambda *_: None)
     overrides = "hidden_size=32,num_hidden_layers=3,num_attention_heads=2,intermediate_size=64"
     args = PretrainingArguments(str(tmp_path), use_cpu=True, torch_compile_backend="eager", bf16=False)
     args.compile_options["backend"] = note

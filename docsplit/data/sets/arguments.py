@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from docsplit.runtime.bounds import check_bounds
 from docsplit.runtime.options import COMMON
 
 
@@ -89,9 +88,6 @@ class LabelledArguments:
         },
     )
 
-    def __post_init__(self) -> None:
-        check_bounds(self)
-
 
 @dataclass
 class CitationArguments:
@@ -170,6 +166,3 @@ class RankingArguments:
             "texts agree too, and unless it is judged relevant."
         },
     )
-
-    def __post_init__(self) -> None:
-        check_bounds(self)

@@ -3,8 +3,7 @@
 from dataclasses import dataclass, field
 
 from docsplit.embedding.arguments import ComparisonArguments
-from docsplit.runtime.bounds import check_bounds
-from docsplit.runtime.options import COMMON, check_choices
+from docsplit.runtime.options import COMMON
 
 ANALYSES = ("redundancy", "similarity", "attention", "clustering", "map", "geometry")
 GRAPH_ATTENTION = "graph_attention"  # another, for graph document models alone
@@ -23,6 +22,7 @@ class AnalysisArguments(ComparisonArguments):
         default_factory=lambda: [*ANALYSES],
         metadata={
             COMMON: True,
+            "choices": [*ANALYSES, GRAPH_ATTENTION],
             "help": "Analyses: redundancy (how often documents repeat words; needs no encoder), similarity (of "
             "sentences), attention (to parts of speech), clustering, map and geometry. redundancy and attention need "
             "--spacy_pipeline. graph_attention, for graph document models, is not in the default.",
@@ -48,19 +48,24 @@ class AnalysisArguments(ComparisonArguments):
         },
     )
     word_weight: str = field(
-        default="sum", metadata={"help": "Attention to a word, from that to its tokens: their sum or their mean."}
+        default="sum",
+        metadata={
+            "choices": ["sum", "mean"],
+            "help": "Attention to a word, from that to its tokens: their sum or their mean.",
+        },
     )
     map_method: str = field(
-        default="tsne", metadata={COMMON: True, "help": "Projection of the map: tsne, umap (needs umap-learn) or pca."}
+        default="tsne",
+        metadata={
+            COMMON: True,
+            "choices": MAP_METHODS,
+            "help": "Projection of the map: tsne, umap (needs umap-learn) or pca.",
+        },
     )
     num_seeds: int = field(
         default=10, metadata={"help": "Runs of k-means on each embedding, with another seed each time."}
     )
 
     def __post_init__(self) -> None:
-        check_choices("analyses", self.analyses, (*ANALYSES, GRAPH_ATTENTION))
-        check_choices("word_weight", [self.word_weight], ("sum", "mean"))
-        check_choices("map_method", [self.map_method], MAP_METHODS)
-        check_bounds(self)
         if self.push_results and "clustering" not in self.analyses:
             raise ValueError("--push_results puts the table of clusters into cards: add clustering to --analyses.")

@@ -4,8 +4,7 @@ from dataclasses import dataclass, field
 
 from docsplit.data.sets.arguments import check_folds
 from docsplit.embedding.arguments import ComparisonArguments
-from docsplit.runtime.bounds import check_bounds
-from docsplit.runtime.options import COMMON, check_choices
+from docsplit.runtime.options import COMMON
 
 BM25 = "bm25"
 RANKING_METHODS = ("dense", BM25, "hybrid", "rrf")
@@ -25,6 +24,7 @@ class RetrievalArguments(ComparisonArguments):
         default_factory=lambda: [*RANKING_METHODS],
         metadata={
             COMMON: True,
+            "choices": RANKING_METHODS,
             "help": "How documents are ranked: dense (by an encoder), bm25 (by words), hybrid (weighted sum of both "
             "scores) and rrf (reciprocal rank fusion of both). With bm25 as the only encoder, only bm25 runs.",
         },
@@ -74,9 +74,6 @@ class RetrievalArguments(ComparisonArguments):
     )
 
     def __post_init__(self) -> None:
-        check_choices("methods", self.methods, RANKING_METHODS)
-        check_choices("hybrid_measure", [self.hybrid_measure], HYBRID_MEASURES)
-        check_bounds(self)
         check_folds(self.folds, self.fold)
         if self.fold is not None and self.selection_split is not None:
             raise ValueError("--fold and --selection_split both say which queries choose the weight: leave one out.")

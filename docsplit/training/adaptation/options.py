@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from docsplit.modeling.pooling import Pooling
-from docsplit.runtime.bounds import check_bounds
 from docsplit.runtime.options import COMMON, find_recipe
 
 
@@ -110,7 +109,6 @@ class AdaptOptions(EmbeddingOptions, HubOptions):
     )
 
     def __post_init__(self) -> None:
-        check_bounds(self)
         if self.train:
             find_recipe(self.recipe)
         elif self.recipe != "adapt":

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from docsplit.data.sets.arguments import LabelledArguments, RankingArguments
+from docsplit.data.sets.arguments import LabelledArguments
 
 RECIPES = sorted((Path(__file__).parents[3] / "recipes").glob("probe_*.yaml"))
 
@@ -36,10 +36,3 @@ def test_options_of_recipes_make_the_dataclass(path):
 def test_defaults_are_not_shared():
     LabelledArguments().text_column.append("title")
     assert LabelledArguments().text_column == ["text"]
-
-
-@pytest.mark.parametrize("number", [0, -3])
-def test_no_query_cannot_be_drawn(number):
-    assert RankingArguments(max_queries=1).max_queries == 1
-    with pytest.raises(ValueError, match=f"--max_queries {number}: give a whole number of at least 1"):
-        RankingArguments(max_queries=number)

@@ -6,8 +6,6 @@ from docsplit.evaluation.ranking.arguments import RetrievalArguments
 
 
 def test_options_that_cannot_be_are_refused():
-    with pytest.raises(ValueError, match="--methods has no colbert"):
-        RetrievalArguments(methods=["dense", "colbert"])
     with pytest.raises(ValueError, match="leave one out"):
         RetrievalArguments(fold=0, selection_split="dev")
     assert RetrievalArguments().methods == ["dense", "bm25", "hybrid", "rrf"]

@@ -1,0 +1,374 @@
+"""Recipe and command line are one language, the command line wins, and a mistake is one line before any work."""
+
+import dataclasses
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Literal, get_type_hints
+
+import pytest
+import yaml
+
+from docsplit.modeling.objectives.table import OBJECTIVES
+from docsplit.runtime.options import (
+    BOUNDS,
+    COMMON,
+    Bound,
+    CommandParser,
+    answer_help,
+    check_bounds,
+    check_choices,
+    did_you_mean,
+    find_recipe,
+    given_options,
+    parse_arguments,
+    parse_config_overrides,
+    refusals,
+)
+from docsplit.training.arguments import ARGUMENTS, OPTIONS_OF_OBJECTIVES, RunOptions
+from tests.runtime.wrong_options import RIGHT, WorkBegins, cases, numbers_of, parser_of, refusal, unrefused, verbs_of
+
+RECIPES = [
+    path
+    for path in sorted(Path(__file__).parents[2].glob("recipes/*.yaml"))
+    if not path.stem.startswith(("probe_", "retrieval_"))  # of other scripts, tested with them
+]
+
+
+@dataclass
+class Example:
+    """Options of each kind."""
+
+    name: str = field(default="n", metadata={COMMON: True, "help": "A name, a or b ... c. It is long."})
+    learning_rate: float = field(default=0.5, metadata={COMMON: True, "help": "The rate, 5 %%."})
+    length: int | None = field(default=None, metadata={COMMON: True, "help": "A length. Default: the model's. More."})
+    kind: Literal["docsplit", "crop"] = field(default="docsplit")
+    heads: list[str] = field(default_factory=lambda: ["a", "b"], metadata={COMMON: True, "help": "Heads."})
+    flag: bool = field(default=False, metadata={"help": "A switch."})
+    on: bool = field(default=True)
+    perhaps: bool | None = field(default=None)
+    resume_from_checkpoint: str | None = field(default=None)
+
+
+@dataclass
+class Plain:
+    """Its options."""
+
+    temperature: float = field(default=0.05, metadata={"help": "Divides similarities."})
+    similarity: Literal["cosine", "dot"] = field(default="cosine")
+
+
+@dataclass
+class Queue:
+    """Two of its own."""
+
+    temperature: float = field(default=0.07)
+    momentum_queue_size: int = field(default=131072, metadata={"help": "Negatives."})
+    symmetric: bool = field(default=True)
+
+
+@dataclass
+class Choosing:
+    """What chooses."""
+
+    objective: str | None = field(default=None)
+
+
+CHOICES = {"info_nce": Plain, "momentum_contrast": Queue}
+
+
+def parse(tmp_path, recipe, *words):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(recipe)
+    return parse_arguments((Example,), "", [str(path), *words])[0]
+
+
+def test_the_command_line_wins_over_the_recipe(tmp_path):
+    recipe = "learning_rate: 1e-4\nkind: crop\nflag: true\nheads: [x, y]\nlength: null\n"
+    assert parse(tmp_path, recipe) == Example(learning_rate=1e-4, kind="crop", flag=True, heads=["x", "y"])
+    example = parse(tmp_path, recipe, "--learning-rate=2", "--flag", "false", "--heads", "z")
+    assert example == Example(learning_rate=2.0, kind="crop", heads=["z"])
+    assert parse(tmp_path, "resume-from-checkpoint: x\n").resume_from_checkpoint == "x"
+
+
+def test_switches_and_resuming_need_no_value(tmp_path):
+    given = ["--flag", "--no_on", "--perhaps", "--resume_from_checkpoint"]
+    expected = Example(flag=True, on=False, perhaps=True, resume_from_checkpoint="newest")
+    assert parse(tmp_path, "perhaps: false\n", *given) == expected
+    assert parse(tmp_path, "perhaps: false\n").perhaps is False
+    assert parse(tmp_path, "length: 1\n") == Example(length=1)
+    assert parse(tmp_path, "length: 1\n", "--resume_from_checkpoint", "x").resume_from_checkpoint == "x"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [
+        (b"- length\n", "should be lines of"),
+        (b"group:\n  length: 1\n", "without groups"),
+        (b"length: [1\n", "should be lines of"),
+        (b"name: \xff\n", "should be lines of"),
+        (b"head: [x]\n", r"no option head\. Did you mean heads\?"),
+        (b"length: ???\n", "leaves --length to you: give it on the command line"),
+        (b"kind: x\n", "--kind has no x"),
+        (b"length: fast\n", "--length: invalid int value: 'fast'"),
+        (b"learning_rate: -1\n", "--learning_rate -1.0: give a number of at least 0"),
+    ],
+)
+def test_a_wrong_recipe_is_refused_in_a_line(recipe, message, tmp_path, capsys):
+    (tmp_path / "recipe.yaml").write_bytes(recipe)
+    with pytest.raises((ValueError, SystemExit)) as failure:
+        parse_arguments((Example,), "", [str(tmp_path / "recipe.yaml")])
+    line = f"{failure.value}{capsys.readouterr().err}"
+    assert pytest.raises(AssertionError, match=message).matches(AssertionError(line))
+    assert line.strip().count("\n") <= 1
+
+
+def test_what_a_recipe_leaves_to_the_command_line_comes_from_there(tmp_path):
+    assert parse(tmp_path, "length: ???\n", "--length", "2").length == 2
+    assert given_options([str(tmp_path / "recipe.yaml"), "--length", "2"])[1] == {"length": "2"}
+
+
+def test_a_recipe_is_a_file_or_the_name_of_one_that_comes_with_the_project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert find_recipe("quickstart") == find_recipe("quickstart.yaml")
+    assert find_recipe("quickstart").read_text() == (RECIPES[0].parent / "quickstart.yaml").read_text()
+    with pytest.raises(ValueError, match=r"'quickstrat.yaml'. Did you mean quickstart\?.*docsplit_bert, "):
+        find_recipe("quickstrat.yaml")
+    (tmp_path / "quickstart.yaml").write_text("length: 3\nheads: [a, b]\n")
+    assert find_recipe("quickstart.yaml") == Path("quickstart.yaml")  # a file goes first
+    given = given_options(["quickstart.yaml", "--length=4", "--flag"])
+    assert given == ("quickstart.yaml", {"length": "4", "heads": "a b", "flag": "true"})
+
+
+def test_options_of_a_choice_are_those_given_and_have_their_types(tmp_path, caplog):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("objective: momentum_contrast\nmomentum_queue_size: 40\ntemperature: 1\n")
+    parse = partial(parse_arguments, (Choosing,), "", chosen_by=CHOICES)
+    assert parse([str(recipe), "--no_symmetric"])[1] == {
+        "momentum_queue_size": 40,
+        "temperature": 1,
+        "symmetric": False,
+    }
+    assert parse([]) == (Choosing(), {})
+    for words in (["--similarity", "l2"], ["--momentum_queue_size", "many"], ["--momentum_queue_size", "0"]):
+        with pytest.raises(SystemExit):
+            parse(words)
+    assert caplog.text == ""
+    # Another objective on the command line leaves the options of the recipe's own out, but none that is typed
+    assert parse([str(recipe), "--objective", "info_nce"]) == (Choosing("info_nce"), {"temperature": 1})
+    assert "--objective info_nce has no momentum_queue_size: the recipe's are left out" in caplog.text
+    typed = ["--objective=info_nce", "--momentum_queue_size", "8"]
+    assert parse([str(recipe), *typed])[1] == {"temperature": 1, "momentum_queue_size": 8}  # the model refuses it
+
+
+def printed(capsys, types, *words, **kwargs):
+    with pytest.raises(SystemExit, match="0"):
+        parse_arguments(types, "What it does.\n\n    an example\n", list(words), **kwargs)
+    return capsys.readouterr().out
+
+
+def test_the_short_page_has_a_line_for_each_common_option_whatever_else_is_wrong(capsys):
+    lines = printed(capsys, (Example,), "no_recipe", "--rate", "x", "--help").splitlines()
+    assert lines[0].endswith("[RECIPE] [--option value ...]")
+    assert lines[2:5] == ["What it does.", "", "    an example"]
+    options = [line.split(None, 1) for line in lines[lines.index("Common options:") + 1 : -2]]
+    assert options[1:] == [
+        ["--name", "A name, a or b ... c. Default: n."],
+        ["--learning_rate", "The rate, 5 %%. Default: 0.5."],
+        ["--length", "A length. Default: the model's."],
+        ["--heads", "Heads. Default: a b."],
+    ]
+    page = printed(capsys, (Example,), "-h", positional={"encoder": "its name"})
+    assert "ENCODER [--option value ...]" in page
+    assert "--name " in page
+    assert "RECIPE" not in page
+    for words in ([], ["--length", "2"], ["--flag", "-h", "all"]):
+        answer_help((Example,), "", words)
+    assert capsys.readouterr().out == ""
+
+
+def test_help_all_has_every_option_in_groups_with_its_default(capsys):
+    text = " ".join(printed(capsys, (Example,), "--help", "all", chosen_by=CHOICES).split())
+    assert "--learning_rate X The rate, 5 %. Default: 0.5." in text
+    assert "--heads TEXT [TEXT ...] Heads. Default: a b. --flag [true|false] A switch. --on" in text
+    assert "--learning-rate" not in text
+    first, second = text.split("--objective info_nce:")[1].split("--objective momentum_contrast:")
+    assert "--temperature X Divides similarities. Default: the checkpoint's, else 0.05." in first
+    assert second.strip().startswith("Two of its own. --momentum_queue_size N")
+    assert "--temperature X" not in second
+    assert text.endswith("an example")
+    titles = printed(capsys, ARGUMENTS, "--help", "all").split("Of transformers' TrainingArguments:")
+    assert ["--mlm_weight" in part for part in titles] == [True, False]
+    assert ["--adam_beta1" in part for part in titles] == [False, True]
+
+
+def with_verbs(words):
+    parser = CommandParser("What it does.\n\n    an example\n")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    query = verbs.add_parser("query")
+    query.add_argument("text")
+    query.add_argument("--count", type=int, required=True)
+    query.add_argument("--method", choices=("dense", "bm25"))
+    verbs.add_parser("add").add_argument("--replace", action="store_true")
+    return parser.parse_args(words)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--lerning_rate 3", "unknown option --lerning_rate. Did you mean --learning_rate?"),
+        ("--learning-rat=3", "unknown option --learning-rat. Did you mean --learning_rate?"),  # no abbreviation
+        ("--learning_rate x --zzz", "unknown option --zzz."),  # before all else
+        ("--learning_rate", "--learning_rate: expected one argument."),
+        ("--kind docsplt", "--kind has no docsplt. Did you mean docsplit? Choose among docsplit, crop."),
+        ("--flag true false", "unexpected 'false'."),
+        ("--flag true small.yaml", "unexpected 'small.yaml'. A recipe comes first, before all options."),
+        ("qurey a --count 3", "there is no VERB qurey. Did you mean query? Choose among query, add."),
+        ("query", "the following arguments are required: text, --count."),
+        ("query a --cuont 3", "unknown option --cuont. Did you mean --count?"),  # before what is missing
+        ("query a --count 3 --replace", "unknown option --replace."),  # another verb's
+        ("--count 3 query a", "unknown option --count."),
+        ("query a --count 0", "--count 0: give a number of at least 1."),
+    ],
+)
+def test_a_mistake_is_a_line_with_what_was_probably_meant(words, message, capsys):
+    is_verb = "query" in words or "qurey" in words
+    with pytest.raises(SystemExit, match="2"):
+        with_verbs(words.split()) if is_verb else parse_arguments((Example,), "", words.split())
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {message} `")
+    assert line.endswith(" --help` shows the options.")
+
+
+def test_what_is_right_is_parsed():
+    options = with_verbs(["query", "--no option, for it has a space", "--count=3"])
+    assert (options.text, options.count) == ("--no option, for it has a space", 3)
+    assert with_verbs(["query", "--count", "3", "--", "--count"]).text == "--count"
+    check_choices("heads", ["mlp"], ("mlp", "knn"))
+    with pytest.raises(ValueError, match=r"--heads has no mpl. Did you mean mlp\? Choose among mlp, knn"):
+        check_choices("heads", ["knn", "mpl"], ("mlp", "knn"))
+    assert did_you_mean("rate", ["learning_rate", "rates", "x_rate"]) == " Did you mean learning_rate or rates?"
+    assert did_you_mean("ate", ["learning_rate"]) == ""  # so short a name is in others by chance
+
+
+@pytest.mark.parametrize("words", [["--hub_token", "hf_secret"], ["--hub-token=hf_secret"], ["--token", "hf_secret"]])
+def test_a_token_is_refused_and_never_printed(words, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        parse_arguments((Example,), "", ["--lerning_rate", "3", *words])  # before all else
+    error = capsys.readouterr().err
+    assert "set HF_TOKEN" in error
+    assert "secret" not in error
+
+
+def test_limits_belong_to_a_bound_unless_it_says_otherwise():
+    assert [Bound(1).holds(value) for value in (0, 1, 2**63 - 1, 2**63, 10**400)] == [False, True, True, False, False]
+    assert [Bound(0, above=True).holds(value) for value in (0.0, 1e-300, float("inf"))] == [False, True, False]
+    assert [Bound(0, 1).holds(value) for value in (-1e-9, 0.0, 1.0, 1.0000001)] == [False, True, True, False]
+    assert [Bound(1, special=-1).holds(value) for value in (-2, -1, 0, 1)] == [False, True, False, True]
+    assert [Bound().holds(value) for value in (float("nan"), float("-inf"), -5.0)] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "line"),
+    [
+        ("learning_rate", float("nan"), "--learning_rate nan: give a number of at least 0"),
+        ("smoothing_share", 1.5, "--smoothing_share 1.5: give a number from 0 to 1"),
+        ("num_train_epochs", 0.0, "--num_train_epochs 0.0: give a number above 0"),
+        ("negatives_margin", float("-inf"), "--negatives_margin -inf: give a number"),
+        ("shots", [5, 0, -1], "--shots -1: give a number of at least 0"),
+        ("max_steps", 0, "--max_steps 0: give a number of at least 1, or -1"),
+    ],
+)
+def test_what_is_wrong_is_said_with_what_can_be(name, value, line):
+    assert list(refusals({"seed": 1, name: value, "view": "crop", "flag": True, "fold": None})) == [line]
+
+
+def test_a_program_is_told_as_a_command_line_is():
+    check_bounds(Example(length=-5))  # which is in no table
+    with pytest.raises(ValueError, match=r"--learning_rate -1: give a number of at least 0\.$"):
+        check_bounds(Example(learning_rate=-1))
+
+
+def test_every_option_that_takes_a_number_has_a_bound_and_every_bound_an_option():
+    scripts = {*(script for script in RIGHT if " " not in script), "search", "reproduce"}
+    parsers = [parser_of(script) for script in scripts]
+    parsers += [verb for parser in parsers for verb in verbs_of(parser).values()]
+    assert {name for parser in parsers for name in numbers_of(parser)} == {*BOUNDS}
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_an_objective_refuses_what_the_table_refuses(objective):
+    """Settings of a checkpoint come past the command line, so an objective checks them itself."""
+    options = OBJECTIVES[objective].Options
+    defaults = {option.name: option.default for option in dataclasses.fields(options)}
+    if "bregman_width" in defaults:
+        defaults["bregman_width"] = 2  # with it a single network is enough
+    types = get_type_hints(options)
+    for name in defaults.keys() & BOUNDS.keys():
+        whole = int in (types[name], *getattr(types[name], "__args__", ()))
+        for value in (-1, 0, 1, 2) if whole else (-1.0, 0.0, 0.5, 1.0, 1.5):
+            if BOUNDS[name].holds(value):
+                options(**defaults | {name: value})
+            else:
+                with pytest.raises(ValueError, match=name):
+                    options(**defaults | {name: value})
+
+
+def test_wrong_combinations_are_one_line_before_any_work():
+    wrong = cases()
+    assert len(wrong) >= 150
+    assert list(unrefused(wrong)) == []
+
+
+@pytest.mark.parametrize("script", RIGHT)
+def test_right_combinations_are_not_refused(script, tmp_path):
+    """So those above are refused for what is wrong in them."""
+    with pytest.raises(WorkBegins):
+        refusal(script, " ".join([RIGHT[script][0], *RIGHT[script][1]]), tmp_path)
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_each_recipe_parses_and_says_what_it_holds(recipe, tmp_path):
+    options = yaml.safe_load(recipe.read_text())
+    to_be_given = [word for name, value in options.items() if value == "???" for word in (f"--{name}", "0")]
+    words = [str(recipe), "--use_cpu", "--output_dir", str(tmp_path), *to_be_given]
+    *arguments, given = parse_arguments(ARGUMENTS, "", words, chosen_by=OPTIONS_OF_OBJECTIVES)
+    values = given | {name: value for part in arguments for name, value in vars(part).items()}
+    for name, value in options.items():
+        if value != "???" and name not in ("output_dir", "use_cpu", "eval_strategy", "save_strategy", "bf16"):
+            assert values[name] in (value, [value]), name  # an option that takes several may have one
+
+
+def test_the_defaults_are_the_papers_values(tmp_path):
+    model, data, queries, args = parse_arguments(ARGUMENTS, "", ["--use_cpu", "--output_dir", str(tmp_path)])
+    assert (args.learning_rate, args.per_device_train_batch_size, args.num_train_epochs) == (5e-5, 36, 1)
+    RunOptions(model, data, queries, args)  # which fills in what a start would have said
+    assert (data.view, data.passage_words) == ("docsplit", 100)
+    args.learning_rate = float("nan")
+    with pytest.raises(ValueError, match="--learning_rate nan"):
+        RunOptions(model, data, queries, args)
+
+
+def test_config_overrides_have_the_types_of_the_configuration():
+    overrides = parse_config_overrides("bert", "hidden_size=32,hidden_dropout_prob=0,hidden_act=relu")
+    assert overrides == {"hidden_size": 32, "hidden_dropout_prob": 0.0, "hidden_act": "relu"}
+    assert parse_config_overrides("bert", None) == {}
+    assert parse_config_overrides("roberta", "pad_token_id=0") == {"pad_token_id": 0}  # by default 1
+    assert parse_config_overrides("graph_document", "graph_layers=0") == {"graph_layers": 0}
+
+
+@pytest.mark.parametrize(
+    ("model_type", "overrides", "message"),
+    [
+        ("bert", "hidden_size", "expected name=value"),
+        ("bert", "hidden_sise=3", "hidden_sise"),
+        ("bert", "hidden_size=a", "invalid literal"),
+        ("bert", "num_hidden_layers=0", "no such number can be here"),
+        ("bert", "hidden_dropout_prob=-0.1", "no such number can be here"),
+        ("bert", "layer_norm_eps=nan", "no such number can be here"),
+        ("brt", None, r"--model_type brt is no architecture .* Did you mean bert\?"),
+    ],
+)
+def test_wrong_config_overrides_are_refused(model_type, overrides, message):
+    with pytest.raises(ValueError, match=message):
+        parse_config_overrides(model_type, overrides)
