@@ -49,12 +49,13 @@ logger = logging.getLogger(__name__)
 
 def why_not_written(error: BaseException) -> str | None:
     """Say why a write failed, and the remedy, if an error of any library means that a disk is full or fails."""
-    reason = "the disk took only a part of it"
-    if isinstance(error, OSError) and errno.errorcode.get(error.errno or 0) in (
-        *("ENOSPC", "EDQUOT", "EFBIG", "EIO", "EROFS"),
-    ):
-        reason = os.strerror(error.errno or 0)
-    elif not FAILED_WRITE.search(str(error)):
+    found = FAILED_WRITE.search(str(error))
+    number = (error.errno if isinstance(error, OSError) else None) or int((found and found[1]) or 0)
+    if errno.errorcode.get(number) in ("ENOSPC", "EDQUOT", "EFBIG", "EIO", "EROFS"):
+        reason = os.strerror(number)
+    elif found:
+        reason = "the disk took only a part of it"
+    else:
         return None
     return f"{reason}. Make room there, or choose another disk, and give the command again"
 
