@@ -359,6 +359,8 @@ def test_a_sealed_folder_finds_each_change(tmp_path):
     assert why_folder_damaged(tmp_path, "manifest.json") == "inner/weights has changed since it was written"
     assert why_folder_damaged(tmp_path, "manifest.json", most_bytes=3 * 2**20) is not None
     assert why_folder_damaged(tmp_path, "manifest.json", most_bytes=3 * 2**20 - 1) is None, "too large to be read"
+    (tmp_path / "empty").write_bytes(b"1")
+    assert why_folder_damaged(tmp_path, "manifest.json", most_bytes=1000) == "empty has 1 bytes, not 0"
     (tmp_path / "empty").unlink()
     assert why_folder_damaged(tmp_path, "manifest.json", most_bytes=1000) == "empty is missing"
     (tmp_path / "empty").mkdir()
