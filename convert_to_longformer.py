@@ -45,11 +45,10 @@ def main() -> None:
     """Convert into a folder where nothing of others is in the way."""
     options = parse_options()
     # Heavy imports come after parsing: --help and mistyped options are answered soon.
-    from docsplit.release.hub import WRITTEN
-    from docsplit.runtime.files import OutputFolder, Writer, name_failed_writes
+    from docsplit.runtime.files import name_failed_writes
+    from docsplit.runtime.sharing import OutputFolder
 
-    writer = Writer("convert_to_longformer.py", "OUT", WRITTEN)
-    with OutputFolder(options.out, writer), name_failed_writes(options.out):
+    with OutputFolder(options.out, "convert_to_longformer.py", "OUT"), name_failed_writes(options.out):
         convert_checkpoint(options)
 
 

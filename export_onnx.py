@@ -43,10 +43,10 @@ def main() -> None:
         import onnxscript  # noqa: F401
     except ImportError as error:
         parser.error(f"{error.name} is missing: pip install onnx onnxscript onnxruntime")
-    from docsplit.release.onnx import FILES
-    from docsplit.runtime.files import OutputFolder, Writer, name_failed_writes
+    from docsplit.runtime.files import name_failed_writes
+    from docsplit.runtime.sharing import OutputFolder
 
-    with OutputFolder(options.out, Writer("export_onnx.py", "OUT", FILES)), name_failed_writes(options.out):
+    with OutputFolder(options.out, "export_onnx.py", "OUT"), name_failed_writes(options.out):
         export_encoder(options.encoder, options.out)
 
 

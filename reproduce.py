@@ -33,7 +33,6 @@ from docsplit.runtime.files import ROOT
 from docsplit.runtime.options import CommandParser
 
 SPEEDS = ("recipe", "measured")
-WRITES = ("report.md", "report.html", "results.json", "cells.json", "cells.npz", "cells/**/*")
 
 
 def parse_options() -> argparse.Namespace:
@@ -81,7 +80,8 @@ def main() -> None:
     from benchmarks.studies.reproduction.measured_cards import add_measured
     from benchmarks.studies.reproduction.plan import make_plan, read_recipe
     from benchmarks.studies.reproduction.report import write_report
-    from docsplit.runtime.files import OutputFolder, Writer, refuse_missing_path
+    from docsplit.runtime.files import refuse_missing_path
+    from docsplit.runtime.sharing import OutputFolder
 
     for name in (options.corpus, options.model_name_or_path):
         if name is not None:
@@ -102,7 +102,7 @@ def main() -> None:
         print(show(study, is_active=is_running(options.output_dir)))
         print_needs(study, plan)
         return
-    with OutputFolder(options.output_dir, Writer("reproduce.py", "--output_dir", WRITES)):
+    with OutputFolder(options.output_dir, "reproduce.py", "--output_dir"):
         running = argparse.Namespace(output=options.output_dir / "cells.json", jobs=jobs, budget_hours=None, nice=0,
                                      retry=options.retry)  # fmt: skip
         code = run(study, running)
@@ -116,7 +116,7 @@ def is_running(folder: Path) -> bool:
     """Whether a run has an output folder; nothing is written there to find out."""
     from filelock import FileLock, Timeout
 
-    from docsplit.runtime.files import LOCK
+    from docsplit.runtime.sharing import LOCK
 
     if not (folder / LOCK).exists():
         return False

@@ -25,7 +25,6 @@ from transformers import BertConfig, BertModel, RobertaTokenizer
 
 from docsplit.data.tokenization import train_wordpiece
 from docsplit.release import reporting
-from docsplit.runtime.files import RECORD, Record
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.processes import free_port, spawn  # noqa: F401 (the tests have them from here)
 
@@ -101,12 +100,6 @@ def run_here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     os.environ.clear()
     os.environ.update(environment)
     torch.set_num_threads(threads)
-
-
-def unrecorded(folder: Path) -> set[str]:
-    """The files of an output folder that its record does not name."""
-    named = {name for names in Record.read(folder).files.values() for name in names} | {RECORD}
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} - named
 
 
 @pytest.fixture

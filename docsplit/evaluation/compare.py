@@ -27,19 +27,9 @@ from docsplit.evaluation.results.records import Facts, Report, Row, TextStatisti
 from docsplit.evaluation.results.report import write_comparison
 from docsplit.evaluation.results.result import Result, merge_members
 from docsplit.evaluation.results.tables import statistics_table
-from docsplit.runtime.files import (
-    ALL,
-    RECORD,
-    Damaged,
-    OutputFolder,
-    Writer,
-    cache_directory,
-    matches,
-    name_failed_writes,
-    read_json,
-)
+from docsplit.runtime.files import name_failed_writes
 from docsplit.runtime.launching import accelerator, hardware, join_processes
-from docsplit.runtime.sharing import first_in, refuse_differences
+from docsplit.runtime.sharing import OutputFolder, first_on_machine, refuse_differences
 
 # What a row says of TF-IDF, which stands among the encoders and is none.
 TFIDF_FACTS: Facts = {"pooling": None, "num_parameters": 0, "embedding_seconds": 0.0}
@@ -188,7 +178,7 @@ def compare(evaluation: Evaluation, encoder_args: EncoderArguments, add_results:
         add_results: puts the tables into the encoders' cards, with --push_results.
     """
     state = join_processes()
-    folder = output_folder(evaluation)
+    folder = OutputFolder(Path(evaluation.args.output_dir), "an evaluation", "--output_dir")
     with folder if state.is_main_process else nullcontext(), name_failed_writes(folder.path):
         _compare(evaluation, encoder_args, add_results, state)
 
@@ -198,7 +188,7 @@ def _compare(
 ) -> None:
     is_main = state.is_main_process
     # Read the data
-    with first_in(cache_directory()):
+    with first_on_machine():
         evaluation.load(is_main)
     refuse_differences(lambda: {"the data": str(evaluation.settings()["data_fingerprint"])})
     statistics = evaluation.statistics()
@@ -245,27 +235,6 @@ def _hashes_of(groups: list[EncoderGroup]) -> dict[str, str]:
         hashes[encoder.name] = identity(encoder.model)
         encoder.rest()
     return hashes
-
-
-def output_folder(evaluation: Evaluation) -> OutputFolder:
-    """Return the folder of --output_dir, to be taken. Files of before are an evaluation's beside its JSON file."""
-    cards = [f"cards/{ALL}"] if evaluation.args.push_results else []
-
-    def unrecorded(folder: Path) -> list[Path]:
-        if (folder / RECORD).exists() or not any(is_of_an_evaluation(folder / name) for name in evaluation.files):
-            return []
-        return [path for pattern in (*evaluation.files, *cards) for path in matches(folder, pattern)]
-
-    writer = Writer("an evaluation", "--output_dir", [*evaluation.files, *cards], unrecorded=unrecorded)
-    return OutputFolder(Path(evaluation.args.output_dir), writer)
-
-
-def is_of_an_evaluation(path: Path) -> bool:
-    """Whether a file is the results.json or the analysis.json of an evaluation of this project."""
-    try:
-        return path.suffix == ".json" and {"settings", "versions"} <= read_json(path).keys()
-    except (OSError, Damaged):
-        return False
 
 
 def _setup(

@@ -3,16 +3,13 @@
 import hashlib
 import time
 from pathlib import Path
-from typing import Any
 
 from docsplit.modeling.saving import WEIGHTS_FILE
 from docsplit.runtime.files import (
     Damaged,
     FileRecord,
-    JsonObject,
     flush,
     flush_folder,
-    read_json,
     read_sealed,
     records_in,
     seal_folder,
@@ -60,34 +57,11 @@ def read_manifest(directory: Path) -> tuple[float, dict[str, FileRecord]]:
         Damaged: if it is not what `seal` wrote, or records no checkpoint.
     """
     path = directory / MANIFEST
-    content = read_json(path, finite=True)
-    if content.keys() == {"written", "files"}:
-        records = _records_of_earlier_version(content, path)
-    else:
-        content = read_sealed(path)
-        records = records_in(content, path)
+    content = read_sealed(path)
+    records = records_in(content, path)
     if not isinstance(written := content.get("written"), float):
         raise Damaged(f"{path} is damaged: it does not say when it was written.")
     for names in IN_EACH:
         if not names & records.keys():
             raise Damaged(f"{path} names no {min(names)}, which each checkpoint has.")
     return written, records
-
-
-class _RecordOfEarlierVersion(FileRecord):
-    """A file's size and, in place of XXH3, its SHA-256."""
-
-    @staticmethod
-    def _new_digest() -> Any:
-        return hashlib.sha256()
-
-
-def _records_of_earlier_version(content: JsonObject, path: Path) -> dict[str, FileRecord]:
-    """Read a manifest without a checksum of itself; one that has lost it records no SHA-256."""
-    files = content["files"]
-    entries = list(files.values()) if isinstance(files, dict) else [None]
-    if not all(isinstance(entry, dict) and entry.keys() == {"size", "sha256"} for entry in entries):
-        raise Damaged(f"{path} is damaged: it has no checksum.")
-    files = {name: {"size": entry["size"], "xxh3": entry["sha256"]} for name, entry in files.items()}
-    records = records_in({"files": files}, path)
-    return {name: _RecordOfEarlierVersion(record.size, record.xxh3) for name, record in records.items()}

@@ -44,7 +44,7 @@ from docsplit.release.front_matter import is_hub_name, licence_of, licence_text,
 from docsplit.release.hub import download_card_files, push_at_the_end
 from docsplit.release.run_record import RUN_FILE, Licence, RunRecord, Start
 from docsplit.runtime.command import as_command
-from docsplit.runtime.files import JsonObject, record_beside, write_text
+from docsplit.runtime.files import JsonObject, write_text
 from docsplit.runtime.options import CommandParser
 
 logger = logging.getLogger(__name__)
@@ -195,7 +195,6 @@ def _add_to_card(directory: Path, address: str | None, evaluation: CardEvaluatio
     (folder / "few_shot.png").unlink(missing_ok=True)
     if (output_dir / "few_shot.png").exists():
         shutil.copy(output_dir / "few_shot.png", folder)
-    record_beside(directory, "config.json", [folder / "results.json", folder / "few_shot.png"])
     write_card(directory, address)
     return True
 

@@ -1,18 +1,26 @@
-"""Processes of one run, on one machine or several: which of them see the same folder, and what all agree on.
+"""What processes share: a folder that one run at a time writes into, and what the processes of one run agree on.
 
-Machines may share a file system or have their own. Nobody asks the user: processes look whether they see each other's
-files. Names that no process has looked up before are used, since a network file system remembers what was not there.
+Machines may share a file system or have their own. Nobody asks the user: processes look whether they see the same
+folder.
 """
 
+import atexit
 import contextlib
+import json
 import os
 import socket
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from filelock import FileLock, Timeout
+
+from docsplit.runtime.files import PARTIAL, JsonObject, read_json, remove_empty, write_text
+
 T = TypeVar("T")
+RECORD, LOCK = ".docsplit-run.json", ".docsplit-lock"  # in an output folder
+OWN = (".docsplit-", "..docsplit-")  # begin the names of both, and of what a kill left half-written
 
 
 def rank_and_size() -> tuple[int, int]:
@@ -73,47 +81,130 @@ def refuse_differences(describe: Callable[[], Mapping[str, str]]) -> None:
             )
 
 
-def first_that_sees(folder: Path) -> int:
-    """Return the lowest rank that sees the same folder at this path as this process; all processes must call it.
+def first_on_machine() -> contextlib.AbstractContextManager[None]:
+    """Let the first process of each machine go first: the others find in the cache what it wrote there.
 
-    The path may be another on each process. The folder is made where it is missing.
+    Machines that share a cache do the work once each, at the same time: `build_once` keeps what one of them wrote. All
+    processes must enter it, and wait as long as --ddp_timeout says.
     """
-    rank, size = rank_and_size()
-    if size == 1:
-        return 0
-    start = f".seen-{from_first(lambda: uuid.uuid4().hex)}-"
+    if rank_and_size()[1] == 1:
+        return contextlib.nullcontext()
+    from accelerate import PartialState
 
-    def leave_a_mark() -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{start}{rank}").touch()
-
-    try:
-        on_all(leave_a_mark)
-        first = next(number for number in range(size) if os.path.exists(folder / f"{start}{number}"))
-        on_all(lambda: None)  # all have looked
-    finally:
-        (folder / f"{start}{rank}").unlink(missing_ok=True)
-    return first
+    return PartialState().local_main_process_first()  # type: ignore[no-any-return]
 
 
-@contextlib.contextmanager
-def first_in(folder: Path) -> Iterator[None]:
-    """Let one of the processes that see the same folder go first; the others then find what it wrote there.
+class OutputFolder:
+    """The folder that a command writes into: an empty one, or one that the same command wrote into before.
 
-    So machines that share a cache fill it once, and machines with caches of their own once each. All processes must
-    call it, and wait as long as --ddp_timeout says.
+    A run locks it, so that there is one at a time, and leaves `.docsplit-run.json` in it, which names the command.
+
+    Args:
+        command: in words that an error may use.
+        option: names the folder on the command line.
+        results: patterns of `Path.glob` for what the run writes after `begin_results` alone: until a run came so far,
+            a file that fits is its user's.
+        is_ours: tells of a file or folder whether only this command writes such: it may lie in a folder that the
+            command never wrote into (a checkpoint that was copied, say).
+
+    Attributes:
+        seen_by: whether each process of the run sees the folder, by rank (`take_for_all`).
     """
-    rank, size = rank_and_size()
-    if size == 1:
-        yield
-        return
-    import torch.distributed as dist
 
-    goes_first = first_that_sees(folder) == rank
-    if not goes_first:
-        dist.barrier()
-    try:
-        yield
-    finally:
-        if goes_first:  # after an error too: the others may not wait for ever
-            dist.barrier()
+    def __init__(
+        self,
+        path: Path,
+        command: str,
+        option: str,
+        results: Sequence[str] = (),
+        is_ours: Callable[[Path], bool] = lambda path: False,
+    ):
+        self.path, self.command, self.results, self.is_ours = path, command, results, is_ours
+        self.another, self.seen_by, self.is_new = f"choose another {option}", [True], False
+        # One lock for the whole process: a call of it that failed does not keep the next one out.
+        self.lock = FileLock(path / LOCK, timeout=0, is_singleton=True)
+
+    def take(self) -> "OutputFolder":
+        """Lock the folder until `close`, or the end of the process.
+
+        Raises:
+            ValueError: if another run has it, or it holds what no run of the command wrote. Nothing has changed then.
+            OSError: if nothing can be written there.
+        """
+        try:
+            self.is_new = not self.path.exists()
+            self.path.mkdir(parents=True, exist_ok=True)
+            self.lock.acquire()
+        except Timeout as error:
+            who = self._record().get("process", "another run")
+            raise ValueError(f"{self.path} is in use by {who}: wait until it has ended, or {self.another}.") from error
+        except OSError as error:
+            raise OSError(f"{self.path} cannot be written: {self.another}. The cause: {error}") from error
+        try:
+            if reason := self._why_not_ours():
+                raise ValueError(f"{reason}, and a run might write over it: {self.another}, or move it away.")
+            self._note(process=f"process {os.getpid()} on {socket.gethostname()}", run=uuid.uuid4().hex)
+            remove(self.path, [f".*.[0-9]*{PARTIAL}"])  # which a kill left
+        except BaseException:
+            self.close()
+            raise
+        atexit.register(self.close)
+        return self
+
+    def take_for_all(self) -> "OutputFolder":
+        """Let the first process take the folder, and note which others see it; all processes must call it.
+
+        Raises:
+            ValueError: on all processes, for what `take` refuses on the first.
+        """
+        record = from_first(lambda: self.take()._record())
+        self.seen_by = on_all(lambda: self._record() == record)
+        return self
+
+    def __enter__(self) -> "OutputFolder":
+        return self.take()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def begin_results(self) -> None:
+        """Note that what fits `results` is the command's from now on."""
+        self._note(has_results=True)
+
+    def close(self) -> None:
+        """Let other runs in. Of a run that wrote nothing, nothing is left."""
+        if self.lock.is_locked:  # it is not in a fork
+            with contextlib.suppress(OSError):  # the folder is gone, say
+                if {path.name for path in self.path.iterdir()} <= {LOCK, RECORD}:
+                    (self.path / RECORD).unlink(missing_ok=True)
+                (self.path / LOCK).unlink()
+            self.lock.release(force=True)
+            with contextlib.suppress(OSError):  # it is not empty
+                if self.is_new:
+                    self.path.rmdir()
+
+    def _record(self) -> JsonObject:
+        return read_json(self.path / RECORD) if (self.path / RECORD).exists() else {}
+
+    def _note(self, **values: object) -> None:
+        write_text(self.path / RECORD, json.dumps({"command": self.command} | self._record() | values) + "\n")
+
+    def _why_not_ours(self) -> str | None:
+        paths, record = [path for path in self.path.iterdir() if not path.name.startswith(OWN)], self._record()
+        if paths and record.get("command", self.command) != self.command:
+            return f"{self.path} is of {record['command']}"
+        if links := [path for path in paths if path.is_symlink()]:
+            return f"{links[0]} is a symbolic link"
+        others = [] if record else [path for path in paths if not self.is_ours(path)]
+        if not record.get("has_results"):
+            others += [path for pattern in self.results for path in self.path.glob(pattern)]
+        return f"{others[0]} is of no run of {self.command}" if others else None
+
+
+def remove(folder: Path, patterns: Iterable[str]) -> None:
+    """Remove files that fit patterns of `Path.glob`, not through links, and the folders that are empty then."""
+    for path in [path for pattern in patterns for path in folder.glob(pattern)]:
+        is_here = path.parent.resolve().is_relative_to(folder.resolve())
+        if is_here and (path.is_file() or path.is_symlink()):
+            path.unlink()
+            remove_empty(path.parent, folder)

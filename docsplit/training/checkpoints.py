@@ -66,6 +66,11 @@ def newest_complete(output_dir: Path, since: float = 0) -> Path | None:
     return None
 
 
+def is_sealed(path: Path) -> bool:
+    """Whether this is the folder of a checkpoint that a run wrote."""
+    return re.fullmatch(r"checkpoint-\d+", path.name) is not None and _written(path) < float("inf")
+
+
 def rotate(output_dir: Path, keep: int, best: str | None) -> None:
     """Delete sealed checkpoints but the `keep` written last and the best.
 

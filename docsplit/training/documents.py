@@ -19,7 +19,7 @@ from docsplit.data.streaming import DocumentStream, StreamLayout, take
 from docsplit.embedding.graphs import no_sections
 from docsplit.modeling.sentence_transformers_files import lower_cases
 from docsplit.runtime.files import JsonObject, cache_directory
-from docsplit.runtime.sharing import first_in, from_first
+from docsplit.runtime.sharing import first_on_machine, from_first
 from docsplit.training.arguments import RunOptions
 
 logger = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ def _hash_of_tokenizer(tokenizer: Any) -> str:
 def load_documents(options: RunOptions, checkpoint: Path | None) -> TrainingData:
     """Read the corpus, tokenise it once, keep the probe's documents out, and hold some out for evaluation."""
     data, training = options.data, options.training
-    with first_in(cache_directory()):
+    with first_on_machine():
         everything = corpora.load_corpus(data.corpus, text_column=data.text_column, encoding=data.encoding)
         corpus = corpora.for_pretraining(data.corpus, everything)
         num_sealed = len(everything) - len(corpus)
@@ -96,7 +96,7 @@ def load_documents(options: RunOptions, checkpoint: Path | None) -> TrainingData
             corpus = corpus.select(range(min(data.max_train_samples, len(corpus))))
         probe = load_probe(data.probe_corpus) if data.probe_corpus else None
     tokenizer = load_tokenizer(options, corpus, checkpoint)
-    with first_in(cache_directory()):
+    with first_on_machine():
         dataset, dropped = preparation.tokenize(
             corpus, tokenizer, segmentation_of(options), data.preprocessing_num_workers
         )
@@ -117,7 +117,7 @@ def stream_documents(options: RunOptions, checkpoint: Path | None) -> TrainingDa
     """Read a corpus while the model trains, as `load_documents` does at once; its first documents are held out."""
     data, training = options.data, options.training
     num_held_out = _num_held_out(options)
-    with first_in(cache_directory()):
+    with first_on_machine():
         corpus = corpora.stream_corpus(data.corpus, text_column=data.text_column, encoding=data.encoding)
         has_tokenizer = checkpoint or options.model.tokenizer_name or options.start
         num_read = num_held_out if has_tokenizer else max(num_held_out, DOCUMENTS_FOR_A_TOKENIZER)
@@ -126,7 +126,7 @@ def stream_documents(options: RunOptions, checkpoint: Path | None) -> TrainingDa
     tokenizer = load_tokenizer(options, head, checkpoint)
     held_out, excluded = None, set()
     if num_held_out:
-        with first_in(cache_directory()):
+        with first_on_machine():
             first_documents = head.select(range(min(num_held_out, len(head))))
             held_out, _ = preparation.tokenize(first_documents, tokenizer, segmentation_of(options))
         held_out = preparation.with_fixed_draws(held_out)

@@ -1,6 +1,6 @@
 """The start is a candidate too: where training did not make the encoder better, the run releases the start."""
 
-import glob
+import filecmp
 import logging
 import shutil
 import tempfile
@@ -17,8 +17,8 @@ from docsplit.modeling.objectives.table import prepared_files
 from docsplit.modeling.saving import TRAINING_STATE_FILE
 from docsplit.release.hub import RELEASE
 from docsplit.release.manifest import MANIFEST
-from docsplit.runtime.files import RECORD, OutputFolder
-from docsplit.runtime.sharing import from_first
+from docsplit.runtime.files import move_aside
+from docsplit.runtime.sharing import RECORD, from_first, remove
 from docsplit.training.arguments import PretrainingArguments
 from docsplit.training.checkpoints import RESULTS
 from docsplit.training.probe import ProbeCallback
@@ -48,9 +48,7 @@ def folder_of(start: str | None) -> Path | None:
     return Path(config).parent
 
 
-def keeps_start(
-    probe: ProbeCallback | None, start: Path | None, args: PretrainingArguments, folder: OutputFolder
-) -> bool:
+def keeps_start(probe: ProbeCallback | None, start: Path | None, args: PretrainingArguments) -> bool:
     """Tell whether nothing beat the start on the probe's validation documents, so that its files are released.
 
     All processes must call it, with the weights that would be saved. The metric is the one that chose the best
@@ -58,7 +56,6 @@ def keeps_start(
 
     Args:
         start: of `folder_of`.
-        folder: that the files go into.
     """
     if probe is None or from_first(lambda: start is None):
         return False
@@ -75,11 +72,10 @@ def keeps_start(
     if probe.trainer.is_world_process_zero():
         assert start is not None
         with _without_words(start) as plain:
-            folder.intend([glob.escape(name) for name in files_of(plain)])
-            count = put_back(plain, folder.path)
+            count = put_back(plain, Path(str(args.output_dir)))
         kept = "the start, unchanged" if plain == start else "the encoder inside the start, without its words"
         logger.warning(
-            f"Keep what you had: {comparison}. {folder.path} holds the {count} files of {kept} "
+            f"Keep what you had: {comparison}. {args.output_dir} holds the {count} files of {kept} "
             "(--keep_better_start false would save the trained weights)."
         )
     return True
@@ -104,12 +100,16 @@ def files_of(start: Path) -> list[str]:
 
 
 def put_back(start: Path, output_dir: Path) -> int:
-    """Fill a folder with the files of an encoder, in place of a release that is there; return how many."""
+    """Fill a folder with the files of an encoder, in place of a release that is there; return how many.
+
+    A file of another name that is in the way, and may be the user's, is renamed.
+    """
     names = files_of(start)
-    for pattern in (*RELEASE, TRAINING_STATE_FILE):
-        for path in output_dir.glob(pattern):
-            path.unlink()
+    remove(output_dir, (*RELEASE, TRAINING_STATE_FILE))
     for name in names:
-        (output_dir / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(start / name, output_dir / name)
+        path = output_dir / name
+        if path.exists() and not filecmp.cmp(start / name, path, shallow=False):
+            logger.warning(f"{path} is in the way of the start's: it is kept as {move_aside(path).name}.")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(start / name, path)
     return len(names)

@@ -16,8 +16,7 @@ from docsplit.data.views import QUERY_DOCUMENT
 from docsplit.modeling.families.table import family_named, family_of
 from docsplit.modeling.sentence_transformers_files import prompt_of, query_prompt_of
 from docsplit.runtime.command import command_name
-from docsplit.runtime.files import cache_directory
-from docsplit.runtime.sharing import first_in
+from docsplit.runtime.sharing import first_on_machine
 from docsplit.training.arguments import QueryArguments, RunOptions
 from docsplit.training.documents import TrainingData, load_tokenizer
 from modeling_docsplit import DocSplitForContrastivePretraining
@@ -51,11 +50,11 @@ def load_queries(
     data, training = options.data, options.training
     kind = options.model.model_type if start is None else start.config.model_type
     passage_words = data.passage_words if family_named(kind).rows == "passages" else None
-    with first_in(cache_directory()):
+    with first_on_machine():
         ranking = _load_collection(data.corpus, options.queries)
     texts = Dataset.from_dict({"text": [*ranking.documents, *ranking.queries]})
     tokenizer = load_tokenizer(options, texts, checkpoint)
-    with first_in(cache_directory()):
+    with first_on_machine():
         segmentation = Segmentation(sentence_splitter=data.sentence_splitter, passage_words=passage_words)
         collection = Collection.make(ranking, tokenizer, segmentation, data.preprocessing_num_workers)
     train_rows, held_out_rows = _divide(ranking, options)

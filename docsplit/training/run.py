@@ -1,6 +1,5 @@
 """A pretraining run: everything is loaded, the model is trained, and the results are written."""
 
-import glob
 import json
 import logging
 import socket
@@ -21,23 +20,10 @@ from docsplit.modeling.lora import ADAPTER_FOLDER
 from docsplit.modeling.objectives.table import OBJECTIVES, prepared_files
 from docsplit.modeling.saving import TRAINING_STATE_FILE
 from docsplit.release import hub, reporting
-from docsplit.release.run_record import RUN_FILE
-from docsplit.runtime.files import (
-    ALL,
-    NUMBER,
-    PARTIAL,
-    RECORD,
-    Damaged,
-    OutputFolder,
-    Writer,
-    flush_files,
-    matches,
-    name_failed_writes,
-    read_json,
-)
+from docsplit.runtime.files import PARTIAL, flush, name_failed_writes
 from docsplit.runtime.launching import begun_before, explain_out_of_memory, note_begin
 from docsplit.runtime.options import given_options
-from docsplit.runtime.sharing import from_first, on_all, refuse_differences
+from docsplit.runtime.sharing import OutputFolder, from_first, on_all, refuse_differences, remove
 from docsplit.training import checkpoints, guard, models
 from docsplit.training.arguments import NEGATIVES_FOLDER, RunOptions
 from docsplit.training.callbacks import DocSplitCallback, InterruptCallback, PushCallback
@@ -55,19 +41,17 @@ logger = logging.getLogger("docsplit")
 COMMAND = "run_docsplit_pretraining.py"
 BATCH_SIZE = "per_device_train_batch_size"
 TRAINING_ONLY_FILES = (TRAINING_STATE_FILE, ADAPTER_FOLDER, NEGATIVES_FOLDER)  # of a checkpoint, and of a run
-# What a run writes, as patterns of `docsplit.runtime.files`
-PARTS = (TRAINING_STATE_FILE, f"{ADAPTER_FOLDER}/{ALL}", f"{NEGATIVES_FOLDER}/{ALL}")
-HALF_WRITTEN = ".tmp??????"  # by safetensors, where a kill comes in between
-RELEASED = (*hub.WRITTEN, *PARTS, "training_args.bin", HALF_WRITTEN)
+# What a new run removes of an earlier one in its folder, as patterns of Path.glob, and nothing else
 IN_A_CHECKPOINT = (
     *(set(hub.WRITTEN) - {*checkpoints.RESULTS, "README.md", "training.png"}),
-    *(TRAINING_DOCUMENTS_FILE, HALF_WRITTEN),
+    *(TRAINING_DOCUMENTS_FILE, LAYOUT_FILE, NOTE, TRAINING_STATE_FILE, f"{ADAPTER_FOLDER}/adapter_*"),
     *("optimizer.pt", "scheduler.pt", "scaler.pt", "rng_state*.pth", "trainer_state.json", "training_args.bin"),
-    *(checkpoints.MANIFEST, LAYOUT_FILE, NOTE, TRAINING_STATE_FILE, f"{ADAPTER_FOLDER}/{ALL}", f".*{PARTIAL}"),
+    *(checkpoints.MANIFEST, f".*{PARTIAL}", ".tmp??????"),  # the last two are left by a kill
 )
-CHECKPOINTS = tuple(f"checkpoint-{NUMBER}/{name}" for name in IN_A_CHECKPOINT)
-BESIDE_CHECKPOINTS = (f"{NEGATIVES_FOLDER}/{ALL}", f"{hub.ON_ITS_WAY}*/{ALL}", *prepared_files())
-DISTINCTIVE = (f"{NEGATIVES_FOLDER}/{'[0-9a-f]' * 24}.npy", f"{hub.ON_ITS_WAY}????????/{ALL}", *prepared_files())
+PARTS = (
+    *(TRAINING_STATE_FILE, f"{ADAPTER_FOLDER}/adapter_*"),
+    *(f"{NEGATIVES_FOLDER}/{'[0-9a-f]' * 24}*/*", f"{NEGATIVES_FOLDER}/encoder/**/*"),
+)
 
 MAY_DIFFER = {  # options that are places on a machine, or of the machine: what is read there is compared
     *("output_dir", "logging_dir", "run_name", "local_rank", "resume_from_checkpoint", "hub_model_id"),
@@ -85,14 +69,7 @@ def take_output(options: RunOptions) -> OutputFolder:
         ValueError: naming the remedy.
         OSError: if nothing can be written there.
     """
-    args, start = options.training, options.start
-    writes = [*RELEASED, *BESIDE_CHECKPOINTS, *CHECKPOINTS]
-    if args.overwrite_output_dir:
-        writes.append(f"checkpoint-{NUMBER}/{ALL}")
-    if options.data.probe_corpus is not None and start is not None and Path(start).is_dir():
-        writes += map(glob.escape, guard.files_of(Path(start)))  # they may be released
-    writer = Writer(COMMAND, "--output_dir", writes, (*CHECKPOINTS, *BESIDE_CHECKPOINTS), unrecorded_files)
-    folder = OutputFolder(options.output_dir, writer)
+    folder = OutputFolder(options.output_dir, COMMAND, "--output_dir", hub.WRITTEN, checkpoints.is_sealed)
     folder.take_for_all()
     refuse_folder_apart(folder, needs_shared_folder(options))
     if apart := where_apart(folder):
@@ -139,39 +116,6 @@ def compared_options(options: RunOptions) -> dict[str, str]:
     values = {name: value for group in groups for name, value in vars(group).items()} | options.objective
     own = {field.name for group in groups for field in fields(group)} - MAY_DIFFER
     return {f"--{name}": str(value) for name, value in values.items() if name in own or name in options.objective}
-
-
-def unrecorded_files(folder: Path) -> list[Path]:
-    """List the files of runs in a folder that its record does not name: those that checkpoints' manifests name.
-
-    Earlier versions kept no record. In their folders, other checkpoints beside one with a manifest are a run's too,
-    with what has a name that only runs give. Names of a release are a run's where run.json is one's.
-    """
-    sealed = {path: _names_in_manifest(path) for path in checkpoints.checkpoints(folder)}
-    files = [path / name for path, names in sealed.items() for name in names]
-    if (folder / RECORD).exists():
-        return files
-    if any((path / checkpoints.MANIFEST).exists() for path in sealed):
-        patterns = (*CHECKPOINTS, *DISTINCTIVE)
-        files += [path for each in patterns for path in matches(folder, each) if not sealed.get(path.parent)]
-    if _has_run_record(folder):
-        released = (*(set(RELEASED) - set(PARTS)), *PARTS[:2], *DISTINCTIVE)
-        files += [path for each in released for path in matches(folder, each)]
-    return files
-
-
-def _names_in_manifest(checkpoint: Path) -> list[str]:
-    try:
-        return [*checkpoints.read_manifest(checkpoint)[1], checkpoints.MANIFEST]
-    except (OSError, Damaged):
-        return []
-
-
-def _has_run_record(folder: Path) -> bool:
-    try:
-        return {"options", "hardware", "processes", "commit"} <= read_json(folder / RUN_FILE).keys()
-    except (OSError, Damaged):
-        return False
 
 
 def find_checkpoint(options: RunOptions) -> Path | None:
@@ -265,7 +209,7 @@ class Run:
             self.model.load_training_state(self.checkpoint)
         elif self.options.training.process_index == 0:
             # Of an earlier run in this folder; the objective replaces its own files once nothing can be refused
-            self.folder.remove(set(prepared_files()) - set(self.model.objective.prepared_files))
+            remove(self.folder.path, set(prepared_files()) - set(self.model.objective.prepared_files))
         self.model.objective.prepare(self)
 
     def _compared(self) -> dict[str, str]:
@@ -301,9 +245,11 @@ class Run:
             if self.checkpoint is None:
                 callbacks.probe.measure(with_test=True)  # logged by train(), whose clock should not count it
         if trainer.is_world_process_zero():
-            self.folder.remove(checkpoints.RESULTS)  # of weights that are about to change
+            remove(self.folder.path, checkpoints.RESULTS)  # of weights that are about to change
             if self.checkpoint is None:
-                self.folder.remove((f"checkpoint-{NUMBER}/{ALL}", *PARTS))
+                remove(self.folder.path, PARTS)
+                for checkpoint in checkpoints.checkpoints(self.folder.path):
+                    remove(checkpoint, IN_A_CHECKPOINT)
             note_begin(self.options.output_dir, self.checkpoint)
         memory = explain_out_of_memory(args.micro_batch_tokens, args.cache_gradients)
         disk = name_failed_writes(self.options.output_dir)
@@ -320,8 +266,8 @@ class Run:
         """Save the better of trained encoder and start, and write and push the results; all processes call it."""
         args, probe, history = self.options.training, callbacks.probe, trainer.state.log_history
         if trainer.is_world_process_zero():
-            self.folder.intend(RELEASED)
-        kept_start = guard.keeps_start(probe, self.start_folder, args, self.folder)
+            self.folder.begin_results()
+        kept_start = guard.keeps_start(probe, self.start_folder, args)
         if not kept_start:
             with name_failed_writes(self.options.output_dir):
                 self._save(trainer)
@@ -337,7 +283,9 @@ class Run:
             return
 
         # Results say that the weights are there: these are on the disk first
-        flush_files(hub.release_files(self.options.output_dir))
+        files = hub.release_files(self.options.output_dir)
+        for path in [*files, *{file.parent for file in files}]:
+            flush(path)
         repo_id = callbacks.pushes.repo_id if callbacks.pushes is not None else None
         description = reporting.describe_run(args.device.type, args.world_size, repo_id)
         loss_name = self.model.objective.loss_name

@@ -28,7 +28,7 @@ from docsplit.embedding.project_modules import without_words
 from docsplit.modeling.after_pooling import embedding_width
 from docsplit.modeling.objectives.neighbour_distillation import TARGETS_FILE, NeighbourDistillation, Targets
 from docsplit.runtime.files import cache_directory
-from docsplit.runtime.sharing import first_in
+from docsplit.runtime.sharing import first_on_machine
 from docsplit.training.arguments import DataArguments, RunOptions
 from docsplit.training.documents import TrainingData
 
@@ -116,7 +116,7 @@ def _make_targets(
             f"{options.start} gives vectors of {width} values, the encoder that is trained {trained}: it cuts its "
             "vectors (truncate_dim), which this training does not. Leave that out, or start from another encoder."
         )
-    with first_in(cache_directory()):
+    with first_on_machine():
         texts = texts_of(document_ids, options.data)
     show_progress = args.should_log and not args.disable_tqdm
     vectors, _ = embed_documents(start, texts, cache_dir=cache_directory(), show_progress=show_progress)

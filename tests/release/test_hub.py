@@ -23,7 +23,6 @@ from docsplit.modeling.families.table import code_files
 from docsplit.modeling.starts import HEAD_FILE, HEAD_INDEX
 from docsplit.release import hub as release_hub
 from docsplit.release.manifest import seal
-from docsplit.runtime.files import record_beside
 from docsplit.training.arguments import PretrainingArguments
 from tests.conftest import tiny_config, write_checkpoint
 from tests.processes import ROOT, Script, start_server
@@ -206,7 +205,6 @@ def test_whole_checkpoints_arrive_by_strategy_and_resume(hub, pretrain, tmp_path
     stale = tmp_path / "out" / "evaluations" / "topics" / "results.json"
     stale.parent.mkdir(parents=True)
     stale.write_text("{}")
-    record_beside(tmp_path / "out", "config.json", [stale])  # as --push_results does
     options = ["--max_steps", 6, "--resume_from_checkpoint", folder, "--overwrite_output_dir"]
     pretrain("--hub_strategy", "end", *options)
     assert json.loads((tmp_path / "out" / "all_results.json").read_text())["global_step"] == 6

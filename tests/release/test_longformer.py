@@ -25,7 +25,7 @@ from docsplit.evaluation.results.paper_numbers import read_paper
 from docsplit.release import hub
 from docsplit.release.longformer import convert
 from modeling_docsplit import DocSplitForContrastivePretraining
-from tests.conftest import tiny_config, unrecorded
+from tests.conftest import tiny_config
 from tests.modeling.families.test_longformer import BIGBIRD
 from tests.modeling.test_modeling_docsplit import SMALL, random_batch
 from tests.processes import Script
@@ -103,7 +103,6 @@ def test_a_checkpoint_of_ours_keeps_its_pooling(run_here, wordpiece, tmp_path, m
     monkeypatch.setattr(hub, "push_at_the_end", lambda *args: pushed.append(args))
     words = ["--max_positions", 256, "--attention_window", 128, "--push_to_hub", "--hub_model_id", "you/longer"]
     run_here(convert_to_longformer.main, tmp_path / "source", tmp_path / "long", *words)
-    assert unrecorded(tmp_path / "long") == set()
     assert pushed == [(tmp_path / "long", "you/longer", "Longformer made of source")]
     assert 'SentenceTransformer("you/longer", trust_remote_code=True)' in (tmp_path / "long" / "README.md").read_text()
     assert not list(tmp_path.rglob("training_state*"))
@@ -134,7 +133,7 @@ def test_a_sentence_transformer_without_a_head_becomes_a_longformer_without_one(
 def test_a_users_card_stops_the_conversion(failure_of, tmp_path):
     (tmp_path / "README.md").write_text("mine")
     message = failure_of(convert_to_longformer.main, "bert-base-uncased", tmp_path)
-    assert message.startswith(f"{tmp_path / 'README.md'} is of no run of this project, and this run would write over")
+    assert message.startswith(f"{tmp_path / 'README.md'} is of no run of convert_to_longformer.py, and a run might")
     assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
 
 

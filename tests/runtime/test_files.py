@@ -1,12 +1,20 @@
-"""Files are whole or not there, and hashes see what they should."""
+"""Files are whole or not there, no change of a byte on disk is believed, and a damaged cache is built again."""
 
+import contextlib
 import errno
 import hashlib
+import json
 import os
+import random
 import resource
 import signal
 import subprocess
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
 
+import datasets
 import numpy as np
 import pytest
 import torch
@@ -19,19 +27,34 @@ from docsplit.data.readers.files import COMPRESSIONS
 from docsplit.runtime import files
 from docsplit.runtime.files import (
     ROOT,
-    NotWritten,
+    Damaged,
+    FileRecord,
     add_texts,
+    build_once,
+    checked,
     commit_of_code,
     flush_folder,
     hash_of_code,
+    is_cached,
+    map_once,
+    move_aside,
     name_failed_writes,
+    read_json,
+    read_sealed,
+    record_of,
+    records_in,
     refuse_missing_path,
+    seal_folder,
     versions,
+    why_damaged,
+    why_folder_damaged,
     why_not_written,
+    write_sealed,
     write_text,
     write_whole,
 )
 from tests.conftest import spawn
+from tests.mutations import mutate
 from tests.trajectories import DATA
 
 
@@ -86,7 +109,7 @@ def write_with_each_library(rank, path):
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
     for name, write in WRITERS.items():
-        with pytest.raises(NotWritten) as error, name_failed_writes(path):
+        with pytest.raises(OSError, match="could not be written") as error, name_failed_writes(path):
             write(path)
         assert str(error.value).startswith(f"{path} could not be written: "), name
         assert "give the command again" in str(error.value), name
@@ -111,13 +134,14 @@ def test_errors_that_are_no_failed_writes_stay():
 
 def test_an_error_that_knows_its_file_keeps_it_and_the_innermost_name_counts(tmp_path):
     full, full_file = OSError(errno.ENOSPC, "No space"), OSError(errno.ENOSPC, "No space", str(tmp_path / "file"))
-    outer, inner = name_failed_writes(tmp_path / "outer"), name_failed_writes(tmp_path / "inner")
-    remedy = (
-        r" could not be written: No space left on device\. Make room there, and .* again \([\d,.]+ MB are free\)\.$"
-    )
-    with pytest.raises(NotWritten, match=f"file{remedy}"), outer:
+    remedy = r" could not be written: No space left on device\. Make room there, or .* give the command again\.$"
+    with pytest.raises(OSError, match=f"/file{remedy}"), name_failed_writes(tmp_path / "outer"):
         raise full_file
-    with pytest.raises(NotWritten, match=f"inner{remedy}"), name_failed_writes(tmp_path), inner:
+    with (
+        pytest.raises(OSError, match=f"^{tmp_path}/inner{remedy}"),
+        name_failed_writes(tmp_path),
+        name_failed_writes(tmp_path / "inner"),
+    ):
         raise full
 
 
@@ -155,6 +179,15 @@ def test_a_folder_is_on_the_disk_from_its_files_up(tmp_path, monkeypatch):
     assert flushed == ["a/b/3", "a/b", "a/2", "a", "1", "."]
 
 
+def test_what_is_in_the_way_is_renamed_to_a_free_name(tmp_path):
+    for name in ("a", "a.kept", "b"):
+        (tmp_path / name).write_text(name)
+    (tmp_path / "a.kept1").symlink_to("nowhere")
+    assert move_aside(tmp_path / "a") == tmp_path / "a.kept2"
+    assert move_aside(tmp_path / "b") == tmp_path / "b.kept"
+    assert (tmp_path / "a.kept2").read_text() == "a"
+
+
 def test_texts_are_hashed_with_their_ends():
     digests = set()
     for texts in (["ab", "c"], ["a", "bc"], ["abc"], ["abc", ""], ["", "abc"], ["\ud800"], []):
@@ -183,11 +216,11 @@ def test_the_hash_of_code_sees_every_file_of_a_folder(tmp_path, monkeypatch):
 
 
 def test_versions_name_what_is_not_installed(monkeypatch):
-    monkeypatch.setattr(files, "PACKAGES", ("torch", "no-such-package"))
+    monkeypatch.setattr(files, "version", lambda name: metadata.version("no-such" if name == "spacy" else name))
     installed = versions()
-    assert set(installed) == {"python", "torch", "no-such-package"}
-    assert installed["torch"]
-    assert installed["no-such-package"] is None
+    assert installed["torch"] == torch.__version__.partition("+")[0] or installed["torch"] == torch.__version__
+    assert installed["python"]
+    assert installed["spacy"] is None
 
 
 def test_only_a_checkout_of_this_project_has_a_commit(tmp_path, monkeypatch):
@@ -211,17 +244,8 @@ def test_only_a_checkout_of_this_project_has_a_commit(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "name",
     [
-        "nosuch.jsonl",
-        "a/nosuch.csv.gz",
-        "X.TXT",
-        "outputs/nothing",
-        "./x",
-        "../x/y",
-        "~/x",
-        "/x",
-        "a/b/c",
-        "x/",
-        "here/x",
+        *("nosuch.jsonl", "a/nosuch.csv.gz", "X.TXT", "outputs/nothing", "./x", "../x/y", "~/x", "/x", "a/b/c"),
+        *("x/", "here/x"),
     ],
 )
 def test_a_name_that_can_only_be_a_path_is_refused_without_one(name, tmp_path, monkeypatch):
@@ -248,3 +272,235 @@ def test_names_of_the_hub_and_paths_that_exist_pass(name, tmp_path, monkeypatch)
 
 def test_all_suffixes_of_data_files_are_known():
     assert {*LOADERS, *COMPRESSIONS} <= set(files.FILE_SUFFIXES)
+
+
+# --- Damage ---
+
+CONTENT = {"written": 12.5, "name": "ünïcode", "none": None, "files": {"a": {"size": 3, "xxh3": "0f"}}, "list": [1, 2]}
+
+
+def test_what_is_sealed_is_read(tmp_path):
+    path = tmp_path / "m.json"
+    write_sealed(path, CONTENT)
+    assert read_sealed(path) == CONTENT
+    path.write_text(json.dumps(json.loads(path.read_text()), indent=8, sort_keys=True))
+    assert read_sealed(path) == CONTENT  # an editor that only moves things changes nothing
+    with pytest.raises(ValueError, match="JSON compliant"):
+        write_sealed(path, {"loss": float("nan")})
+    with pytest.raises(FileNotFoundError):
+        read_sealed(tmp_path / "no.json")
+
+
+def test_every_flipped_bit_and_every_cut_is_seen(tmp_path):
+    path, seen = tmp_path / "m.json", 0
+    write_sealed(path, CONTENT)
+    whole = path.read_bytes()
+    damages = [whole[:place] for place in range(len(whole) - 1)]
+    damages += [
+        whole[:place] + bytes([whole[place] ^ 1 << bit]) + whole[place + 1 :]
+        for place in range(len(whole))
+        for bit in range(8)
+    ]
+    for damaged in damages:
+        path.write_bytes(damaged)
+        with contextlib.suppress(Damaged):
+            assert read_sealed(path) == CONTENT  # a space that became another one changes nothing
+            continue
+        seen += 1
+    assert seen > 0.95 * len(damages)
+
+
+@pytest.mark.parametrize("text", [
+    *("", "nonsense", "[1]", "null", "[" * 100_000, '{"size": 1e400, "checksum": "x"}'),
+    *('{"size": NaN, "checksum": "x"}', '{"a": ' + "9" * 5000 + "}", '{"a": 1}'),
+])  # fmt: skip
+def test_odd_json_is_one_line(tmp_path, text):
+    (tmp_path / "m.json").write_text(text)
+    with pytest.raises(Damaged, match=r"m\.json is damaged: it ") as error:
+        read_sealed(tmp_path / "m.json")
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < len(str(tmp_path)) + 200
+
+
+def test_plain_json_may_hold_what_python_writes(tmp_path):
+    (tmp_path / "config.json").write_text('{"limit": [0.0, Infinity]}')
+    assert read_json(tmp_path / "config.json") == {"limit": [0.0, float("inf")]}
+    (tmp_path / "config.json").write_bytes(b"\xff\xfe{\x00}\x00")
+    with pytest.raises(Damaged, match="holds no JSON"):
+        read_json(tmp_path / "config.json")
+    with pytest.raises(Damaged, match="cannot be read: Is a directory"):
+        read_json(tmp_path)
+
+
+@pytest.mark.parametrize("files", [
+    *(None, {}, {"a": None}, {"a": {"size": 1}}, {"a": {"size": True, "xxh3": ""}}, {"a": {"size": 1, "xxh3": 7}}),
+    *({name: {"size": 1, "xxh3": ""}} for name in ("../a", "a/../../b", "/a", "")),
+])  # fmt: skip
+def test_records_are_checked_before_they_are_used(tmp_path, files):
+    with pytest.raises(Damaged, match=r"m\.json is damaged: "):
+        records_in({"files": files}, tmp_path / "m.json")
+
+
+def test_a_sealed_folder_finds_each_change(tmp_path):
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "weights").write_bytes(random.Random(0).randbytes(3 * 2**20))
+    (tmp_path / "empty").write_bytes(b"")
+    (tmp_path / ".half.1.partial").write_text("of a kill")
+    seal_folder(tmp_path, "manifest.json", step=3)
+    assert not (tmp_path / ".half.1.partial").exists()
+    assert read_sealed(tmp_path / "manifest.json")["step"] == 3
+    (tmp_path / "other").write_text("not recorded, not looked at")
+    assert why_folder_damaged(tmp_path, "manifest.json") is None
+    with (tmp_path / "inner" / "weights").open("r+b") as file:
+        file.seek(2**21)
+        byte = file.read(1)
+        file.seek(2**21)
+        file.write(bytes([byte[0] ^ 4]))
+    assert why_folder_damaged(tmp_path, "manifest.json") == "inner/weights has changed since it was written"
+    assert why_folder_damaged(tmp_path, "manifest.json", most_bytes=3 * 2**20) is not None
+    assert why_folder_damaged(tmp_path, "manifest.json", most_bytes=3 * 2**20 - 1) is None, "too large to be read"
+    (tmp_path / "empty").write_bytes(b"1")
+    assert why_folder_damaged(tmp_path, "manifest.json", most_bytes=1000) == "empty has 1 bytes, not 0"
+    (tmp_path / "empty").unlink()
+    assert why_folder_damaged(tmp_path, "manifest.json", most_bytes=1000) == "empty is missing"
+    (tmp_path / "empty").mkdir()
+    records = {"empty": FileRecord((tmp_path / "empty").stat().st_size, "0")}
+    assert why_damaged(tmp_path, records) == "'empty' cannot be read: Is a directory"
+    assert "cannot be read" in why_damaged(tmp_path, {"a\0": FileRecord(0, "0")})
+    assert why_folder_damaged(tmp_path) == "files.json is missing"
+
+
+# --- Dataclasses of JSON ---
+
+
+@dataclass(frozen=True)
+class Inner:
+    name: str
+    shares: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Outer:
+    count: int
+    kind: Literal["a", "b"] = "a"
+    names: str | list[str] | None = None
+    inner: Inner | None = None
+    several: list[Inner] = field(default_factory=list)
+    rest: dict[str, Any] = field(default_factory=dict)
+
+
+def test_a_record_is_read_as_it_was_written():
+    whole = Outer(3, "b", ["x", "y"], Inner("i", {"z": 1.0}), [Inner("j"), Inner("k", {"l": 0.5})], {"m": [{}]})
+    assert record_of(Outer, json.loads(json.dumps(asdict(whole))), "f.json") == whole
+    assert record_of(Outer, {"count": 1, "unknown": 5}, "f.json") == Outer(1)
+    assert checked([1, 2.5], list[float], "x") == [1, 2.5]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([], r"f.json is \[\], expected dict."),
+        ({}, r"f.json has no count."),
+        ({"count": "3"}, r"f.json: count is '3', expected int."),
+        ({"count": True}, r"f.json: count is True, expected int."),
+        ({"count": 1, "kind": ["c"]}, r"f.json: kind is \['c'\], expected .*Literal\['a', 'b'\]."),
+        ({"count": 1, "names": ["a", 5]}, r"f.json: names is \['a', 5\], expected str \| list\[str\] \| None."),
+        ({"count": 1, "inner": {"shares": {}}}, r"f.json: inner is \{'shares': \{\}\}, expected .*Inner \| None."),
+        ({"count": 1, "several": [{"name": "a", "shares": {"b": "c"}}]},
+         r"f.json: several\[0\]: shares: b is 'c', expected float."),
+        ({"count": 1, "several": "ab"}, r"f.json: several is 'ab', expected list"),
+        ({"count": 1, "rest": "x" * 999}, r"f.json: rest is 'x{59}, expected dict"),
+    ],
+)  # fmt: skip
+def test_another_type_is_named_with_file_and_key(values, message):
+    with pytest.raises(ValueError, match=rf"^{message}"):
+        record_of(Outer, values, "f.json")
+
+
+# --- The cache ---
+
+
+class Builder:
+    """Writes two files, and counts how often."""
+
+    def __init__(self):
+        self.times = 0
+
+    def __call__(self, directory):
+        (directory / "part").write_text("whole")
+        (directory / "inner").mkdir()
+        (directory / "inner" / "rows").write_bytes(b"0123456789")
+        self.times += 1
+
+
+def test_a_directory_is_built_once_and_whole(tmp_path):
+    def fail(directory):
+        (directory / "part").write_text("ha")
+        raise OSError("No such disk")
+
+    build = Builder()
+    with pytest.raises(OSError, match="No such disk"):
+        build_once(tmp_path / "corpus", fail)
+    assert list(tmp_path.iterdir()) == []
+    for _ in range(2):
+        assert (build_once(tmp_path / "corpus", build) / "part").read_text() == "whole"
+    assert build.times == 1
+    assert is_cached(tmp_path / "corpus")
+    assert not is_cached(tmp_path / "other")
+
+
+def test_of_two_that_build_one_wins(tmp_path):
+    build = Builder()
+    build_once(tmp_path / "corpus", lambda folder: build(folder) or build_once(tmp_path / "corpus", Builder()))
+    assert (tmp_path / "corpus" / "part").read_text() == "whole"
+    assert [path.name for path in tmp_path.iterdir()] == ["corpus"]
+
+
+@pytest.mark.parametrize("name", ["part", "inner/rows", "files.json"])
+@pytest.mark.parametrize("content", [b"{}", None])
+def test_a_damaged_directory_is_built_again(tmp_path, caplog, name, content):
+    build, folder = Builder(), tmp_path / "corpus"
+    build_once(folder, build)
+    (folder / name).unlink()
+    if content is not None:
+        (folder / name).write_bytes(content)
+    for _ in range(2):
+        build_once(folder, build)
+        assert build.times == 2
+    assert len(caplog.records) == 1
+    assert caplog.records[0].message.startswith(f"The cache {folder} is damaged (")
+    assert name in caplog.records[0].message
+    assert (folder / "inner" / "rows").read_bytes() == b"0123456789"
+    assert [path.name for path in tmp_path.iterdir()] == ["corpus"]
+
+
+def double(batch):
+    return {"number": [2 * number for number in batch["number"]]}
+
+
+@pytest.mark.parametrize("num_proc", [None, 2])
+def test_rows_are_mapped_once_and_no_damaged_ones_are_read(tmp_path, monkeypatch, caplog, num_proc):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    numbers = datasets.Dataset.from_dict({"number": list(range(100)), "text": ["some words"] * 100})
+    assert map_once(numbers, double, "of-memory", batched=True).cache_files == []
+    numbers.save_to_disk(tmp_path / "numbers")
+    numbers = datasets.load_from_disk(tmp_path / "numbers")
+
+    def doubled(function=double):
+        options = {"batched": True, "num_proc": num_proc, "remove_columns": ["text"]}
+        return map_once(numbers, function, f"doubled-{num_proc}", **options)
+
+    rows = doubled()
+    assert rows[:] == {"number": list(range(0, 200, 2))}
+    files = [Path(entry["filename"]) for entry in rows.cache_files]
+    assert len(files) == (num_proc or 1)
+    assert doubled(function=None)[:] == rows[:]
+    assert doubled(function=None)._fingerprint == rows._fingerprint == f"doubled-{num_proc}"
+    rows.select([3, 1]).flatten_indices()  # `datasets` writes beside them
+    assert len(list(files[0].parent.glob("*.arrow"))) == len(files) + 1
+    assert not caplog.records
+    for seed in range(60 if num_proc is None else 3):
+        how = mutate([*files, files[0].with_name("files.json")][seed % (len(files) + 1)], seed)
+        caplog.clear()
+        assert doubled()[:] == {"number": list(range(0, 200, 2))}, how
+        assert len([record for record in caplog.records if "is made again" in record.message]) == 1, how

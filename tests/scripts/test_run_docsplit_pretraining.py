@@ -30,7 +30,6 @@ from docsplit.training.arguments import (
 )
 from modeling_docsplit import DocSplitForContrastivePretraining
 from run_docsplit_pretraining import main
-from tests.conftest import unrecorded
 from tests.processes import ROOT, Script, free_port, launched, process_of_rank, start, wait_until
 from tests.processes import run as run_script
 
@@ -160,7 +159,6 @@ def test_results_have_the_names_others_rely_on(finished):
     assert results["tfidf_accuracy"] > 0.9  # topics with words of their own: a probe that cannot see them is broken
     assert "| after pretraining" in result.stdout
     assert (output_dir / "training.png").stat().st_size > 10_000
-    assert {name for name in unrecorded(output_dir) if not name.startswith("runs/")} == set()  # TensorBoard's
     assert "SentenceTransformer(" in (output_dir / "README.md").read_text()
 
 

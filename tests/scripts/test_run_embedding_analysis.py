@@ -22,7 +22,7 @@ from docsplit.evaluation.analysis.arguments import ANALYSES
 from modeling_docsplit import DocSplitForContrastivePretraining
 from run_embedding_analysis import main
 from tests.benchmarks.studies.results import results_of
-from tests.conftest import make_corpus, tiny_config, unrecorded
+from tests.conftest import make_corpus, tiny_config
 from tests.processes import run
 
 FEW_PAIRS = 2000  # of sentences: what 100,000 say is tested beside the function
@@ -159,7 +159,6 @@ def test_a_group_of_seeds_is_their_mean(finished, encoders, run_here, files, spa
 
 def test_the_report_opens_offline_and_each_figure_has_its_numbers(finished):
     output_dir, output, _ = finished
-    assert {name for name in unrecorded(output_dir) if not name.startswith("models/")} == set()
     page = (output_dir / "report.html").read_text()
     assert page.count("data:image/png;base64,") == len(FIGURES)
     assert not re.findall(r"""(?:src|href)=["'](?!data:|#)""", page)

@@ -19,7 +19,7 @@ from docsplit.evaluation.heads.presets import PRESETS
 from docsplit.runtime.options import parse_arguments
 from modeling_docsplit import DocSplitForContrastivePretraining
 from run_probe_classification import LabelledArguments, ProbeArguments, main
-from tests.conftest import make_corpus, tiny_config, unrecorded
+from tests.conftest import make_corpus, tiny_config
 from tests.processes import ROOT, run
 
 FEW_EPOCHS = {"max_epochs": 3, "few_shot_epochs": 3}  # what the MLP learns is tested with the heads
@@ -139,7 +139,6 @@ def test_the_report_is_complete(finished, encoders):
     assert "5 labels per class" in table
     assert "tfidf" in output.stdout
     assert (output_dir / "few_shot.png").stat().st_size > 10_000
-    assert unrecorded(output_dir) == set()
 
 
 @pytest.mark.usefixtures("few_epochs")

@@ -17,7 +17,7 @@ from tests.index.conftest import ENCODER, WORDS, answers
 from tests.mutations import mutated_copy
 from tests.soak.engine import BrokenPromise, Case
 from tests.soak.indexes import DOCUMENTS, QUERIES
-from tests.soak.kept import DAMAGED, KINDS, warnings_of
+from tests.soak.kept import KINDS, warnings_of
 
 
 def damaged_indexes(count: int) -> Iterator[Case]:
@@ -92,7 +92,7 @@ def damaged_caches(count: int) -> Iterator[Case]:
 
 def _attack_kept(kind: str, place: Path, wanted: Any, seed: int, scratch: Path) -> str:
     copy = scratch / "copy"
-    how = mutated_copy(place / "whole", copy, seed, DAMAGED.get(kind))
+    how = mutated_copy(place / "whole", copy, seed)
     try:
         got, said = warnings_of(lambda: KINDS[kind](place, copy))
     except (ValueError, OSError) as error:

@@ -2,20 +2,18 @@
 
 import errno
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from functools import cache
 from itertools import chain, islice
 from pathlib import Path
 
 from docsplit.index.changes import build
-from tests.index.conftest import ENCODER, WORDS, answers
-from tests.processes import Script, finish
+from tests.index.conftest import ENCODER, WORDS
+from tests.processes import Script
 from tests.soak.engine import BrokenPromise, Case
-from tests.soak.faults import Faults, full_disk
-from tests.soak.indexes import OLD, QUERIES, VERBS, check_and_finish, documents_in
+from tests.soak.faults import Faults
+from tests.soak.indexes import OLD, VERBS, check_and_finish
 from tests.soak.trainings import UNATTENDED, differences, start_training, tensors_of, whole_run
 
 CODES = {"full": errno.ENOSPC, "broken": errno.EIO, "read-only": errno.EACCES}
@@ -101,22 +99,10 @@ def _faulty_training(output_dir: Path, fails: int | str, code: int) -> Script:
 
 def _attack_training(number: int, code: int, folder: Path) -> str:
     script = _faulty_training(folder / "run", number, code)
-    _refuse_traceback(script)
-    _go_on(folder / "run")
-    return "one line, then bit for bit" if script.returncode else "went on without it"
-
-
-def _refuse_traceback(script: Script) -> None:
     if "Traceback" in script.stderr:
         raise BrokenPromise(f"a traceback: {script.stderr.strip().splitlines()[-1]}")
-
-
-def _hold_one_line(script: Script, disk: Path) -> None:
-    """Hold that one line names what could not be written, if the script failed."""
-    _refuse_traceback(script)
-    lines = [line for line in script.stderr.splitlines() if line.startswith("error")]
-    if script.returncode and (len(lines) != 1 or str(disk) not in lines[0]):
-        raise BrokenPromise(f"no single line that names what could not be written: {lines}")
+    _go_on(folder / "run")
+    return "one line, then bit for bit" if script.returncode else "went on without it"
 
 
 def _go_on(output_dir: Path) -> None:
@@ -126,60 +112,6 @@ def _go_on(output_dir: Path) -> None:
         raise BrokenPromise(f"the next run ends with {again.returncode}: {again.stderr.strip().splitlines()[-1:]}")
     if different := differences(whole_run("docsplit")[1], tensors_of(output_dir)):
         raise BrokenPromise(different)
-
-
-def full_disks(count: int) -> Iterator[Case]:
-    """Let the disk be full after each of `count` amounts of bytes: half of the cases build an index, half train."""
-    for number in range(count):
-        name, attack = (("build", _fill_by_index), ("training", _fill_by_training))[number % 2]
-        share = (number // 2 + 1) / (count // 2 + 1)
-        yield Case(f"{name}, full at {share:.3f}", lambda folder, attack=attack, share=share: attack(share, folder))
-
-
-def _fill_by_index(share: float, folder: Path) -> str:
-    build(folder / "whole", OLD, ENCODER, WORDS)
-    kilobytes = int(share * _kilobytes(folder / "whole")) + 4
-    with full_disk(folder / "disk", kilobytes) as disk:
-        process = os.fork()
-        if process == 0:
-            try:
-                build(disk / "index", OLD, ENCODER, WORDS)
-            except OSError as error:
-                os._exit(FAILED if str(disk) in str(error) and len(str(error).splitlines()) == 1 else CRASHED)
-            except BaseException:
-                os._exit(CRASHED)
-            os._exit(0)
-        end = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-        if end not in (0, FAILED):
-            raise BrokenPromise(f"it ended with {end}, not with one line")
-        if end and documents_in(disk / "index"):
-            raise BrokenPromise("an index that failed is there")
-        if not end and answers(disk / "index", QUERIES, "dense") != answers(folder / "whole", QUERIES, "dense"):
-            raise BrokenPromise("other answers")
-    return "one line, no index" if end else "it was enough"
-
-
-@cache
-def _kilobytes_of_a_training() -> int:
-    with tempfile.TemporaryDirectory(prefix="docsplit-soak-") as folder:
-        finish(start_training("docsplit", Path(folder) / "whole"))
-        return _kilobytes(Path(folder) / "whole")
-
-
-def _fill_by_training(share: float, folder: Path) -> str:
-    kilobytes = int(share * _kilobytes_of_a_training() * 1.5) + 4
-    with full_disk(folder / "disk", kilobytes) as disk:
-        (script,) = start_training("docsplit", disk / "run", *UNATTENDED)
-        script.wait()
-        _hold_one_line(script, disk)
-        if (disk / "run").exists():
-            shutil.copytree(disk / "run", folder / "run", symlinks=True)
-    _go_on(folder / "run")
-    return "one line, then bit for bit" if script.returncode else "it was enough"
-
-
-def _kilobytes(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) // 1024
 
 
 if sys.platform != "linux":

@@ -2,15 +2,12 @@
 
 Python tells audit hooks of each file that is opened, renamed or removed, before it happens; an exception of a hook
 takes its place. Hooks cannot be removed: install them in a process that ends. What native libraries write themselves
-(torch.save, safetensors) passes by Python and is failed where it begins. `full_disk` limits every byte, whoever writes
-it.
+(torch.save, safetensors) passes by Python and is failed where it begins.
 """
 
-import contextlib
 import os
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -81,22 +78,3 @@ class Faults:
             return function(*args, **options)
 
         setattr(module, name, counted)
-
-
-@contextlib.contextmanager
-def full_disk(folder: Path, kilobytes: int) -> Iterator[Path]:
-    """Mount a disk of so many kilobytes, which `mount` allows to root alone.
-
-    Raises:
-        RuntimeError: if it may not be mounted.
-    """
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)]
-    if subprocess.run(command, capture_output=True).returncode:
-        raise RuntimeError(
-            "A small disk cannot be mounted: run this part as root (in a container, with --privileged)."
-        )
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)

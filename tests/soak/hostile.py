@@ -1,12 +1,10 @@
-"""What others wrote: model folders, cards, documents; and options that are wrong."""
+"""What others wrote: model folders and documents; and options that are wrong."""
 
 import builtins
 import contextlib
 import io
 import itertools
 import logging
-import shutil
-import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,11 +12,9 @@ from typing import NoReturn
 from unittest import mock
 
 from docsplit.data.tokenization import load_tokenizer
-from docsplit.release.model_card import write_card
 from tests import hostile_folders
 from tests.data.readers.fuzzed_documents import READERS, failure_of, fuzzed_documents
 from tests.modeling.test_pretrained import embed, start_training
-from tests.release import hostile_cards
 from tests.runtime import wrong_options
 from tests.soak.engine import BrokenPromise, Case
 from tests.trajectories import DATA
@@ -34,7 +30,7 @@ def hostile_models(count: int) -> Iterator[Case]:
 
 def _load(case: hostile_folders.Case, use: object, scratch: Path) -> str:
     tokenizer = load_tokenizer(str(DATA / "tokenizer"))
-    ((_, folder),) = itertools.islice(_kept(tokenizer, scratch, case), 1)
+    ((_, folder),) = hostile_folders.folders(tokenizer, scratch, [case])
     with (
         mock.patch.object(builtins, "input", _asked),
         warnings.catch_warnings(),
@@ -53,61 +49,8 @@ def _load(case: hostile_folders.Case, use: object, scratch: Path) -> str:
     return outcome
 
 
-def _kept(tokenizer: object, scratch: Path, case: hostile_folders.Case) -> Iterator[tuple[object, Path]]:
-    yield from hostile_folders.folders(tokenizer, scratch, [case])
-
-
 def _asked(*_: object) -> NoReturn:
     raise BrokenPromise("it asks on the terminal")
-
-
-def hostile_texts(count: int) -> Iterator[Case]:
-    """Write each text into each place of cards and reports."""
-    with tempfile.TemporaryDirectory(prefix="docsplit-soak-") as scratch:
-        model = Path(scratch) / "model"
-        hostile_folders.build("ours", model, load_tokenizer(str(DATA / "tokenizer")))
-        pairs = itertools.product(hostile_cards.PLACES.items(), hostile_cards.PAYLOADS.items())
-        for (place, write), (name, text) in itertools.islice(pairs, count):
-            yield Case(f"{place}: {name}", lambda folder, args=(write, text, place): _write(model, folder, *args))
-
-
-def _write(model: Path, folder: Path, write: object, text: str, place: str) -> str:
-    pages = []
-    for number, each in enumerate((hostile_cards.HARMLESS, text)):
-        (folder / str(number)).mkdir()
-        pages.append(write(shutil.copytree(model, folder / str(number) / "model"), each))  # type: ignore[operator]
-    if place.endswith(".html"):
-        same = pages[0].count("<") == pages[1].count("<")
-    else:
-        same = hostile_cards.structure(pages[0]) == hostile_cards.structure(pages[1])
-        if raw := hostile_cards.raw_html(pages[1]):
-            raise BrokenPromise(f"raw HTML: {raw}")
-    if not same:
-        raise BrokenPromise("the page has another structure")
-    return "text stays text"
-
-
-def wrong_values(count: int) -> Iterator[Case]:
-    """Put a value of another type into each place of the files that a card is made of."""
-    with tempfile.TemporaryDirectory(prefix="docsplit-soak-") as scratch:
-        model = Path(scratch) / "model"
-        hostile_folders.build("ours", model, load_tokenizer(str(DATA / "tokenizer")))
-        for number, (file, path, value, contents) in enumerate(itertools.islice(hostile_cards.wrong_values(), count)):
-            name = f"{number}: {file}: {path}: {str(value)[:40]}"
-            yield Case(name, lambda folder, contents=contents: _card(model, folder, contents))
-
-
-def _card(model: Path, folder: Path, contents: dict) -> str:
-    shutil.copytree(model, folder, dirs_exist_ok=True)
-    hostile_cards.write_files(folder, contents)
-    try:
-        if raw := hostile_cards.raw_html(write_card(folder)):
-            raise BrokenPromise(f"raw HTML: {raw}")
-    except ValueError as error:
-        if "\n" in str(error):
-            raise BrokenPromise(f"not one line: {error}") from error
-        return "one line"
-    return "it was not used"
 
 
 def fuzzed_files(count: int) -> Iterator[Case]:

@@ -1,4 +1,4 @@
-"""What runs keep on the disk for later runs: caches, targets, negatives, tables, records of studies.
+"""What runs keep on the disk for later runs: caches, targets, negatives, tables.
 
 Each function reads what is in a folder, and makes it first where it is a cache or the folder is not there. Sources,
 which are not damaged, lie in `place`. The functions that make and read are those that scripts call.
@@ -16,15 +16,8 @@ from unittest import mock
 
 import datasets
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet
 import torch
 
-from benchmarks.engine.results import Record, Results, read_results, write_results
-from docsplit.data import streaming
-from docsplit.data.corpora import stream_corpus
-from docsplit.data.preparation import Segmentation
-from docsplit.data.streaming import DocumentStream, StreamLayout
 from docsplit.data.tokenization import load_tokenizer
 from docsplit.embedding import chunks
 from docsplit.modeling.encoder_with_words import Words
@@ -64,17 +57,6 @@ def _tokenised_corpus(place: Path, folder: Path) -> Any:
         return tokenised[:]
 
 
-def _sizes_of_shards(place: Path, folder: Path) -> Any:
-    corpus = place / "all.parquet"
-    if not corpus.exists():
-        pa.parquet.write_table(pa.table({"text": TEXTS}), corpus, row_group_size=6)
-    with mock.patch.object(streaming, "cache_directory", return_value=folder):
-        tokenizer, layout = load_tokenizer(str(DATA / "tokenizer")), StreamLayout(batch_size=4, buffer_size=10, seed=3)
-        stream = DocumentStream(stream_corpus(str(corpus)), tokenizer, Segmentation(), layout, frozenset())
-        documents = stream.documents(0, 1, 100)
-        return [str(next(documents)["document_id"]) for _ in range(20)]
-
-
 def _targets(place: Path, folder: Path) -> Any:
     file, ids = folder / "targets.safetensors", torch.tensor([40, 7, 2**62, 11, 3])
     if not folder.exists():
@@ -109,36 +91,13 @@ def _words(place: Path, folder: Path) -> Any:
     return [words(**words.preprocess(TEXTS[:2])).tolist(), words.pieces.tolist()]
 
 
-def _record() -> Record:
-    samples = np.random.default_rng(RNG_SEED).normal(size=100).round(5).tolist()
-    rows = [{"cell": "a", "metric": "accuracy", "value": 0.1, "samples": samples}]
-    return Record("first", "done", "a", "x", "commit", 1.5, 1.0, [1.0, 0.5], rows)
-
-
-def _study_cell(place: Path, folder: Path) -> Any:
-    if not folder.exists():
-        folder.mkdir()
-        _record().write(folder / "cell.json")
-    return Record.read(folder / "cell.json")
-
-
-def _study_samples(place: Path, folder: Path) -> Any:
-    if not folder.exists():
-        write_results(Results({}, [], {}, {"a": _record()}, {}), folder / "study.json")
-    return read_results(folder / "study.json")
-
-
 KINDS: dict[str, Callable[[Path, Path], Any]] = {
     "embeddings": _embeddings,
     "tokenised corpus": _tokenised_corpus,
-    "sizes of shards": _sizes_of_shards,
     "distillation targets": _targets,
     "mined negatives": _negatives,
     "word table": _words,
-    "study cell": _study_cell,
-    "study samples": _study_samples,
 }
-DAMAGED = {"study samples": "study.npz"}  # the only file with a checksum: people and git keep the JSON. Else any file
 
 
 def warnings_of(function: Callable[[], Any]) -> tuple[Any, list[str]]:

@@ -15,7 +15,6 @@ from docsplit.runtime.launching import Begun
 from docsplit.training import checkpoints
 from tests.conftest import write_checkpoint
 from tests.mutations import mutated_copy
-from tests.release.test_manifest import seal_as_before
 
 
 @pytest.fixture
@@ -59,8 +58,7 @@ def test_damaged_ones_are_passed_over(output_dir, damage, reason, caplog):
         checkpoints.to_resume_from(output_dir, str(output_dir / "checkpoint-100"), overwrite=False)
 
 
-@pytest.mark.parametrize("seal", [seal, seal_as_before])
-def test_no_damage_is_believed_and_none_is_more_than_one_line(tmp_path, seal, caplog):
+def test_no_damage_is_believed_and_none_is_more_than_one_line(tmp_path, caplog):
     """30 of each, half of them in the manifest."""
     whole, damaged = tmp_path / "whole", tmp_path / "run" / "checkpoint-2"
     write_checkpoint(tmp_path / "run" / "checkpoint-1")
@@ -71,9 +69,8 @@ def test_no_damage_is_believed_and_none_is_more_than_one_line(tmp_path, seal, ca
     for seed in range(30):
         how = mutated_copy(whole, damaged, seed, MANIFEST if seed % 2 else None)
         reason = why_incomplete(damaged)
-        if reason is None:  # a line's end that is gone; the time of an earlier version
-            found = json.loads((damaged / MANIFEST).read_text())
-            assert found == manifest | ({"written": found["written"]} if "checksum" not in manifest else {}), how
+        if reason is None:  # a line's end that is gone
+            assert json.loads((damaged / MANIFEST).read_text()) == manifest, how
         else:
             assert "\n" not in reason
             assert len(reason) < 300, how

@@ -1,6 +1,7 @@
 """A training that makes an encoder no better ends with the start's files, byte for byte."""
 
 import json
+import shutil
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,7 +14,7 @@ from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
 from docsplit.embedding.lexical_ridge import RidgeSettings, fit
 from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.words_on_disk import save_with_words
-from docsplit.runtime.files import OutputFolder, Record, Writer
+from docsplit.runtime.sharing import OutputFolder
 from docsplit.training import guard
 from docsplit.training.run import COMMAND
 from run_docsplit_pretraining import main
@@ -107,14 +108,11 @@ def test_the_metric_that_chooses_among_checkpoints_decides(start, tmp_path, chos
         split=SimpleNamespace(validation_texts=["a", "b"]),
         trainer=SimpleNamespace(is_world_process_zero=lambda: True),
     )
-    args = SimpleNamespace(metric_for_best_model=chosen_by, keep_better_start=True)
-    folder = OutputFolder(tmp_path / "out", Writer("train", "--output_dir", ())).take()
-    assert guard.keeps_start(probe, start, args, folder) is kept
-    folder.close()
+    args = SimpleNamespace(metric_for_best_model=chosen_by, keep_better_start=True, output_dir=str(tmp_path / "out"))
+    assert guard.keeps_start(probe, start, args) is kept
     assert (tmp_path / "out" / "model.safetensors").exists() is kept
-    assert set(Record.read(folder.path).files.get("train", [])) == set(guard.files_of(start) if kept else [])
-    assert not guard.keeps_start(None, start, args, folder)
-    assert not guard.keeps_start(probe, None, args, folder)
+    assert not guard.keeps_start(None, start, args)
+    assert not guard.keeps_start(probe, None, args)
 
 
 def test_an_earlier_release_leaves_nothing_behind(start, tmp_path):
@@ -122,8 +120,12 @@ def test_an_earlier_release_leaves_nothing_behind(start, tmp_path):
     (out / "1_Pooling").mkdir(parents=True)
     for name in ("mlm_head.safetensors", "training_state.safetensors", "longformer_transformer.py", "notes.txt"):
         (out / name).write_text("of an earlier run")
-    guard.put_back(start, out)
-    assert set(files_of(out)) == {*files_of(start), "notes.txt"} - {"all_results.json"}
+    (start / "notes.txt").write_text("of the start")
+    for _ in range(2):  # what is there already is not in the way
+        guard.put_back(start, out)
+        assert set(files_of(out)) == {*files_of(start), "notes.txt", "notes.txt.kept"} - {"all_results.json"}
+        assert (out / "notes.txt.kept").read_text() == "of an earlier run"
+        assert (out / "notes.txt").read_text() == "of the start"
 
 
 def test_a_full_disk_leaves_nothing_that_loads(start, tmp_path, monkeypatch):
@@ -150,8 +152,10 @@ def test_a_start_that_is_not_in_the_cache_is_said(caplog):
 
 def test_a_run_does_not_write_over_its_start(failure_of, start, corpus_file):
     words = ["--model_name_or_path", start, "--output_dir", start, "--corpus", corpus_file, "--overwrite_output_dir"]
-    assert f"{start / 'README.md'} is of no run of this project" in failure_of(main, *words)
-    record = Record()
-    record.add(start, COMMAND, [path for path in start.rglob("*") if path.is_file()])
-    record.write(start)
+    assert f" is of no run of {COMMAND}" in failure_of(main, *words)
+    moved = start.rename(start.with_name("moved"))
+    taken = OutputFolder(start, COMMAND, "--output_dir").take()
+    taken.begin_results()
+    shutil.copytree(moved, start, dirs_exist_ok=True)
+    taken.close()
     assert "writes over its start" in failure_of(main, *words)

@@ -20,20 +20,15 @@ from docsplit.embedding.project_modules import has_words, save_plain
 from docsplit.embedding.words_on_disk import save_static, save_with_words
 from docsplit.release.adapted_card import Adaptation, write_adapted_card
 from docsplit.runtime.files import (
-    ALL,
-    LOCK,
     PARTIAL,
-    RECORD,
     ROOT,
-    OutputFolder,
-    Writer,
     flush,
     flush_folder,
     move_aside,
     refuse_missing_path,
     why_not_written,
 )
-from docsplit.runtime.sharing import from_first, on_all
+from docsplit.runtime.sharing import LOCK, RECORD, OutputFolder, from_first, on_all
 from docsplit.training.adaptation.candidates import Variant
 from docsplit.training.adaptation.options import AdaptOptions
 from docsplit.training.guard import folder_of, put_back
@@ -62,7 +57,7 @@ class Folder:
         if output.is_file() or (output.is_dir() and any(output.iterdir())):
             raise ValueError(f"{output} exists and is not empty: name another OUTPUT, or remove it.")
         self.work = self.output.with_name(f".{self.output.name}{PARTIAL}")
-        self.taken = OutputFolder(self.work, Writer(COMMAND, "OUTPUT", (ALL,)))
+        self.taken = OutputFolder(self.work, COMMAND, "OUTPUT")
 
     def __enter__(self) -> "Folder":
         if self.is_first:

@@ -19,7 +19,7 @@ from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.words_on_disk import save_with_words
 from docsplit.release.adapted_card import ADAPTATION_FILE, Adaptation
 from docsplit.release.run_record import Start
-from docsplit.runtime.files import ALL, LOCK, RECORD, OutputFolder, Record, Writer
+from docsplit.runtime.sharing import LOCK, RECORD, OutputFolder
 from docsplit.training.adaptation import folder as folder_module
 from docsplit.training.adaptation.candidates import Side, Variant
 from docsplit.training.adaptation.folder import COMMAND, Folder, train
@@ -131,13 +131,13 @@ def test_what_a_killed_run_left_goes_and_another_run_is_not_disturbed(tmp_path, 
     caplog.set_level("INFO")
     other = tmp_path / ".other.partial"
     for folder in (other, tmp_path / ".out.partial"):
-        OutputFolder(folder, Writer(COMMAND, "OUTPUT", (ALL,))).take()
+        OutputFolder(folder, COMMAND, "OUTPUT").take()
         (folder / "output").mkdir()
         (folder / "output" / "model.safetensors").write_text("half")
     with Folder(tmp_path / "out") as folder:
-        assert names(folder.work) == [RECORD, LOCK]
+        assert names(folder.work) == [LOCK, RECORD]
         assert f"{folder.work} was left by a killed run: it is emptied." in caplog.text
-        assert Record.read(folder.work).running["pid"] == os.getpid()
+        assert f"process {os.getpid()} on" in (folder.work / RECORD).read_text()
     assert names(tmp_path) == [other.name]
     assert (other / "output" / "model.safetensors").exists()
 
@@ -145,7 +145,7 @@ def test_what_a_killed_run_left_goes_and_another_run_is_not_disturbed(tmp_path, 
 def test_a_users_file_in_the_working_folder_stops_the_run(tmp_path):
     (tmp_path / ".out.partial").mkdir()
     (tmp_path / ".out.partial" / "notes.txt").write_text("mine")
-    with pytest.raises(ValueError, match=r"notes\.txt is of no run of this project"), Folder(tmp_path / "out"):
+    with pytest.raises(ValueError, match=r"notes\.txt is of no run of adapt\.py"), Folder(tmp_path / "out"):
         raise AssertionError("it began")
     assert names(tmp_path / ".out.partial") == ["notes.txt"]
 
