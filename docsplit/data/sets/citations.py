@@ -166,8 +166,10 @@ def _long_range_arena_file(directory: Path, name: str) -> Path:
 def _read_lines(file: Path) -> Iterator[tuple[int, list[str]]]:
     # newline="\n": a carriage return within a text ends no line. No csv module: a field may be longer than its limit.
     opened, problems = File(file, str(file)), Problems()
+    if (encoding := opened.encoding()).is_detected:
+        problems.note("detected", f"{file} as {encoding.name}")
     with opened.open() as content:
-        for line in lines_of(content, opened.encoding(), newline="\n"):
+        for line in lines_of(content, encoding, newline="\n"):
             if line.is_mended:
                 problems.note("mended", f"{file}, line {line.number}")
             if not (text := line.text.rstrip("\r\n")):

@@ -263,9 +263,11 @@ def _text_of(file: Path) -> str:
 def _fields(file: Path, count: int, separator: str | None) -> Iterator[list[str]]:
     """Split each line that is not empty into its fields; there is no quoting."""
     opened, problems, number = File(file, str(file)), Problems(), 0
+    if (encoding := opened.encoding()).is_detected:
+        problems.note("detected", f"{file} as {encoding.name}")
     with opened.open() as content:
         try:
-            for line in lines_of(content, opened.encoding(), newline="\n"):
+            for line in lines_of(content, encoding, newline="\n"):
                 number = line.number
                 if not line.text.strip():
                     continue

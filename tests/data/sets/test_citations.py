@@ -30,15 +30,15 @@ def write_arena(directory, lines=LINES, prefix="new_aan_pairs.", end="\n"):
     return directory
 
 
-def test_bytes_that_are_no_utf8_are_replaced_and_placed(tmp_path, caplog):
+def test_other_encodings_are_detected_and_said(tmp_path, caplog):
     file = write_arena(tmp_path) / "new_aan_pairs.test.tsv"
     file.write_bytes(file.read_bytes().replace(b"three", b"caf\xe9 noir"))
-    assert "caf\ufffd noir" in citations.load_long_range_arena(tmp_path).texts
-    assert f"1 lines are not UTF-8, the first is {file}, line 1: " in caplog.text
+    assert "caf\xe9 noir" in citations.load_long_range_arena(tmp_path).texts
+    assert f"no UTF-8: 1, {file} as cp1252." in caplog.text
     caplog.clear()
     (tmp_path / "papers.csv").write_bytes(b"id,text\nA,one\nB,caf\xe9 noir\n")
-    assert citations._read_table(tmp_path / "papers.csv")["text"][:] == ["one", "caf\ufffd noir"]
-    assert "no UTF-8: 1, the first is papers.csv, line 3." in caplog.text
+    assert citations._read_table(tmp_path / "papers.csv")["text"][:] == ["one", "caf\xe9 noir"]
+    assert "no UTF-8: 1, papers.csv as cp1252." in caplog.text
 
 
 @pytest.mark.parametrize(("prefix", "end"), [("new_aan_pairs.", "\n"), ("", "\r\n")])

@@ -367,7 +367,7 @@ def test_labels_of_other_kinds_are_named_with_their_row(files, monkeypatch, labe
     values[4] = label
     # Arrow would refuse such a column or make strings of it, so it is handed over as a library would see it.
     dataset = Dataset.from_list([{"text": row["text"]} for row in rows])
-    monkeypatch.setattr(labelled_files, "load_corpus", lambda file, split: FakeDataset(dataset, values))
+    monkeypatch.setattr(labelled_files, "load_corpus", lambda file, split, encoding: FakeDataset(dataset, values))
     with pytest.raises(ValueError, match=message):
         load_labelled(LabelledArguments(train_file=files["train_file"]))
 
