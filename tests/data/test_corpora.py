@@ -175,7 +175,7 @@ def test_breaks_of_sections_change_neither_sentences_nor_the_document_id():
         split = load_sentence_splitter(name)
         assert split(clean_text(text)) == split(plain)
     # a heading without a text begins the section of the next one
-    assert [passage.text for passage in to_passages(text)] == [
+    assert [passage.text for passage in to_passages(text, 10)] == [
         "Ships Sails A sail. Torn",
         "A rope. A tar",
         "Storms It sank.",
