@@ -70,12 +70,6 @@ def test_rows_that_a_quote_swallowed_are_noticed(tmp_path, caplog, write):
     assert not caplog.text
 
 
-def test_a_folder_of_text_files_has_one_document_a_file(tmp_path, write):
-    for number, text in enumerate(TEXTS):
-        write(f"folder/{number}.txt", text.replace(". ", ".\n\n"))
-    assert [text.split()[0] for text in load_corpus(str(tmp_path / "folder"))["text"]] == ["The", "Bread"]
-
-
 @pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz", "csv", "txt"])
 @pytest.mark.parametrize("first", ["a ship in a storm", "a sh\xeep\xe9"])
 def test_other_encodings_are_detected_and_damage_is_counted_and_placed(write, caplog, suffix, first):
@@ -111,13 +105,6 @@ def test_lone_surrogates_in_json_are_cleaned(tmp_path, suffix, write):
     assert [text.split() for text in texts] == [["a", "ship"], ["in", "a", "storm"]]
 
 
-def test_a_file_that_changed_is_read_anew(tmp_path, write):
-    write("surrogates.jsonl", '{"text": "a \\ud800 ship"}\n')
-    assert len(load_corpus(str(tmp_path / "surrogates.jsonl"))) == 1
-    write("surrogates.jsonl", '{"text": "a \\ud800 ship"}\n{"text": "a storm"}\n')
-    assert len(load_corpus(str(tmp_path / "surrogates.jsonl"))) == 2
-
-
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -130,16 +117,6 @@ def test_a_file_that_changed_is_read_anew(tmp_path, write):
 def test_files_that_cannot_be_read_are_named(tmp_path, name, content, message, write):
     with pytest.raises(ValueError, match=message):
         load_corpus(str(write(name, content)))
-
-
-def test_a_folder_of_several_formats_is_read_whole_and_an_empty_one_is_named(tmp_path, write):
-    write("two/a.txt", "a b")
-    write("two/b.csv", "text\nc d\n")
-    assert load_corpus(str(tmp_path / "two"), text_column="text")["text"][:] == ["a b", "c d"]
-    assert load_corpus(str(tmp_path / "two"))["text"][:] == ["c d"]  # a table, for labels
-    (tmp_path / "none").mkdir()
-    with pytest.raises(ValueError, match="no file"):
-        load_corpus(str(tmp_path / "none"))
 
 
 def test_a_name_that_is_nowhere_raises():
@@ -196,7 +173,7 @@ def test_breaks_of_sections_change_neither_sentences_nor_the_document_id():
         split = load_sentence_splitter(name)
         assert split(clean_text(text)) == split(plain)
     # a heading without a text begins the section of the next one
-    assert [passage.text for passage in to_passages(text)] == [
+    assert [passage.text for passage in to_passages(text, 10)] == [
         "Ships Sails A sail. Torn",
         "A rope. A tar",
         "Storms It sank.",
@@ -247,18 +224,6 @@ def test_a_search_reads_the_built_in_corpus_or_a_part_of_it(built_in, tmp_path):
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "a.txt").write_text("A ship.")
     assert [document.text for document in corpora.documents_to_search(tmp_path / "notes")] == ["A ship."]
-
-
-def test_what_a_folder_has_besides_is_counted_and_hidden_folders_are_left_alone(tmp_path, caplog):
-    for name in ("a.txt", "b/c.txt", "d.md", "e.md", "f.html", "LICENSE", ".git/g.txt", "b/.ipynb_checkpoints/h.txt"):
-        (tmp_path / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "docs" / name).write_text(f"A document called {name}.")
-    texts = corpora.load_corpus(str(tmp_path / "docs"))["text"][:]
-    assert sorted(texts) == [f"A document called {name}." for name in ("a.txt", "b/c.txt", "d.md", "e.md", "f.html")]
-    skipped = "Skipped 3 files: 2 hidden (.git, b/.ipynb_checkpoints), 1 without suffix (LICENSE)"
-    assert skipped in caplog.messages
-    named = tmp_path / "docs" / ".git" / "g.txt"
-    assert corpora.load_corpus(str(named))["text"][:] == ["A document called .git/g.txt."]  # who names it wants it
 
 
 @pytest.fixture

@@ -1,22 +1,14 @@
-"""Damaged documents of every suffix, made from valid ones with a seed, for tests and for long runs.
+"""Damaged documents of every suffix, made from valid ones with a seed, for tests and for long runs."""
 
-    python -m tests.data.readers.fuzzed_documents 2000 --seed 7
-
-reads so many, each as search, as a map, as a table and as a stream, and ends with exit code 1 if a reader failed.
-"""
-
-import argparse
 import bz2
 import contextlib
 import csv
 import gzip
 import io
 import json
-import logging
 import lzma
 import random
 import signal
-import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -305,28 +297,3 @@ def failure_of(reader: str, path: Path) -> str | None:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
     return None
-
-
-def main() -> None:
-    """Read fuzzed documents, and print which reader fails at which."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("count", type=int)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    logging.disable(logging.ERROR)
-    failures = 0
-    with tempfile.TemporaryDirectory() as folder:
-        for number, fuzzed in enumerate(fuzzed_documents(options.count, options.seed)):
-            path = Path(folder, fuzzed.name)
-            path.write_bytes(fuzzed.content)
-            for reader in READERS:
-                if failure := failure_of(reader, path):
-                    failures += 1
-                    print(f"{number} {fuzzed.how} as {reader}: {failure}\n", flush=True)
-            path.unlink()
-    print(f"{options.count:,} documents, {failures:,} failures")
-    raise SystemExit(failures > 0)
-
-
-if __name__ == "__main__":
-    main()
