@@ -451,7 +451,7 @@ def test_sections_stay_where_a_query_is_taken_out(queries, tmp_path):
     if queries == "first_sentence":
         assert ranking.queries == ["A ship sails."]
         expected = ["It has masts.", "History Ships are old. They were rafts.", "Today They are large."]
-        assert [passage.text for passage in to_passages(document, 100)] == expected
+        assert [passage.text for passage in to_passages(document, 10)] == expected
 
 
 @pytest.mark.parametrize(
