@@ -8,14 +8,12 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from docsplit.embedding import encoder as encoder_module
-from docsplit.embedding import project_modules
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.attention import attention_to_tokens
 from docsplit.embedding.encode import embed_documents, identity
 from docsplit.embedding.encoder import Encoder, embed, load_groups
-from docsplit.embedding.lexical_ridge import fit
+from docsplit.embedding.lexical_ridge import save_with_words
 from docsplit.embedding.loading import load_encoder, replace_pooling
-from docsplit.embedding.words_on_disk import save_with_words
 from docsplit.modeling.encoder_with_words import Words
 from docsplit.runtime.launching import default_dtype
 from tests.conftest import make_corpus
@@ -42,14 +40,6 @@ def test_each_text_is_embedded_once_and_parts_come_back_as_parts(checkpoint, mon
     expected, _ = embed(load_encoder(str(checkpoint)), TEXTS, dtype=torch.float32)
     np.testing.assert_allclose(np.concatenate([*parts.values()]), expected, atol=1e-6)
     assert (facts.pooling, facts.max_seq_length, facts.dtype, facts.prompt) == ("mean", 40, "float32", "")
-
-
-def test_the_row_names_another_pooling_only_where_there_is_one(checkpoint):
-    row = Encoder(str(checkpoint), options()).facts(1.5).row()
-    assert row["embedding_seconds"] == 1.5
-    assert "pooling_of_checkpoint" not in row
-    row = Encoder(str(checkpoint), options(override_pooling="max")).facts(1.5).row()
-    assert (row["pooling"], row["pooling_of_checkpoint"]) == ("max", "mean")
 
 
 def test_a_copy_is_what_a_fresh_load_would_be_and_leaves_the_encoder_as_it_was(checkpoint):
@@ -110,32 +100,6 @@ def test_an_index_finds_the_same_encoder_again(checkpoint, monkeypatch, tmp_path
     other.model.similarity_fn_name = "euclidean"
     with pytest.raises(ValueError, match="an index compares by cosine or dot product alone"):
         other.description  # noqa: B018
-
-
-@pytest.mark.parametrize(("similarity", "dimension"), [("cosine", None), ("dot", None), ("cosine", 12), ("dot", 12)])
-def test_words_are_added_to_plain_vectors_as_to_texts(checkpoint, texts, similarity, dimension):
-    """Vectors that are kept without words become what the encoder gives, with its words or with others."""
-    encoder = Encoder(str(checkpoint), options())
-    encoder.model.similarity_fn_name = similarity
-    first, second = (fit(encoder.model, some, encoder.embed(some)).words for some in (texts[:20], texts[5:30]))
-    encoder.model.truncate_dim = dimension
-    assert encoder.without_words() is encoder
-    before = encoder.embed_for_index(texts)
-    assert not encoder.has_words
-    worded = encoder._with_model(project_modules.with_words(encoder.model, first, 0.7))
-    for one in (worded, worded.with_words(second), worded.with_words(second).with_words(first)):
-        assert one.has_words
-        plain = one.without_words().embed_for_index(texts)
-        assert plain.shape == (len(texts), 32)
-        added = one.add_words(texts, plain)
-        np.testing.assert_allclose(added, one.embed_for_index(texts), atol=1e-6)
-        assert added.shape == before.shape
-        assert np.abs(added - before).max() > 1e-2
-    np.testing.assert_allclose(added, worded.embed_for_index(texts), atol=1e-6)
-    assert np.abs(added - worded.with_words(second).embed_for_index(texts)).max() > 1e-2
-    np.testing.assert_array_equal(worded.embed_query("a ship"), encoder.embed_query("a ship"))
-    assert worded.description["hash"] != encoder.description["hash"]
-    assert worded.description["dimension"] == (dimension or 32)
 
 
 def test_an_encoder_of_two_groups_is_loaded_once(checkpoint, headless, monkeypatch):

@@ -11,9 +11,8 @@ import run_probe_classification
 from docsplit.embedding import neighbours
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encoder import Encoder
-from docsplit.embedding.lexical_ridge import fit
+from docsplit.embedding.lexical_ridge import fit, save_with_words
 from docsplit.embedding.loading import load_encoder
-from docsplit.embedding.words_on_disk import save_with_words
 from docsplit.runtime.vectors import unit
 from tests.conftest import make_corpus
 
@@ -128,25 +127,6 @@ def test_the_approximate_search_finds_most_neighbours():
     assert not (rows == np.arange(3000)[:, None]).any()
     assert np.mean([len(set(a) & set(b)) / 10 for a, b in zip(exact, rows)]) > 0.95
     np.testing.assert_allclose(theirs[:, 0], cosines[:, 0], atol=0.2)
-
-
-def test_probes_average_what_they_embed_and_say_so(tiny_model, wordpiece, corpus_file, tmp_path, run_here):
-    tiny_model.save_pretrained(tmp_path / "encoder")
-    wordpiece.save_pretrained(tmp_path / "encoder")
-    texts = [row["text"] for row in make_corpus(20)]
-    name = str(tmp_path / "encoder")
-    plain, smoothed = (
-        Encoder(name, EncoderArguments([name], smooth_neighbours=count)).embed_all(texts) for count in (0, 3)
-    )
-    expected = smooth_slowly(plain[0], 3, 2, 0.5, 0.1, neighbours.word_vectors(texts))
-    np.testing.assert_allclose(smoothed[0], expected, atol=1e-4)
-    run_here(
-        run_probe_classification.main, "--model_name_or_path", tmp_path / "encoder", "tfidf", "--train_file",
-        corpus_file, "--heads", "linear", "--shots", 0, "--num_seeds", 1, "--smooth_neighbours", 3,
-        "--output_dir", tmp_path / "probe",
-    )  # fmt: skip
-    rows = json.loads((tmp_path / "probe" / "results.json").read_text())["rows"]
-    assert {(row["encoder"] == "tfidf", row["smooth_neighbours"]) for row in rows} == {(False, 3), (True, None)}
 
 
 def test_averages_are_of_vectors_with_words(scattered, corpus_file, tmp_path, run_here):
