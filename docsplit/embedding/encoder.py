@@ -190,16 +190,12 @@ class Encoder:
         return self._embed(texts, self.cache_dir, show_progress)[0]
 
     def _embed(self, texts: Sequence[str], cache_dir: Path | None, show_progress: bool) -> tuple[np.ndarray, float]:
-        return embed_documents(
-            self.model,
-            texts,
-            prompt=self.options.prompt,
-            long_documents=self.options.long_documents,
-            dtype=self.dtype,
-            micro_batch_tokens=self.options.embedding_tokens,
-            cache_dir=cache_dir,
-            show_progress=show_progress,
-        )
+        given, how = self.options, self._computing | {"cache_dir": cache_dir, "show_progress": show_progress}
+        return embed_documents(self.model, texts, prompt=given.prompt, long_documents=given.long_documents, **how)
+
+    @property
+    def _computing(self) -> dict[str, Any]:
+        return {"dtype": self.dtype, "micro_batch_tokens": self.options.embedding_tokens}
 
     def embed_all(
         self, texts: Sequence[str], test_texts: Sequence[str] = (), show_progress: bool = False
@@ -237,15 +233,8 @@ class Encoder:
         self, queries: Sequence[str], prompt: str | None = None, show_progress: bool = False
     ) -> tuple[np.ndarray, QueryFacts]:
         """Embed queries as `docsplit.embedding.encode.embed_queries` does: (Q, H) float32, and their facts."""
-        return embed_queries(
-            self.model,
-            queries,
-            prompt=prompt,
-            dtype=self.dtype,
-            micro_batch_tokens=self.options.embedding_tokens,
-            cache_dir=self.cache_dir,
-            show_progress=show_progress,
-        )
+        how = self._computing | {"cache_dir": self.cache_dir, "show_progress": show_progress}
+        return embed_queries(self.model, queries, prompt=prompt, **how)
 
     def facts(self, seconds: float, test_texts: Sequence[str] = ()) -> EncoderFacts:
         """Describe the encoder for rows of results; the log says how much of the test it was trained on.

@@ -225,13 +225,6 @@ def test_the_identity_sees_words_their_tokens_and_their_weight(checkpoint):
     assert identity(with_words(load_encoder(str(checkpoint), device="cpu"), words)) == identity(more)
 
 
-def test_the_identity_sees_the_tokenizer_of_a_static_encoder(wordpiece, byte_level_bpe):
-    weights = torch.ones(600, 4)
-    tokenizers = [wordpiece.backend_tokenizer, byte_level_bpe.backend_tokenizer]
-    static = [SentenceTransformer(modules=[StaticEmbedding(each, weights)], device="cpu") for each in tokenizers]
-    assert identity(static[0]) != identity(static[1])
-
-
 def pack_on_the_cpu(monkeypatch):
     """Packs are for GPUs; here they are made to be compared."""
     used = []

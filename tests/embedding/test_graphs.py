@@ -80,6 +80,11 @@ def test_every_way_to_embed_gives_the_same_vectors(checkpoint, expected):
     }.items():
         np.testing.assert_allclose(vectors, expected, atol=1e-5, rtol=0, err_msg=name)
     assert model.training
+    _, facts = Encoder(str(checkpoint)).embed_all(TEXTS[:3])
+    assert facts.long_documents == "passages"
+    encoder.truncate_dim = 5
+    np.testing.assert_allclose(embed_documents(encoder, TEXTS, dtype=torch.float32)[0], expected[:, :5], atol=1e-5)
+    encoder.truncate_dim = None
     half = embed_documents(encoder, TEXTS, dtype=torch.bfloat16)[0]
     assert 1e-4 < np.abs(half - expected).max() < 0.05
 
@@ -146,19 +151,6 @@ def test_a_process_without_this_package_has_the_same_passages_and_vectors(checkp
     encoder = load_encoder(str(again), device="cpu")
     np.testing.assert_allclose(encoder.encode(TEXTS[:3]), expected[:3], atol=1e-5, rtol=0)
     np.testing.assert_allclose(encoder.encode_query(TEXTS[:1]), query, atol=1e-5, rtol=0)
-
-
-def test_a_query_is_one_passage_without_a_graph(checkpoint):
-    encoder = load_encoder(str(checkpoint), device="cpu")
-    model, tokenizer = encoder[0].model, encoder[0].tokenizer
-    long = TEXTS[0]
-    assert len(to_passages(long, WORDS)) > 1
-    for text in ("bread and butter", long):
-        batch = tokenizer(text, truncation=True, max_length=24, return_tensors="pt")
-        with torch.no_grad():
-            vector = model.encode_passages(batch["input_ids"], batch["attention_mask"])
-        np.testing.assert_allclose(encoder.encode_query(text), vector[0], atol=1e-6, rtol=0)
-        assert np.abs(encoder.encode(text) - vector[0].numpy()).max() > 1e-3
 
 
 def test_a_prompt_stands_before_each_passage(checkpoint):

@@ -10,7 +10,6 @@ import pytest
 import torch
 from scipy.sparse import csr_matrix
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Transformer
 from sklearn.linear_model import LinearRegression
 from tokenizers import Tokenizer, models, pre_tokenizers
 
@@ -179,17 +178,6 @@ def test_unknown_and_special_tokens_do_not_count(wordpiece):
     assert counts[:, wordpiece.all_special_ids].sum() == 0
 
 
-@pytest.mark.parametrize("tokenizer", ["byte_level_bpe"], indirect=True)
-def test_a_module_that_lower_cases_does_so_for_words(tokenizer, checkpoint):
-    as_it_is, lower = (
-        SentenceTransformer(modules=[Transformer(str(checkpoint), do_lower_case=flag)], device="cpu")
-        for flag in (False, True)
-    )
-    ids = whole_text_tokenizer(lower).encode(" SHIP").ids
-    assert ids == tokenizer.backend_tokenizer.encode(" ship").ids
-    assert whole_text_tokenizer(as_it_is).encode(" SHIP").ids != ids
-
-
 @pytest.mark.parametrize(
     ("texts", "vectors", "problem"),
     [
@@ -282,12 +270,6 @@ def test_where_neither_fits_each_document_is_left_out_with_a_fifth(monkeypatch):
         assert 0 < inside.sum() <= -(-len(targets) // lexical_ridge.FOLDS)
         expected = features[inside] @ solve(features[outside], targets[outside], 1.0)
         np.testing.assert_allclose(outputs[inside], expected, atol=1e-3)
-
-
-def test_a_document_that_shares_nothing_is_predicted_by_nothing():
-    features = csr_matrix(np.diag([1.0, 1, 1, 0]).astype(np.float32))
-    outputs = leave_one_out(features, np.ones((4, 2), dtype=np.float32), 1e-9)
-    np.testing.assert_allclose(outputs, 0, atol=1e-2)
 
 
 def test_gradients_that_have_not_converged_are_named(monkeypatch, caplog):
