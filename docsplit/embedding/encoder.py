@@ -20,13 +20,11 @@ from transformers import PreTrainedTokenizerBase
 
 from docsplit.data.passages import split_sections
 from docsplit.data.readers.documents import Documents, documents_of
-from docsplit.embedding import loading
 from docsplit.embedding.arguments import EncoderArguments, LongDocuments, members_of, stated_in
 from docsplit.embedding.encode import (
     CHUNK_TEXTS,
     SIMILARITIES,
     QueryFacts,
-    add_words_of_texts,
     embed_documents,
     embed_queries,
     identity,
@@ -43,11 +41,11 @@ from docsplit.embedding.loading import (
     says_pooling,
     tokens_read,
     weight_of_words,
+    without_words,
     words_of,
 )
 from docsplit.embedding.neighbours import smooth_texts
 from docsplit.embedding.overlap import contamination
-from docsplit.modeling.encoder_with_words import Words
 from docsplit.modeling.pooling import Pooling
 from docsplit.runtime.files import cache_directory
 from docsplit.runtime.launching import default_dtype, describe_computing
@@ -163,7 +161,9 @@ class Encoder:
 
     def with_pooling(self, pooling: Pooling) -> "Encoder":
         """Return the same weights with another pooling."""
-        other = self._with_model(self.copy())
+        other = copy.copy(self)
+        vars(other).pop("description", None)  # of the model that it had
+        other._model = self.copy()
         other.replaced_pooling = replace_pooling(other._model, pooling)
         return other
 
@@ -274,40 +274,10 @@ class Encoder:
         except ValueError as error:
             raise ValueError(f"{self.name}: {error}") from error
 
-    # --- Words of documents, which some encoders add to their vectors ---
-
     @property
     def has_words(self) -> bool:
         """Whether the encoder adds words of documents to its vectors."""
         return words_of(self._model) is not None
-
-    def with_words(self, words: Words) -> "Encoder":
-        """Return an encoder with words with other ones, added with the same weight; the model is shared."""
-        weight: Any = self._model[-1].weight
-        return self._with_model(loading.with_words(self._model, words, weight))
-
-    def without_words(self) -> "Encoder":
-        """Return the plain encoder of one with words, which gives vectors whole; another encoder as it is."""
-        if not self.has_words:
-            return self
-        plain = self._with_model(loading.without_words(self._model))
-        plain._model.truncate_dim = None
-        return plain
-
-    def add_words(self, texts: Sequence[str], vectors: np.ndarray) -> np.ndarray:
-        """Return what `embed_for_index` gives, (N, H), from what it gives for texts `without_words`."""
-        parts = []
-        for start in range(0, len(texts), CHUNK_TEXTS):
-            rows = slice(start, start + CHUNK_TEXTS)
-            added = add_words_of_texts(self.model, valid_unicode(texts[rows]), vectors[rows])
-            parts.append(self._comparable(added))
-        return np.concatenate(parts)
-
-    def _with_model(self, model: SentenceTransformer) -> "Encoder":
-        other = copy.copy(self)
-        vars(other).pop("description", None)  # of the model that it had
-        other._model = model
-        return other
 
     # --- For an index ---
 
@@ -348,7 +318,7 @@ class Encoder:
 
         It tokenises once more, and truncates nothing. None for an encoder that reads whole texts, or no tokens.
         """
-        first, limit = loading.without_words(self._model)[0], self.max_seq_length
+        first, limit = without_words(self._model)[0], self.max_seq_length
         tokenizer = getattr(first, "processor", None)
         if limit is None or not isinstance(first, Transformer) or not isinstance(tokenizer, PreTrainedTokenizerBase):
             return None
