@@ -19,8 +19,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Dense, Normalize, Pooling, Transformer
 from transformers import BertConfig, BertModel, LongformerConfig
 
+from docsplit.embedding.lexical_ridge import save_with_words
 from docsplit.embedding.loading import load_encoder
-from docsplit.embedding.words_on_disk import save_with_words
 from docsplit.modeling.encoder_with_words import Words
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel

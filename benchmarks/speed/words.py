@@ -67,10 +67,9 @@ def contenders(name: str, texts: list[str], folder: Path) -> dict[str, Callable[
     from sklearn.pipeline import make_pipeline
 
     from docsplit.data.words import tfidf_counter
-    from docsplit.embedding.lexical_ridge import RidgeSettings, fit
+    from docsplit.embedding.lexical_ridge import RidgeSettings, fit, save_static
     from docsplit.embedding.loading import load_encoder
     from docsplit.embedding.neighbours import WORD_DIMENSIONS
-    from docsplit.embedding.words_on_disk import save_static
 
     encoder = load_encoder(name, device="cpu")
     vectors = np.random.default_rng(0).normal(size=(len(texts), encoder.get_embedding_dimension() or 0))

@@ -1,5 +1,8 @@
 """The attention behind an embedding: the last layer's weights, in a separate forward pass.
 
+attention_to_tokens   of an encoder of tokens: what the embedding is read from attends to
+document_attention    of a graph document model: passages attend to each other and to the document
+
 Fast attention (sdpa, tiles) never has the weights, so the encoder is switched to transformers' eager implementation,
 for texts of at most `MAX_TOKENS` tokens (the DocSplit paper's length): its cost grows with the square of the length.
 Weights are the mean over heads, of the row that the embedding is read from:
@@ -10,25 +13,27 @@ Weights are the mean over heads, of the row that the embedding is read from:
     Longformer              the row of the first token's global attention, however it is pooled
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Transformer
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from docsplit.embedding.chunks import CHUNK_TEXTS, Layout, tokenized_batches
-from docsplit.embedding.loading import describe_encoder
-from docsplit.embedding.project_modules import plain_encoder, without_words
+from docsplit.data.passages import Passage
+from docsplit.embedding.encode import CHUNK_TEXTS, Layout, tokenized_batches, valid_unicode
+from docsplit.embedding.loading import has_graph_attention, plain_encoder, pooling_of, without_words
 from docsplit.modeling.families.table import family_of
 
+logger = logging.getLogger(__name__)
+
 MAX_TOKENS = 512
+CHUNK_DOCUMENTS = 32  # of `document_attention`
 FIRST, LAST, ALL, GLOBAL = "[CLS]", "last token", "mean over tokens", "global row of the first token"
-_OF_POOLING = {"cls": FIRST, "lasttoken": LAST}
 
 
 @dataclass(frozen=True)
@@ -39,24 +44,17 @@ class TokenWeights:
     offsets: np.ndarray  # (T, 2) letters of the text, end exclusive; (0, 0) for tokens that are none of it
 
 
-def attended_from(model: SentenceTransformer) -> str:
-    """Which rows of the attention are read: `FIRST`, `LAST`, `ALL` or `GLOBAL`."""
+def describe_attention(model: Any) -> dict[str, str | int]:
+    """Describe what `attention_to_tokens` reads, for the rows of results: which rows, and of how many tokens."""
     first: Any = without_words(model)[0]
-    if family_of(first.model.config).has_global_token:
-        return GLOBAL
-    return _OF_POOLING.get(describe_encoder(model).pooling, ALL)
+    rows = {"cls": FIRST, "lasttoken": LAST}.get(pooling_of(model), ALL)
+    return {
+        "attended_from": GLOBAL if family_of(first.model.config).has_global_token else rows,
+        "max_tokens": min(model.max_seq_length or MAX_TOKENS, MAX_TOKENS),
+    }
 
 
-def describe_attention(model: SentenceTransformer) -> dict[str, str | int]:
-    """Describe what `attention_to_tokens` reads, for the rows of results."""
-    return {"attended_from": attended_from(model), "max_tokens": _limit(model)}
-
-
-def _limit(model: SentenceTransformer) -> int:
-    return min(model.max_seq_length or MAX_TOKENS, MAX_TOKENS)
-
-
-def check_attention(name: str, model: SentenceTransformer, text: str) -> None:
+def check_attention(name: str, model: Any, text: str) -> None:
     """Try to read the attention to one text, so that errors come before any long work.
 
     Raises:
@@ -68,19 +66,9 @@ def check_attention(name: str, model: SentenceTransformer, text: str) -> None:
         raise ValueError(f"{name}: {error}") from error
 
 
-def _check_tokenizer(model: SentenceTransformer) -> None:
-    first: Any = model[0]
-    is_fast = isinstance(first, Transformer) and getattr(first.processor, "is_fast", False)
-    if not (is_fast and isinstance(first.processor, PreTrainedTokenizerBase)):
-        raise ValueError(
-            "The analysis attention needs an encoder that begins with a transformer and has a fast tokenizer "
-            "(tokenizer.json): leave attention out of --analyses, or the encoder out of --model_name_or_path."
-        )
-
-
 @torch.no_grad()
 def attention_to_tokens(
-    model: SentenceTransformer, texts: Sequence[str], prompt: str, micro_batch_tokens: int
+    model: Any, texts: Sequence[str], prompt: str, micro_batch_tokens: int
 ) -> Iterator[TokenWeights]:
     """Yield the last layer's attention for each text, in order, in float32.
 
@@ -92,21 +80,25 @@ def attention_to_tokens(
         ValueError: if the encoder returns no attention weights, or its tokenizer no places.
     """
     model = plain_encoder(model, "Attention")
-    _check_tokenizer(model)
-    transformer: Any = model[0]
-    family = family_of(transformer.model.config)
-    family.return_attention(transformer.model)
-    tokenizer, source = transformer.processor, attended_from(model)
-    limit = _limit(model)
+    transformer, tokenizer = model[0], getattr(model[0], "processor", None)
+    is_tokenizer = isinstance(transformer, Transformer) and isinstance(tokenizer, PreTrainedTokenizerBase)
+    if not (is_tokenizer and tokenizer.is_fast):
+        raise ValueError(
+            "The analysis attention needs an encoder that begins with a transformer and has a fast tokenizer "
+            "(tokenizer.json): leave attention out of --analyses, or the encoder out of --model_name_or_path."
+        )
+    encoder: Any = transformer.model
+    family = family_of(encoder.config)
+    family.return_attention(encoder)
+    source, limit = describe_attention(model).values()
+    layout = Layout(limit, micro_batch_tokens, family.length_multiple(encoder))
     for start in range(0, len(texts), CHUNK_TEXTS):
-        chunk = [prompt + text.encode("utf-8", "replace").decode() for text in texts[start : start + CHUNK_TEXTS]]
+        chunk = [prompt + text for text in valid_unicode(texts[start : start + CHUNK_TEXTS])]
         encoded = tokenizer(chunk, truncation=True, max_length=limit, return_offsets_mapping=True, verbose=False)
-        multiple = family.length_multiple(transformer.model)
-        batches = tokenized_batches(tokenizer, chunk, Layout(limit, micro_batch_tokens, multiple))
         weights: dict[int, np.ndarray] = {}
-        for rows, features in batches:
+        for rows, features in tokenized_batches(tokenizer, chunk, layout):
             features = {name: value.to(model.device) for name, value in features.items()}
-            attention = _weights(transformer.model, features, source).float().cpu().numpy()  # (rows, T)
+            attention = _weights(encoder, features, source).float().cpu().numpy()  # (rows, T)
             weights |= dict(zip(rows.tolist(), attention))
         for row, offsets in enumerate(encoded["offset_mapping"]):
             spans = np.array(offsets, dtype=np.int64).reshape(-1, 2) - len(prompt)
@@ -131,3 +123,59 @@ def _weights(encoder: Any, features: dict[str, Tensor], source: str) -> Tensor:
         rows = mask.sum(dim=1).long() - 1 if source == LAST else 0  # padding is on the right
         return last[torch.arange(len(last), device=last.device), :, rows].mean(dim=1)
     return (last.mean(dim=1) * mask[:, :, None]).sum(dim=1) / mask.sum(dim=1, keepdim=True)
+
+
+# --- Between the nodes of a document's graph ---
+
+
+@dataclass(frozen=True)
+class DocumentAttention:
+    """The attention between the nodes of a document's graph."""
+
+    passages: list[Passage]
+    weights: np.ndarray  # (n + 1, n + 1) of the last layer, the mean over heads; node 0 is the document
+
+
+@dataclass(frozen=True)
+class GraphReadings:
+    """One document as an encoder reads it in several kinds of graphs, by the same weights."""
+
+    passages: list[str]
+    kind: str  # of the graph that the encoder was trained with
+    weights: dict[str, np.ndarray]  # for each kind (n + 1, n + 1); node 0 is the document
+
+
+@torch.no_grad()
+def document_attention(model: Any, texts: Sequence[str], kind: str | None = None) -> Iterator[DocumentAttention]:
+    """Yield the graph attention in each text, in order.
+
+    Args:
+        model: from `load_encoder`, with `has_graph_attention(model)`.
+        kind: the kind of graph, in place of the one it was trained with.
+    """
+    module: Any = plain_encoder(model, "Graph attention")[0]
+    trained = module.config.graph_kind
+    for start in range(0, len(texts), CHUNK_DOCUMENTS):
+        chunk = valid_unicode(texts[start : start + CHUNK_DOCUMENTS])
+        features = {name: value.to(model.device) for name, value in module.preprocess(chunk).items()}
+        module.config.graph_kind = kind or trained
+        try:
+            layers = module.model.eval()(**features, output_attentions=True).attentions
+        finally:
+            module.config.graph_kind = trained
+        for passages, weights in zip(module.passages(chunk), layers):
+            yield DocumentAttention(passages, weights[-1].mean(dim=0).float().cpu().numpy())
+
+
+def attention_by_kind(model: Any, name: str, text: str) -> GraphReadings | None:
+    """Read the attention of a text's passages in a full graph and in one of sections.
+
+    Returns: None for an encoder without graph attention, after a message.
+    """
+    if not has_graph_attention(model):
+        logger.info(f"{name} has no graph attention: graph_attention reports the others.")
+        return None
+    trained = model[0].config.graph_kind
+    readings = {kind: next(document_attention(model, [text], kind)) for kind in ("full", "section", trained)}
+    passages = [passage.text for passage in readings[trained].passages]
+    return GraphReadings(passages, trained, {kind: reading.weights for kind, reading in readings.items()})

@@ -3,14 +3,24 @@
 encode            an encoder in memory whose config has our settings (probes during training)
 embed_documents   any encoder, as `docsplit.embedding.loading` gives it: cached on disk, long texts in pieces
 embed_queries     the same for queries, with the prompt and on the route that an encoder has for them
+
+One engine embeds all: `Embedder` says how a chunk of texts becomes vectors, `embed_in_chunks` does it chunk by chunk.
+Texts are read, tokenised, sorted and cached in chunks of `CHUNK_TEXTS`, which bounds the memory and what a kill costs;
+with several processes each takes every so-many-th chunk, so that results do not depend on their number. A corpus of
+fewer chunks than processes leaves some of them idle.
 """
 
+import contextlib
 import hashlib
+import io
 import itertools
 import json
 import logging
 import threading
-from collections.abc import Iterable, Sequence
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,43 +32,45 @@ import torch
 import transformers
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Transformer
-from tokenizers import Tokenizer
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from docsplit.data.readers.documents import refuse_table
 from docsplit.data.tokenization import cut_into_chunks, share_among_threads
 from docsplit.embedding.arguments import LongDocuments
-from docsplit.embedding.chunks import (
-    Advance,
-    Embedder,
-    Layout,
-    MicroBatch,
-    collect,
-    embed_chunk,
-    in_chunks,
-    tokenized_batches,
-    unpack,
+from docsplit.embedding.loading import (
+    fast_tokenizer,
+    is_graph_encoder,
+    resolve_prompt,
+    tokenizer_of,
+    without_words,
+    words_of,
 )
-from docsplit.embedding.graphs import GraphEmbedder, is_graph_encoder
-from docsplit.embedding.loading import resolve_prompt, resolve_query_prompt
-from docsplit.embedding.project_modules import without_words, words_of
 from docsplit.modeling.after_pooling import embedding_width, finish
 from docsplit.modeling.encoder_with_words import add_words
-from docsplit.modeling.encoding import overhead_on
+from docsplit.modeling.encoding import MICRO_BATCH_OVERHEAD, Rows, micro_batches, overhead_on
+from docsplit.modeling.families.graph_document_transformer import GraphDocumentTransformer, rows_of
 from docsplit.modeling.families.table import family_of
-from docsplit.modeling.micro_batches import pool
-from docsplit.modeling.packed_attention import reading_pack
-from docsplit.modeling.packing import Packing, pack_encoders
-from docsplit.modeling.sentence_transformers_files import prompt_of
-from docsplit.runtime.files import JsonObject, hash_of_code
+from docsplit.modeling.micro_batches import pool, pool_texts
+from docsplit.modeling.packed_attention import packed_inputs, reading_pack
+from docsplit.modeling.packing import Packing, groups_that_fit, pack_encoders
+from docsplit.modeling.sentence_transformers_files import prompt_of, query_prompt
+from docsplit.runtime.files import JsonObject, add_texts, build_once, hash_of_code, is_cached
 from docsplit.runtime.launching import default_dtype, default_micro_batch_tokens
+from docsplit.runtime.sharing import on_all, rank_and_size, refuse_differences
 
 logger = logging.getLogger(__name__)
 
-_IN_MEMORY = threading.RLock()  # of `encode`
-CODE = ("docsplit/embedding", "docsplit/modeling", "docsplit/data", "modeling_graph_document.py")  # of embeddings
+CHUNK_TEXTS = 1024
 LONGEST_TRIED = 512  # tokens of a text in the trial of packs
 SIMILARITIES = ("cosine", "dot")  # that documents are ranked by
+CODE = ("docsplit/embedding", "docsplit/modeling", "docsplit/data", "modeling_graph_document.py")  # of embeddings
+_IN_MEMORY = threading.RLock()  # of `encode`
+Features = dict[str, Any]  # of a micro-batch: tokens (R, T) of padded texts, or (1, N) of a pack
+MicroBatch = tuple[Tensor, Features]  # which rows (R,), and their features
+Finish = Callable[[list[str], np.ndarray], np.ndarray]  # texts and their embeddings (N, H) to embeddings (N, H)
 
 
 @torch.inference_mode()
@@ -91,8 +103,7 @@ def encode(
         read-only.
 
     Raises:
-        ValueError: if the config has no such settings, or an embedding is not finite.
-        RuntimeError: if another process failed.
+        ValueError: if the config has no such settings, or an embedding is not finite; on all processes.
     """
     settings = getattr(encoder.config, "docsplit", None)
     if settings is None:
@@ -101,20 +112,27 @@ def encode(
             "DocSplitForContrastivePretraining.from_pretrained(..., pooling=..., max_seq_length=...)."
         )
 
+    def forward(features: Features) -> Tensor:
+        mask = features["attention_mask"]
+        states = encoder(input_ids=features["input_ids"], attention_mask=mask)[0]
+        return finish(encoder, pool(states, mask, settings["pooling"]), settings)
+
     share_among_threads(tokenizer)
-    budget = micro_batch_tokens or default_micro_batch_tokens(encoder.device)
-    embedder: Embedder = _EncoderEmbedder(encoder, tokenizer, budget)
     family = family_of(encoder.config)
-    if family.rows == "passages":
-        graph: Any = encoder
-        layout = Layout(settings["max_seq_length"], budget)
-        embedder = GraphEmbedder(graph, tokenizer, layout, prompt_of(settings), torch.float32)
+    budget = micro_batch_tokens or default_micro_batch_tokens(encoder.device)
     shape = (len(texts), embedding_width(encoder.config))
     with _IN_MEMORY, family.attending(encoder):  # one thread at a time, for this changes the encoder
+        layout, prompt = (
+            Layout(settings["max_seq_length"], budget, family.length_multiple(encoder)),
+            prompt_of(settings),
+        )
+        embedder = Embedder(forward, tokenizer, encoder.device, layout, prompt)
+        if family.rows == "passages":
+            embedder = _graph_embedder(encoder, tokenizer, layout, prompt, torch.float32)
         was_training = encoder.training
         try:
             encoder.eval()
-            return collect(in_chunks(texts, embedder, show_progress), shape, output_file)[0]
+            return embed_in_chunks(texts, embedder, shape, show_progress, output_file=output_file)[0]
         finally:
             encoder.train(was_training)
 
@@ -149,24 +167,37 @@ def embed_documents(  # noqa: PLR0913 (as `SentenceTransformer.encode` has them)
 
     Raises:
         ValueError: if an embedding is not finite, or the model cannot be cut into pieces.
-        RuntimeError: if another process failed.
     """
-    share_among_threads(getattr(model[0], "processor", None))
+    share_among_threads(tokenizer_of(model))
     dtype = dtype or default_dtype(model.device)
     if model.dtype != torch.float32:  # it computes as its weights are
         dtype = torch.float32
     micro_batch_tokens = micro_batch_tokens or default_micro_batch_tokens(model.device)
     prompt = resolve_prompt(model, prompt)
-    plain, finish = without_words(model), None
+    plain, add = without_words(model), None
     if words_of(model) is not None:
         plain.truncate_dim = None  # its vectors are kept whole in the cache, whatever the words
-        finish = partial(add_words_of_texts, model)
-    embedder = _embedder(plain, prompt, long_documents, dtype, micro_batch_tokens)
+        add = partial(add_words_of_texts, model)
+
+    first = plain[0]
+    if isinstance(first, Transformer) and isinstance(first.processor, PreTrainedTokenizerBase):
+        embedder = _transformer_embedder(plain, prompt, long_documents, dtype, micro_batch_tokens)
+    elif is_graph_encoder(plain):
+        if long_documents == "chunk_mean":
+            logger.info("A graph document model reads whole documents: --long_documents chunk_mean changes nothing.")
+        packing = packing_on(plain.device, family_of(first.config).token_encoder(first.model), dtype)
+        layout = Layout(first.max_seq_length, micro_batch_tokens, packing=packing)
+        embedder = _graph_embedder(first.model, first.tokenizer, layout, prompt, dtype, plain.truncate_dim)
+    elif long_documents == "chunk_mean":
+        raise ValueError(f"--long_documents chunk_mean needs a transformer as first module, not {first}.")
+    else:
+        embedder = _WholeModelEmbedder(plain, prompt)
+
     if cache_dir is not None:
         key = _fingerprint(plain, prompt, str(dtype), micro_batch_tokens, long_documents)
         cache_dir = cache_dir / f"embeddings-{key}"
     shape = (len(texts), model.truncate_dim or plain.get_embedding_dimension() or 0)
-    return collect(in_chunks(texts, embedder, show_progress, cache_dir, finish), shape, output_file)
+    return embed_in_chunks(texts, embedder, shape, show_progress, cache_dir, add, output_file)
 
 
 def add_words_of_texts(model: Any, texts: list[str], vectors: np.ndarray) -> np.ndarray:
@@ -175,39 +206,6 @@ def add_words_of_texts(model: Any, texts: list[str], vectors: np.ndarray) -> np.
     features = {name: value.to(model.device) for name, value in words.preprocess(texts).items()}
     directions = words(**features).cpu()
     return add_words(torch.from_numpy(vectors), directions, model[-1].weight).numpy()[:, : model.truncate_dim]
-
-
-def _embedder(
-    model: SentenceTransformer, prompt: str, long_documents: LongDocuments, dtype: torch.dtype, micro_batch_tokens: int
-) -> Embedder:
-    """Choose how an encoder without words embeds."""
-    if isinstance(model[0], Transformer) and isinstance(model[0].processor, PreTrainedTokenizerBase):
-        return _DocumentEmbedder(model, prompt, long_documents, dtype, micro_batch_tokens)
-    if is_graph_encoder(model):
-        if long_documents == "chunk_mean":
-            logger.info("A graph document model reads whole documents: --long_documents chunk_mean changes nothing.")
-        first: Any = model[0]
-        packing = packing_on(first.model.device, family_of(first.config).token_encoder(first.model), dtype)
-        layout = Layout(first.max_seq_length, micro_batch_tokens, packing=packing)
-        return GraphEmbedder(first.model, first.tokenizer, layout, prompt, dtype)
-    if long_documents == "chunk_mean":
-        raise ValueError(f"--long_documents chunk_mean needs a transformer as first module, not {model[0]}.")
-    return _WholeModelEmbedder(model, prompt)
-
-
-def packing_on(device: torch.device, encoder: Any, dtype: torch.dtype, longest: int | None = None) -> Packing | None:
-    """Let the part of an encoder that reads tokens read packs, where it can and is faster; None: its texts are padded.
-
-    Args:
-        longest: tokens of a text that it reads; None: all.
-    """
-    if device.type != "cuda" or dtype == torch.float32:
-        return None
-    try:
-        return pack_encoders([encoder], min(longest or LONGEST_TRIED, LONGEST_TRIED), dtype)
-    except ValueError as error:
-        logger.info(f"Texts are padded. {error}")
-        return None
 
 
 @dataclass(frozen=True)
@@ -230,7 +228,7 @@ def embed_queries(
 
     Returns: (Q, H) float32, and the prompt and the similarity.
     """
-    prompt = resolve_query_prompt(model, prompt)
+    prompt = query_prompt(model.prompts, model.default_prompt_name) if prompt is None else prompt
     similarity = str(model.similarity_fn_name)
     if similarity not in SIMILARITIES:
         logger.warning(f"This encoder compares by {similarity} distance; documents are ranked by cosine here.")
@@ -243,107 +241,160 @@ def embed_queries(
     return np.asarray(vectors, dtype=np.float32), QueryFacts(prompt, similarity)
 
 
-class _EncoderEmbedder:
-    """Embed with an encoder in memory; pool its token states as its config says."""
-
-    def __init__(self, encoder: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, micro_batch_tokens: int):
-        self.encoder, self.tokenizer, self.micro_batch_tokens = encoder, tokenizer, micro_batch_tokens
-        self.settings = encoder.config.docsplit
-        self.prompt = prompt_of(self.settings)
-
-    def tokenize(self, texts: list[str]) -> list[MicroBatch]:
-        texts = [self.prompt + text for text in texts]
-        multiple = family_of(self.encoder.config).length_multiple(self.encoder)
-        layout = Layout(self.settings["max_seq_length"], self.micro_batch_tokens, multiple)
-        return tokenized_batches(self.tokenizer, texts, layout)
-
-    def embed(self, tokenized: list[MicroBatch], advance: Advance) -> np.ndarray:
-        return embed_chunk(self._forward, self.encoder.device, tokenized, advance)
-
-    def _forward(self, features: dict[str, Tensor]) -> Tensor:
-        mask = features["attention_mask"]
-        hidden_states = self.encoder(input_ids=features["input_ids"], attention_mask=mask)[0]
-        return finish(self.encoder, pool(hidden_states, mask, self.settings["pooling"]), self.settings)
+# --- Chunk by chunk: one thread ahead, several processes, a cache, a file ---
 
 
-class _DocumentEmbedder:
-    """Embed as `model.encode` does, but in micro-batches of a bounded number of tokens; long texts may be cut.
+def embed_in_chunks(
+    texts: Sequence[str],
+    embedder: Any,
+    shape: tuple[int, int],
+    show_progress: bool = False,
+    cache_dir: Path | None = None,
+    finish: Finish | None = None,
+    output_file: Path | None = None,
+) -> tuple[np.ndarray, float]:
+    """Embed texts in rounds of one chunk a process; a background thread tokenises a process's next chunk meanwhile.
+
+    Args:
+        embedder: an `Embedder`, or anything with its two methods.
+        shape: of all embeddings, (len(texts), H).
+        finish: changes the embeddings of a chunk's texts; what is kept in `cache_dir` is from before.
+
+    Returns: on each process all embeddings, in memory or memory-mapped from `output_file`, and the seconds they took.
 
     Raises:
-        ValueError: if the model cannot be cut into pieces.
+        ValueError: on all processes, if an embedding is not finite or the processes have different texts.
+    """
+    refuse_table(texts)
+    refuse_differences(lambda: {"the texts to embed": _hash_of_texts(texts)})
+    rank, world_size = rank_and_size()
+    in_a_round = CHUNK_TEXTS * world_size
+
+    def tokenize(start: int) -> tuple[list[str], Path | None, Any]:
+        chunk = valid_unicode(texts[start : start + CHUNK_TEXTS])
+        path = cache_dir / _hash_of_texts(chunk) if cache_dir else None
+        return chunk, path, None if path is not None and is_cached(path) else embedder.tokenize(chunk)
+
+    def one_ahead() -> Iterator[tuple[list[str], Path | None, Any]]:
+        with ThreadPoolExecutor(max_workers=1) as thread:
+            ahead: Any = None
+            for start in (*range(rank * CHUNK_TEXTS, len(texts), in_a_round), None):
+                ready, ahead = ahead, None if start is None else thread.submit(tokenize, start)
+                if ready is not None:
+                    yield ready.result()
+
+    def advance(first: int, share: float) -> None:
+        progress.update(first + int(share * min(in_a_round, len(texts) - first)) - progress.n)
+
+    def embed_share(first: int) -> tuple[np.ndarray, float] | None:
+        start = first + rank * CHUNK_TEXTS
+        if start >= len(texts):
+            return None
+        started = time.perf_counter()
+        chunk, path, tokenized = next(tokenized_chunks)
+        if tokenized is None:
+            with np.load(f"{path}/embeddings.npz") as stored:
+                vectors, seconds = stored["embeddings"], float(stored["seconds"])
+        else:
+            vectors = embedder.embed(tokenized, partial(advance, first)).astype(np.float32, copy=False)
+            bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+            if len(bad):
+                raise ValueError(
+                    f"{len(bad)} of {len(vectors)} embeddings are not finite, the first of text {start + bad[0]}: the "
+                    "encoder is broken, or needs --dtype float32."
+                )
+            seconds = time.perf_counter() - started
+            if path is not None:
+                build_once(path, lambda to: np.savez(to / "embeddings.npz", embeddings=vectors, seconds=seconds))
+        return vectors if finish is None else finish(chunk, vectors), seconds
+
+    def write(content: bytes, mode: str = "ab") -> None:
+        if rank == 0:
+            with open(unfinished, mode) as file:
+                file.write(content)
+
+    # Where the rows go: into memory, or into a file that has its name once it is whole
+    if output_file is None:
+        embeddings = np.empty(shape, dtype=np.float32)
+    else:
+        unfinished, header = output_file.with_name(f"{output_file.name}.partial"), io.BytesIO()
+        description = {"descr": np.dtype(np.float32).str, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(header, description)
+        on_all(partial(output_file.parent.mkdir, parents=True, exist_ok=True))
+        on_all(partial(write, header.getvalue(), "wb"))
+
+    total_seconds, filled, tokenized_chunks = 0.0, 0, one_ahead()
+    hidden = not show_progress or rank > 0
+    with tqdm(total=len(texts), desc="Embedding", unit="text", disable=hidden, leave=None) as progress:
+        for first in range(0, len(texts), in_a_round):
+            for rows, seconds in filter(None, on_all(partial(embed_share, first))):
+                if output_file is None:
+                    embeddings[filled : filled + len(rows)] = rows
+                else:
+                    on_all(partial(write, rows.tobytes()))
+                filled += len(rows)
+                total_seconds += seconds
+            advance(first, 1.0)
+    if output_file is None:
+        return embeddings, total_seconds
+    on_all(lambda: unfinished.replace(output_file) if rank == 0 else None)
+    return np.load(output_file, mmap_mode="r"), total_seconds
+
+
+def valid_unicode(texts: Sequence[str]) -> list[str]:
+    """Replace lone surrogates, which would make the tokenizer raise; it reads all else as it is."""
+    return [text.encode("utf-8", "replace").decode() for text in texts]
+
+
+# --- One chunk: pieces of texts, micro-batches, vectors ---
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How texts are cut, put together and padded."""
+
+    max_length: int | None  # tokens of a text, special ones included; None: all
+    micro_batch_tokens: int  # bound on texts x longest text
+    multiple: int = 1  # what the encoder pads the longest text to
+    overhead: int = MICRO_BATCH_OVERHEAD  # of one more micro-batch, in tokens
+    packing: Packing | None = None  # put texts into packs, without padding
+
+
+@dataclass(frozen=True)
+class Embedder:
+    """Embed a chunk of texts in two steps: the next chunk is tokenised while this one is embedded.
+
+    Attributes:
+        forward: the features of a micro-batch to its vectors (R, H).
+        prompt: before each piece.
+        dtype: of matrix products; None: as the caller's.
+        cut: texts to pieces, and what `join` needs to know of them. Default: a text is one piece.
+        join: the vectors (P, H) of all pieces to those of texts (N, H).
     """
 
-    def __init__(
-        self,
-        model: SentenceTransformer,
-        prompt: str,
-        long_documents: LongDocuments,
-        dtype: torch.dtype,
-        micro_batch_tokens: int,
-    ):
-        self.model, self.prompt, self.dtype, self.micro_batch_tokens = model, prompt, dtype, micro_batch_tokens
-        self.modules: list[Any] = list(model)
-        encoder = self.modules[0].model
-        self.packing = packing_on(
-            model.device, encoder, dtype, min(model.max_seq_length or LONGEST_TRIED, LONGEST_TRIED)
-        )
-        self.tokenizer, self.in_pieces = self.modules[0].processor, long_documents == "chunk_mean"
-        prompt_ids = self.tokenizer(prompt)["input_ids"]
-        self.room = (model.max_seq_length or 0) - len(prompt_ids)  # for a piece, beside prompt and special tokens
-        if self.in_pieces and not (model.max_seq_length and self.tokenizer.is_fast):
-            raise ValueError(
-                "--long_documents chunk_mean needs a length to cut at (--max_seq_length) and a fast tokenizer "
-                "(tokenizer.json), which says where in the text a token is."
-            )
-        if self.in_pieces and self.room < 1:
-            raise ValueError(
-                f"The prompt leaves no room within {model.max_seq_length} tokens: raise --max_seq_length."
-            )
-        # A pooling without the prompt leaves out its tokens and the special ones before it.
-        is_special = prompt_ids[-1:] and prompt_ids[-1] in self.tokenizer.all_special_ids
-        self.extra_features = {"prompt_length": len(prompt_ids) - bool(is_special)} if prompt else {}
+    forward: Callable[[Features], Tensor]
+    tokenizer: PreTrainedTokenizerBase
+    device: torch.device
+    layout: Layout
+    prompt: str
+    dtype: torch.dtype | None = None
+    cut: Callable[[list[str]], tuple[Any, Any]] = lambda texts: (texts, None)
+    join: Callable[[np.ndarray, Any], np.ndarray] = lambda vectors, _: vectors
 
-    def tokenize(self, texts: list[str]) -> tuple[list[MicroBatch], Sequence[list[int]] | None]:
-        """Return batches of the texts, or of their pieces with the number of tokens of each."""
-        if not self.in_pieces:
-            return self._batches(texts), None
-        pieces, sizes = zip(*cut_into_chunks(self.tokenizer, texts, self.room))
-        return self._batches(itertools.chain.from_iterable(pieces)), sizes
+    def tokenize(self, texts: list[str]) -> tuple[list[MicroBatch], Any]:
+        """Return what `embed` takes; a background thread calls it."""
+        pieces, parts = self.cut(texts)
+        return tokenized_batches(self.tokenizer, [self.prompt + piece for piece in pieces], self.layout), parts
 
-    def embed(self, tokenized: tuple[list[MicroBatch], Sequence[list[int]] | None], advance: Advance) -> np.ndarray:
-        batches, sizes = tokenized
-        # Around all micro-batches: each weight is cast once.
-        with torch.autocast(self.model.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
-            embeddings = embed_chunk(self._forward, self.model.device, batches, advance)
-        return embeddings if sizes is None else _weighted_means(embeddings, sizes)
-
-    def _batches(self, texts: Iterable[str]) -> list[MicroBatch]:
-        prompted = [self.prompt + text for text in texts]
-        encoder = self.modules[0].model
-        multiple = family_of(encoder.config).length_multiple(encoder)
-        overhead = overhead_on(self.model.device)
-        layout = Layout(self.model.max_seq_length, self.micro_batch_tokens, multiple, overhead, self.packing)
-        return tokenized_batches(self.tokenizer, prompted, layout)
-
-    def _forward(self, inputs: dict[str, Any]) -> Tensor:
-        features = (
-            self._read_pack(inputs) if self.packing is not None else self.modules[0](inputs | self.extra_features)
-        )
-        # Pooling and what follows in the precision of the weights, float32 as a rule: a bfloat16 sum over hundreds of
-        # tokens would not be one.
-        weights = self.model.dtype
-        features = {name: value.to(weights) if _is_half(value) else value for name, value in features.items()}
-        with torch.autocast(self.model.device.type, enabled=False):
-            for module in self.modules[1:]:
-                features = module(features)
-        return features["sentence_embedding"][:, : self.model.truncate_dim]
-
-    def _read_pack(self, features: dict[str, Any]) -> dict[str, Any]:
-        """Return what the first module would of the same texts, padded."""
-        pack = {name: value for name, value in features.items() if name not in self.extra_features}
-        with reading_pack():
-            states, mask = unpack(self.modules[0].model(**pack)[0], pack)
-        return {"token_embeddings": states, "attention_mask": mask} | self.extra_features
+    def embed(self, tokenized: tuple[list[MicroBatch], Any], advance: Callable[[float], None]) -> np.ndarray:
+        """Return the embeddings (texts, H), in the order of the texts; `advance` is told which share is done."""
+        batches, parts = tokenized
+        autocast: Any = contextlib.nullcontext()
+        if self.dtype is not None:  # around all micro-batches: each weight is cast once
+            autocast = torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32)
+        with autocast:
+            vectors = embed_chunk(self.forward, self.device, batches, advance)
+        return self.join(vectors, parts)
 
 
 class _WholeModelEmbedder:
@@ -355,40 +406,211 @@ class _WholeModelEmbedder:
     def tokenize(self, texts: list[str]) -> list[str]:
         return texts
 
-    def embed(self, tokenized: list[str], advance: Advance) -> np.ndarray:
+    def embed(self, tokenized: list[str], advance: Callable[[float], None]) -> np.ndarray:
         return self.model.encode_document(tokenized, prompt=self.prompt or None, show_progress_bar=False)
 
 
-def _weighted_means(embeddings: np.ndarray, sizes: Sequence[list[int]]) -> np.ndarray:
-    """Average the embeddings of pieces (K, H) to those of texts (N, H), weighted by their numbers of tokens."""
-    counts = [len(its_sizes) for its_sizes in sizes]
-    weights = np.maximum(np.concatenate(sizes), 1).astype(np.float64)  # a text without tokens still has one piece
-    starts = np.cumsum([0, *counts[:-1]])
-    totals = np.add.reduceat(embeddings * weights[:, None], starts)
-    return (totals / np.add.reduceat(weights, starts)[:, None]).astype(np.float32)
+def _transformer_embedder(
+    model: Any, prompt: str, long_documents: LongDocuments, dtype: torch.dtype, micro_batch_tokens: int
+) -> Embedder:
+    """Embed as `model.encode` does, but in micro-batches of a bounded number of tokens; long texts may be cut.
+
+    Raises:
+        ValueError: if the model cannot be cut into pieces.
+    """
+    transformer, *others = model
+    encoder, tokenizer, length = transformer.model, transformer.processor, model.max_seq_length
+    packing = packing_on(model.device, encoder, dtype, length)
+    prompt_ids = tokenizer(prompt)["input_ids"]
+    # A pooling without the prompt leaves out its tokens and the special ones before it
+    is_special = prompt_ids[-1:] and prompt_ids[-1] in tokenizer.all_special_ids
+    of_prompt = {"prompt_length": len(prompt_ids) - bool(is_special)} if prompt else {}
+
+    def forward(inputs: Features) -> Tensor:
+        if packing is None:
+            features = transformer(inputs | of_prompt)
+        else:
+            with reading_pack():
+                states, mask = unpack(encoder(**inputs)[0], inputs)
+            features = {"token_embeddings": states, "attention_mask": mask} | of_prompt
+        # Pooling and what follows in the precision of the weights, float32 as a rule: a bfloat16 sum over hundreds of
+        # tokens would not be one.
+        for name, value in features.items():
+            if isinstance(value, Tensor) and value.dtype in (torch.bfloat16, torch.float16):
+                features[name] = value.to(model.dtype)
+        with torch.autocast(model.device.type, enabled=False):
+            for module in others:
+                features = module(features)
+        return features["sentence_embedding"][:, : model.truncate_dim]
+
+    def cut(texts: list[str]) -> tuple[Iterator[str], Any]:
+        pieces, sizes = zip(*cut_into_chunks(tokenizer, texts, room))
+        return itertools.chain.from_iterable(pieces), sizes
+
+    def join(vectors: np.ndarray, sizes: Sequence[list[int]]) -> np.ndarray:  # means, weighted by numbers of tokens
+        weights = np.maximum(np.concatenate(sizes), 1).astype(np.float64)  # a text without tokens has one piece
+        starts = np.cumsum([0, *map(len, sizes[:-1])])
+        totals = np.add.reduceat(vectors * weights[:, None], starts)
+        return (totals / np.add.reduceat(weights, starts)[:, None]).astype(np.float32)
+
+    multiple = family_of(encoder.config).length_multiple(encoder)
+    layout = Layout(length, micro_batch_tokens, multiple, overhead_on(model.device), packing)
+    if long_documents == "truncate":
+        return Embedder(forward, tokenizer, model.device, layout, prompt, dtype)
+    if not (length and tokenizer.is_fast):
+        raise ValueError(
+            "--long_documents chunk_mean needs a length to cut at (--max_seq_length) and a fast tokenizer "
+            "(tokenizer.json), which says where in the text a token is."
+        )
+    room = length - len(prompt_ids)  # for a piece, beside prompt and special tokens
+    if room < 1:
+        raise ValueError(f"The prompt leaves no room within {length} tokens: raise --max_seq_length.")
+    return Embedder(forward, tokenizer, model.device, layout, prompt, dtype, cut, join)
 
 
-def _is_half(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.dtype in (torch.bfloat16, torch.float16)
+def _graph_embedder(
+    model: Any,
+    tokenizer: PreTrainedTokenizerBase,
+    layout: Layout,
+    prompt: str,
+    dtype: torch.dtype,
+    dimension: int | None = None,
+) -> Embedder:
+    """Embed as `GraphDocumentTransformer` does: the pieces of a document are its passages.
+
+    The passages of all documents of a chunk are sorted by length together; the graphs follow, in full precision.
+
+    Args:
+        model: a `GraphDocumentModel`.
+        dimension: numbers of an embedding that are kept; None: all.
+    """
+    assert layout.max_length is not None
+    transformer = GraphDocumentTransformer(model, tokenizer, layout.max_length)
+
+    def forward(features: Features) -> Tensor:
+        if layout.packing is None:
+            return model.encode_passages(features["input_ids"], features["attention_mask"])
+        starts = features["cu_seq_lens_q"].long()
+        with reading_pack():
+            return model.encode_passages(
+                **features, pool=lambda states, pooling: pool_texts(states[0], starts, states.shape[1], pooling)
+            )
+
+    def cut(texts: list[str]) -> tuple[Iterator[str], Rows]:
+        documents = transformer.passages(texts)
+        rows = rows_of(documents)
+        pieces = (passage.text for passages in documents for passage in passages)
+        return pieces, Rows(view=torch.zeros_like(rows["document"]), **rows)
+
+    def join(vectors: np.ndarray, rows: Rows) -> np.ndarray:
+        with torch.autocast(model.device.type, enabled=False):
+            documents = model.combine(torch.from_numpy(vectors).to(model.device, model.dtype), rows)
+        return documents[:, :dimension].float().cpu().numpy()
+
+    return Embedder(forward, tokenizer, model.device, layout, prompt, dtype, cut, join)
+
+
+def packing_on(device: torch.device, encoder: Any, dtype: torch.dtype, longest: int | None = None) -> Packing | None:
+    """Let the part of an encoder that reads tokens read packs, where it can and is faster; None: its texts are padded.
+
+    Args:
+        longest: tokens of a text that it reads; None: all.
+    """
+    if device.type != "cuda" or dtype == torch.float32:
+        return None
+    try:
+        return pack_encoders([encoder], min(longest or LONGEST_TRIED, LONGEST_TRIED), dtype)
+    except ValueError as error:
+        logger.info(f"Texts are padded. {error}")
+        return None
+
+
+def tokenized_batches(tokenizer: PreTrainedTokenizerBase, texts: list[str], layout: Layout) -> list[MicroBatch]:
+    """Texts of similar length together, tokenised, and padded to the longest of them or in packs."""
+    limit = {"truncation": True, "max_length": layout.max_length} if layout.max_length else {}
+    features: dict[str, list[Tensor]] = defaultdict(list)
+    for start in range(0, len(texts), CHUNK_TEXTS):  # there are more pieces than that
+        for name, values in tokenizer(texts[start : start + CHUNK_TEXTS], verbose=False, **limit).items():
+            features[name] += [torch.tensor(value, dtype=torch.long) for value in values]
+    padding = {"input_ids": tokenizer.pad_token_id or 0, "token_type_ids": tokenizer.pad_token_type_id}
+    for row, ids in enumerate(features["input_ids"]):
+        if not len(ids):  # an empty text, where the tokenizer adds no special tokens: read as one token of padding
+            for name in features:
+                features[name][row] = torch.tensor([1 if name == "attention_mask" else padding.get(name, 0)])
+    lengths = torch.tensor([len(ids) for ids in features["input_ids"]])
+    if layout.packing is not None:
+        return _packed(features["input_ids"], lengths, layout.packing, layout.micro_batch_tokens)
+
+    def pad(name: str, rows: list[int]) -> Tensor:  # as `tokenizer.pad`, which is slower
+        return pad_sequence([features[name][row] for row in rows], True, padding.get(name, 0))
+
+    groups = [rows for rows, _ in micro_batches(lengths, layout.micro_batch_tokens, layout.multiple, layout.overhead)]
+    return [(rows, {name: pad(name, rows.tolist()) for name in features}) for rows in groups]
+
+
+def _packed(texts: list[Tensor], lengths: Tensor, packing: Packing, max_tokens: int) -> list[MicroBatch]:
+    """Put texts (T,) into packs, the longest first: `unpack` pads to the longest of each."""
+    order = lengths.argsort(descending=True, stable=True)
+    batches = []
+    for group in groups_that_fit(lengths[order].numpy(), max_tokens):
+        rows = order[group]
+        sizes = lengths[rows].numpy()
+        _, positions, borders, longest = packing.lay_out(sizes, sizes, 1, max_tokens)
+        ids = torch.cat([texts[row] for row in rows.tolist()])
+        features = {"input_ids": ids[None], "attention_mask": None, "position_ids": torch.from_numpy(positions)[None]}
+        batches.append((rows, features | packed_inputs(torch.from_numpy(borders).int(), longest)))
+    return batches
+
+
+def unpack(states: Tensor, features: Features) -> tuple[Tensor, Tensor]:
+    """Turn the states (1, N, H) of a pack into those of padded texts (R, T, H), and their mask (R, T)."""
+    starts, lengths = features["cu_seq_lens_q"][:-1].long(), features["cu_seq_lens_q"].diff()
+    offsets = torch.arange(features["max_length_q"], device=states.device)
+    places = (starts[:, None] + offsets).clamp(max=states.shape[1] - 1)
+    return states[0, places], (offsets < lengths[:, None]).long()
+
+
+def embed_chunk(
+    forward: Callable[[Features], Tensor],
+    device: torch.device,
+    batches: list[MicroBatch],
+    advance: Callable[[float], None],
+) -> np.ndarray:
+    """Return the embeddings (texts, H) float32, in the order of the texts."""
+    outputs, done = [], 0
+    total = sum(features["input_ids"].numel() for _, features in batches)
+    for _, features in batches:
+        # Nothing waits for a GPU before the end, so that it always has the next batch.
+        on_device = {
+            name: value.to(device, non_blocking=device.type == "cuda") if isinstance(value, Tensor) else value
+            for name, value in features.items()
+        }
+        outputs.append(forward(on_device).float())
+        done += features["input_ids"].numel()
+        advance(done / max(total, 1))
+    order = torch.cat([rows for rows, _ in batches])
+    return torch.cat(outputs)[order.argsort().to(device)].cpu().numpy()
+
+
+# --- Keys: what an embedding depends on ---
 
 
 def identity(model: SentenceTransformer) -> str:
     """Return a hash of what makes an encoder: weights, modules, tokenizers, maximum length, similarity."""
     digest = hashlib.blake2b(digest_size=12)
-    if (words := words_of(model)) is not None:
+    modules, words = list(without_words(model)), words_of(model)
+    if words is not None:
         digest.update(words.tokenizer.to_str().encode())
+        modules.append(model[-1])
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    first: Any = model[0]
-    tokenizer = getattr(first, "processor", None) or getattr(first, "tokenizer", None)
-    backend = tokenizer if isinstance(tokenizer, Tokenizer) else getattr(tokenizer, "backend_tokenizer", None)
+    tokenizer, backend = tokenizer_of(model), fast_tokenizer(model)
     state: JsonObject = json.loads(backend.to_str()) if backend is not None else {}
     state |= {"truncation": None, "padding": None}  # of the last call
     if isinstance(tokenizer, PreTrainedTokenizerBase):
         state |= {"truncation_side": tokenizer.truncation_side, "pad_token_id": tokenizer.pad_token_id}
         state |= {"vocabulary": sorted(tokenizer.get_vocab().items()) if backend is None else None}
-    modules = [*without_words(model), *([model[-1]] if words is not None else [])]
     described = [f"{type(module).__qualname__} {getattr(module, 'get_config_dict', dict)()}" for module in modules]
     settings = [model.max_seq_length, model.truncate_dim, model.similarity_fn_name]
     digest.update(json.dumps([state, described, settings], default=str).encode())
@@ -404,4 +626,11 @@ def _fingerprint(model: SentenceTransformer, *settings: object) -> str:
     digest = hashlib.blake2b(identity(model).encode(), digest_size=12)
     digest.update(json.dumps([state, model.device.type, settings, versions], default=str).encode())
     digest.update(hash_of_code(*CODE).encode())
+    return digest.hexdigest()
+
+
+def _hash_of_texts(texts: Sequence[str]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for start in range(0, len(texts), CHUNK_TEXTS):
+        add_texts(digest, texts[start : start + CHUNK_TEXTS])
     return digest.hexdigest()

@@ -7,7 +7,7 @@ Encoder   what the scripts hand around: the model with the options that it embed
 import copy
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,32 +18,34 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Transformer
 from transformers import PreTrainedTokenizerBase
 
+from docsplit.data.passages import split_sections
 from docsplit.data.readers.documents import Documents, documents_of
 from docsplit.data.seen_documents import contamination
-from docsplit.embedding import project_modules
 from docsplit.embedding.arguments import EncoderArguments, LongDocuments, members_of, stated_in
-from docsplit.embedding.chunks import CHUNK_TEXTS
 from docsplit.embedding.encode import (
+    CHUNK_TEXTS,
     SIMILARITIES,
     QueryFacts,
-    add_words_of_texts,
     embed_documents,
     embed_queries,
     identity,
+    valid_unicode,
 )
-from docsplit.embedding.graphs import is_graph_encoder, note_sections
 from docsplit.embedding.loading import (
-    describe_encoder,
+    has_graph_attention,
+    is_graph_encoder,
     load_encoder,
-    own_options,
+    pooling_of,
     reader_config,
     replace_pooling,
     resolve_prompt,
+    says_pooling,
     tokens_read,
+    weight_of_words,
+    without_words,
+    words_of,
 )
 from docsplit.embedding.neighbours import smooth_texts
-from docsplit.embedding.project_modules import weight_of_words
-from docsplit.modeling.encoder_with_words import Words
 from docsplit.modeling.pooling import Pooling
 from docsplit.runtime.files import cache_directory
 from docsplit.runtime.launching import default_dtype, describe_computing
@@ -89,8 +91,8 @@ class EncoderFacts:
     """Facts about an encoder, for the rows of results that were measured on its vectors."""
 
     pooling: str
-    max_seq_length: int | None
-    num_parameters: int
+    max_seq_length: int | None  # None: whole texts are read
+    num_parameters: int  # those of words included
     long_documents: str  # `LongDocuments`, or passages
     dtype: str
     embedding_seconds: float
@@ -129,7 +131,7 @@ class Encoder:
         logger.info(f"{name}: {describe_computing(self._device, self.dtype, reader_config(self._model))}")
         self.replaced_pooling: str | None = None  # what the checkpoint brought, where --override_pooling replaced it
         override = self.options.override_pooling
-        if override is not None and override != describe_encoder(self._model).pooling:
+        if override is not None and override != pooling_of(self._model):
             try:
                 self.replaced_pooling = replace_pooling(self._model, override)
             except ValueError as error:
@@ -159,7 +161,9 @@ class Encoder:
 
     def with_pooling(self, pooling: Pooling) -> "Encoder":
         """Return the same weights with another pooling."""
-        other = self._with_model(self.copy())
+        other = copy.copy(self)
+        vars(other).pop("description", None)  # of the model that it had
+        other._model = self.copy()
         other.replaced_pooling = replace_pooling(other._model, pooling)
         return other
 
@@ -186,16 +190,12 @@ class Encoder:
         return self._embed(texts, self.cache_dir, show_progress)[0]
 
     def _embed(self, texts: Sequence[str], cache_dir: Path | None, show_progress: bool) -> tuple[np.ndarray, float]:
-        return embed_documents(
-            self.model,
-            texts,
-            prompt=self.options.prompt,
-            long_documents=self.options.long_documents,
-            dtype=self.dtype,
-            micro_batch_tokens=self.options.embedding_tokens,
-            cache_dir=cache_dir,
-            show_progress=show_progress,
-        )
+        given, how = self.options, self._computing | {"cache_dir": cache_dir, "show_progress": show_progress}
+        return embed_documents(self.model, texts, prompt=given.prompt, long_documents=given.long_documents, **how)
+
+    @property
+    def _computing(self) -> dict[str, Any]:
+        return {"dtype": self.dtype, "micro_batch_tokens": self.options.embedding_tokens}
 
     def embed_all(
         self, texts: Sequence[str], test_texts: Sequence[str] = (), show_progress: bool = False
@@ -209,7 +209,11 @@ class Encoder:
         """
         rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
         logger.info(f"Embedding {len(rows):,} texts with {self.name} on {self._device}")
-        note_sections(self._model, self.name, list(rows))
+        first = [text for text in list(rows)[:1000] if text.strip()]
+        by_section = has_graph_attention(self._model) and self._model[0].config.graph_kind != "full"
+        if first and by_section and not any(len(split_sections(text)) > 1 for text in first):
+            kind = self._model[0].config.graph_kind
+            logger.warning(no_sections(self.name, kind, f"the first {len(first):,} documents"))
         vectors, seconds = self._embed(list(rows), self.cache_dir, show_progress)
         facts = self.facts(seconds, test_texts)
         if self.options.smooth_neighbours:
@@ -229,15 +233,8 @@ class Encoder:
         self, queries: Sequence[str], prompt: str | None = None, show_progress: bool = False
     ) -> tuple[np.ndarray, QueryFacts]:
         """Embed queries as `docsplit.embedding.encode.embed_queries` does: (Q, H) float32, and their facts."""
-        return embed_queries(
-            self.model,
-            queries,
-            prompt=prompt,
-            dtype=self.dtype,
-            micro_batch_tokens=self.options.embedding_tokens,
-            cache_dir=self.cache_dir,
-            show_progress=show_progress,
-        )
+        how = self._computing | {"cache_dir": self.cache_dir, "show_progress": show_progress}
+        return embed_queries(self.model, queries, prompt=prompt, **how)
 
     def facts(self, seconds: float, test_texts: Sequence[str] = ()) -> EncoderFacts:
         """Describe the encoder for rows of results; the log says how much of the test it was trained on.
@@ -247,7 +244,9 @@ class Encoder:
         """
         seen, near = contamination(self.name, test_texts).values()
         return EncoderFacts(
-            **asdict(describe_encoder(self._model)),
+            pooling=pooling_of(self._model),
+            max_seq_length=self.max_seq_length,
+            num_parameters=sum(parameter.numel() for parameter in self._model.parameters()),
             long_documents="passages" if is_graph_encoder(self._model) else self.options.long_documents,
             dtype=str(self.dtype).removeprefix("torch."),
             embedding_seconds=seconds,
@@ -275,40 +274,10 @@ class Encoder:
         except ValueError as error:
             raise ValueError(f"{self.name}: {error}") from error
 
-    # --- Words of documents, which some encoders add to their vectors ---
-
     @property
     def has_words(self) -> bool:
         """Whether the encoder adds words of documents to its vectors."""
-        return project_modules.words_of(self._model) is not None
-
-    def with_words(self, words: Words) -> "Encoder":
-        """Return an encoder with words with other ones, added with the same weight; the model is shared."""
-        weight: Any = self._model[-1].weight
-        return self._with_model(project_modules.with_words(self._model, words, weight))
-
-    def without_words(self) -> "Encoder":
-        """Return the plain encoder of one with words, which gives vectors whole; another encoder as it is."""
-        if not self.has_words:
-            return self
-        plain = self._with_model(project_modules.without_words(self._model))
-        plain._model.truncate_dim = None
-        return plain
-
-    def add_words(self, texts: Sequence[str], vectors: np.ndarray) -> np.ndarray:
-        """Return what `embed_for_index` gives, (N, H), from what it gives for texts `without_words`."""
-        parts = []
-        for start in range(0, len(texts), CHUNK_TEXTS):
-            rows = slice(start, start + CHUNK_TEXTS)
-            chunk = [text.encode("utf-8", "replace").decode() for text in texts[rows]]
-            parts.append(self._comparable(add_words_of_texts(self.model, chunk, vectors[rows])))
-        return np.concatenate(parts)
-
-    def _with_model(self, model: SentenceTransformer) -> "Encoder":
-        other = copy.copy(self)
-        vars(other).pop("description", None)  # of the model that it had
-        other._model = model
-        return other
+        return words_of(self._model) is not None
 
     # --- For an index ---
 
@@ -324,13 +293,13 @@ class Encoder:
             raise ValueError(
                 f"{self.name} compares vectors by {similarity}: an index compares by cosine or dot product alone."
             )
-        local, facts = Path(self.name), describe_encoder(self._model)
+        local = Path(self.name)
         return {
             "name": str(local.resolve()) if local.exists() else self.name,
             "hash": identity(self._model),
             "given": {name: getattr(self.options, name) for name in ("pooling", "max_seq_length", "prompt")},
-            "pooling": facts.pooling,
-            "max_seq_length": facts.max_seq_length,
+            "pooling": pooling_of(self._model),
+            "max_seq_length": self.max_seq_length,
             "prompt": self.prompt,
             "similarity": similarity,
             "dimension": self._model.truncate_dim or self._model.get_embedding_dimension(),
@@ -349,13 +318,13 @@ class Encoder:
 
         It tokenises once more, and truncates nothing. None for an encoder that reads whole texts, or no tokens.
         """
-        first, limit = project_modules.without_words(self._model)[0], self.max_seq_length
+        first, limit = without_words(self._model)[0], self.max_seq_length
         tokenizer = getattr(first, "processor", None)
         if limit is None or not isinstance(first, Transformer) or not isinstance(tokenizer, PreTrainedTokenizerBase):
             return None
         lengths: list[int] = []
         for start in range(0, len(texts), CHUNK_TEXTS):
-            chunk = [text.encode("utf-8", "replace").decode() for text in texts[start : start + CHUNK_TEXTS]]
+            chunk = valid_unicode(texts[start : start + CHUNK_TEXTS])
             encoded = tokenizer(chunk, add_special_tokens=False, return_attention_mask=False, verbose=False)
             lengths += map(len, encoded["input_ids"])
         return np.array(lengths), max(limit - len(tokenizer(self.prompt)["input_ids"]), 0)
@@ -366,6 +335,14 @@ class Encoder:
 
     def _comparable(self, vectors: np.ndarray) -> np.ndarray:
         return unit(vectors) if self._similarity == "cosine" else vectors
+
+
+def no_sections(name: str, graph_kind: str, documents: str) -> str:
+    """Say that an encoder finds no sections to join passages by."""
+    return (
+        f"{name} joins passages by section (graph_kind {graph_kind}), and none of {documents} has two: all passages "
+        "of a document are joined. docs/datasets.md says where sections come from."
+    )
 
 
 @dataclass(frozen=True)
@@ -410,8 +387,13 @@ def load_groups(
         members, stated = ([] if name in not_encoders else members_of(name)), stated_in(name)
         keys = [(member, stated.pooling, stated.prompt) for member in members]
         for key in keys:
-            if key not in loaded:
-                loaded[key] = Encoder(key[0], own_options(key[0], stated, options), cache_directory())
-                loaded[key].rest()
+            if key in loaded:
+                continue
+            own: dict[str, Any] = {} if stated.prompt is None else {"prompt": stated.prompt}
+            if stated.pooling is not None:  # what an argument states of its encoder wins
+                option = "override_pooling" if says_pooling(key[0]) else "pooling"
+                own |= {"pooling": None, "override_pooling": None, option: stated.pooling}
+            loaded[key] = Encoder(key[0], replace(options, **own), cache_directory())
+            loaded[key].rest()
         groups.append(EncoderGroup(name, [loaded[key] for key in keys]))
     return groups

@@ -1,46 +1,77 @@
-"""Any encoder as a SentenceTransformer, with the pooling, prompts and maximum length that it was made with."""
+"""Any encoder as a SentenceTransformer, with the pooling, prompts and maximum length that it was made with.
 
+Folders of encoders with modules of this project (graph documents, words) carry a copy of their code for other
+programs, which run it with `trust_remote_code=True`. Here the installed code loads them, and no code of a folder runs.
+"""
+
+import contextlib
+import json
 import logging
 import math
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-from sentence_transformers import SentenceTransformer
+import sentence_transformers
+from sentence_transformers.base.modules import Module
 from sentence_transformers.models import Dense, Normalize, Transformer
 from sentence_transformers.models import Pooling as PoolingModule
-from sentence_transformers.util import is_sentence_transformer_model
+from sentence_transformers.util import import_module_class, is_sentence_transformer_model
+from tokenizers import Tokenizer
 
 from docsplit.data.tokenization import check_vocabulary, share_among_threads
-from docsplit.embedding import graphs, project_modules
-from docsplit.embedding.arguments import EncoderArguments, Stated
-from docsplit.embedding.project_modules import (
-    WITH_WORDS,
-    load_stock,
-    load_with_words,
-    module_types,
-    without_words,
-    words_of,
-)
-from docsplit.modeling import pretrained
+from docsplit.modeling import encoder_with_words, pretrained
 from docsplit.modeling.after_pooling import KEPT, dense_configs, normalizes
-from docsplit.modeling.families.table import family_of, modules_of_families
+from docsplit.modeling.encoder_with_words import AddWords, EncoderWithWords, Words
+from docsplit.modeling.families.table import FAMILIES, family_of, modules_of_families
 from docsplit.modeling.pooling import Pooling
-from docsplit.modeling.sentence_transformers_files import dense_folder, document_prompt, query_prompt, similarity_of
+from docsplit.modeling.pretrained import MODEL_FILE, MODULES, NO_CODE
+from docsplit.modeling.sentence_transformers_files import dense_folder, document_prompt, similarity_of
 from docsplit.modeling.settings import DEFAULT_SETTINGS, default_settings, has_pooler, max_positions
-from docsplit.runtime.files import refuse_missing_path
+from docsplit.runtime.files import JsonObject, refuse_missing_path, write_text
 from docsplit.runtime.launching import refuse_unusable_gpu
 
 logger = logging.getLogger(__name__)
 
+SETTINGS = ("prompts", "default_prompt_name", "similarity_fn_name", "truncate_dim")
+WORDS_FILE = Path(str(encoder_with_words.__file__))
+WITH_WORDS = {f"{WORDS_FILE.stem}.{module.__name__}": module for module in (EncoderWithWords, AddWords)}
 _LOADING = threading.RLock()  # transformers builds models through settings that all threads have in common
+
+
+class SentenceTransformer(sentence_transformers.SentenceTransformer):
+    """An encoder with modules of this project, saved with the code that programs without this package load it with.
+
+    It carries its parent's name, because a card shows the class name.
+    """
+
+    def save(self, path: str, *args: Any, **kwargs: Any) -> None:
+        """Save as the parent does, but name the modules as other programs import them, and write their code."""
+        super().save(path, *args, **kwargs)
+        modules = json.loads((Path(path) / MODULES).read_text(encoding="utf-8"))
+        for module in modules:
+            module["type"] = portable_type(module["type"])
+        write_text(Path(path) / MODULES, json.dumps(modules, indent=2) + "\n")
+        for family in FAMILIES.values():
+            if family.module in [modules[0]["type"], getattr(self[0], "inner_type", None)]:
+                family.write_code(Path(path))
+        if words_of(self) is not None:
+            write_text(Path(path) / WORDS_FILE.name, WORDS_FILE.read_text(encoding="utf-8"))
+
+
+def portable_type(name: str) -> str:
+    """Return the name of a module's class as modules.json has it: FILE.CLASS for those of this project."""
+    return ".".join(name.split(".")[-2:]) if name.startswith("docsplit.") else name
+
+
+# --- A name to an encoder ---
 
 
 def load_encoder(
     name_or_path: str, pooling: Pooling | None = None, max_seq_length: int | None = None, device: str | None = None
-) -> SentenceTransformer:
+) -> sentence_transformers.SentenceTransformer:
     """Load an encoder, frozen or not, with the pooling, prompts and maximum length that it was made with.
 
     Args:
@@ -59,36 +90,44 @@ def load_encoder(
         refuse_unusable_gpu()
     refuse_missing_path(name_or_path, pretrained.EXPECTED)
     pretrained.check_files(name_or_path, {})
-    with _LOADING, _reading_report() as report, pretrained.loading(name_or_path):
+
+    # Modules
+    model: Any
+    with _LOADING, _missing_weights() as missing, pretrained.loading(name_or_path):
         types = module_types(name_or_path) if is_sentence_transformer_model(name_or_path) else []
         is_assembled = not types or types[0] in modules_of_families()
         if is_assembled:
-            model: SentenceTransformer = _assemble(name_or_path, pooling, device)
+            model = _assemble(name_or_path, pooling, device)
+        elif WITH_WORDS.keys().isdisjoint(types):
+            for module in types:
+                _module_class(module)
+            model = sentence_transformers.SentenceTransformer(name_or_path, device=device, **NO_CODE)
         else:
-            if pooling is not None:
-                logger.info(f"{name_or_path} brings its own pooling: --pooling {pooling} is not used for it.")
-            has_words = not WITH_WORDS.keys().isdisjoint(types)
-            load = load_with_words if has_words else load_stock
-            model = load(name_or_path, device=device)
-        plain = without_words(model)
-    if report.missing:
+            model = _load_with_words(name_or_path, types, device)
+    first = without_words(model)[0]
+    if lacking := sorted(name for name in missing if "pooler" not in name):
         raise ValueError(
-            f"{name_or_path!r} lacks {len(report.missing)} weights of its own architecture, such as "
-            f"{sorted(report.missing)[:3]}: they would be random. Is it the checkpoint of another model?"
+            f"{name_or_path!r} lacks {len(lacking)} weights of its own architecture, such as {lacking[:3]}: they "
+            "would be random. Is it the checkpoint of another model?"
         )
-    if report.random_pooler:  # of no use here, and other weights at each loading
-        first: Any = plain[0]
+    if missing:  # a random pooler: of no use here, and other weights at each loading
         first.model.pooler = None
+    if pooling not in (None, pooling_of(model)):
+        logger.info(f"{name_or_path} brings its own pooling: --pooling {pooling} is not used for it.")
     model.float().eval()
+
+    # Tokenizer and attention, where the first module reads tokens and is no table of vectors, say
     positions = None
-    if _reads_tokens(plain):
-        encoder: Any = plain[0].model
+    if isinstance(first, Transformer) or is_graph_encoder(model):
+        encoder: Any = first.model
         check_vocabulary(model.tokenizer, name_or_path, getattr(encoder.config, "vocab_size", None))
         pretrained.pad_on_the_right(model.tokenizer, name_or_path)
         share_among_threads(model.tokenizer)
         is_ours = is_assembled or getattr(model[0], "inner_type", None) in modules_of_families()
         family_of(encoder.config).prepare_loaded(encoder, is_ours)
         positions = max_positions(encoder.config)
+
+    # Length
     if max_seq_length is not None and model.max_seq_length == math.inf:
         logger.info(f"{name_or_path} is static and reads whole texts: --max_seq_length changes nothing.")
     elif max_seq_length is not None:
@@ -103,32 +142,27 @@ def load_encoder(
     return model
 
 
-def _reads_tokens(model: SentenceTransformer) -> bool:
-    """Whether the first module is an encoder of tokens, rather than a table of vectors, say."""
-    return isinstance(model[0], Transformer) or graphs.is_graph_encoder(model)
-
-
-def _assemble(name_or_path: str, pooling: Pooling | None, device: str | None) -> SentenceTransformer:
+def _assemble(name_or_path: str, pooling: Pooling | None, device: str | None) -> Any:
     """Return a SentenceTransformer of an `AutoModel`, or of a checkpoint of this project without the module in it."""
     config = pretrained.read_config(name_or_path)
     family = family_of(config)
+    settings = getattr(config, "docsplit", None)
+    similarity: Any = similarity_of(settings or {})
     if family.rows == "passages":
-        similar: Any = similarity_of(getattr(config, "docsplit", {}))
         module = family.module_class().load(name_or_path)
-        return project_modules.SentenceTransformer(modules=[module], device=device, similarity_fn_name=similar)
-    settings = getattr(config, "docsplit", {"pooling": pooling or default_settings(config)["pooling"]})
-    if pooling not in (None, settings["pooling"]):
-        logger.info(f"{name_or_path} brings its own pooling: --pooling {pooling} is not used for it.")
-    arguments = {"add_pooling_layer": False} if has_pooler(config) else {}
-    no_code = pretrained.NO_CODE
+        return SentenceTransformer(modules=[module], device=device, similarity_fn_name=similarity)
+    settings = settings or {"pooling": pooling or default_settings(config)["pooling"]}
+    without_pooler = {"add_pooling_layer": False} if has_pooler(config) else {}
     transformer = Transformer(
-        name_or_path, model_kwargs=no_code | arguments, processor_kwargs=dict(no_code), config_kwargs=dict(no_code)
+        name_or_path,
+        model_kwargs=NO_CODE | without_pooler,
+        processor_kwargs=dict(NO_CODE),
+        config_kwargs=dict(NO_CODE),
     )
     pooler = PoolingModule(transformer.get_embedding_dimension(), pooling_mode=settings["pooling"])
     dense = [Dense.load(name_or_path, dense_folder(number)) for number, _ in enumerate(dense_configs(settings))]
-    similarity: Any = similarity_of(settings)
     kept = settings.get(KEPT, {}).get("model", {})
-    model = SentenceTransformer(
+    model = sentence_transformers.SentenceTransformer(
         modules=[transformer, pooler, *dense, *([Normalize()] if normalizes(settings) else [])],
         device=device,
         prompts=kept.get("prompts"),
@@ -140,46 +174,133 @@ def _assemble(name_or_path: str, pooling: Pooling | None, device: str | None) ->
     return model
 
 
-class _LoadReport(logging.Filter):
-    """Read what transformers logs about a checkpoint: missing weights matter, unused ones do not."""
+def _load_with_words(name_or_path: str, types: list[str], device: str | None) -> SentenceTransformer:
+    """Load an encoder with words by the installed code.
 
-    def __init__(self, level: int) -> None:
-        super().__init__()
-        self.level = level  # of what is shown
-        self.missing: set[str] = set()
-        self.random_pooler = False
+    Raises:
+        ValueError: naming what is missing, damaged, or a module neither of sentence-transformers nor of this project.
+    """
+    if [types[0], types[-1]] != list(WITH_WORDS) or not WITH_WORDS.keys().isdisjoint(types[1:-1]):
+        raise ValueError(f"{MODULES} has the modules {types}: expected {' first and '.join(WITH_WORDS)} last.")
+    paths = [module["path"] for module in pretrained.read_modules(name_or_path, {}) or []]
+    first: Any = EncoderWithWords.load(name_or_path, module_class=_module_class)
+    others = [_module_class(kind).load(name_or_path, path) for kind, path in zip(types[1:-1], paths[1:-1])]
+    last = AddWords.load(name_or_path, paths[-1])
+    config: JsonObject = pretrained.read_file(name_or_path, MODEL_FILE, {}) or {}
+    settings: JsonObject = {name: config.get(name) for name in SETTINGS}
+    model = SentenceTransformer(modules=[first, *others, last], device=device, **settings)
+    _check_width(without_words(model), first.words)
+    return model
 
-    def filter(self, record: logging.LogRecord) -> bool:
+
+def _module_class(name: str) -> Any:
+    """Return the class of a module by its name in modules.json; no code of a folder or another program is run."""
+    for family in FAMILIES.values():
+        if name == family.module:
+            return family.module_class()
+    module_class: Any = None
+    if str(name).startswith("sentence_transformers."):
+        with contextlib.suppress(ImportError, AttributeError):
+            module_class = import_module_class(name)
+    if not (isinstance(module_class, type) and issubclass(module_class, Module)):
+        raise ValueError(f"The module {name!r} is neither one of sentence-transformers nor of this project.")
+    return module_class
+
+
+@contextlib.contextmanager
+def _missing_weights() -> Iterator[set[str]]:
+    """Collect the weights that a checkpoint lacks, by what transformers logs of it, though nothing may be shown."""
+    logs, missing = logging.getLogger("transformers.modeling_utils"), set()
+    level, shown_level = logs.level, logs.getEffectiveLevel()
+
+    def read(record: logging.LogRecord) -> bool:
         text = record.getMessage()
         if "LOAD REPORT" not in text:
-            return record.levelno >= self.level
+            return record.levelno >= shown_level
         for line in text.splitlines():
             key, *status = line.split("|")
             if status and ("MISSING" in status[0] or "MISMATCH" in status[0]):
-                if "pooler" in key:
-                    self.random_pooler = True
-                else:
-                    self.missing.add(key.strip())
+                missing.add(key.strip())
         return False
 
-
-@contextmanager
-def _reading_report() -> Iterator[_LoadReport]:
-    """Read the report of what is loaded, even where nobody wants to see warnings."""
-    logs = logging.getLogger("transformers.modeling_utils")
-    level, report = logs.level, _LoadReport(logs.getEffectiveLevel())
-    logs.addFilter(report)
+    logs.addFilter(read)
     # Not at the level of warnings: there, transformers also checks each model's plan for tensor parallelism, and lists
     # all layers as "not sharded".
     logs.setLevel(logging.INFO)
     try:
-        yield report
+        yield missing
     finally:
-        logs.removeFilter(report)
+        logs.removeFilter(read)
         logs.setLevel(level)
 
 
-def replace_pooling(model: SentenceTransformer, pooling: Pooling) -> str:
+# --- What an encoder is ---
+
+
+def module_types(name_or_path: str) -> list[str]:
+    """Return the types of an encoder's modules, in order; none where there is no modules.json."""
+    return [module["type"] for module in pretrained.read_modules(name_or_path, {}) or []]
+
+
+def has_words(name_or_path: str) -> bool:
+    """Whether an encoder adds words to its vectors, by its files."""
+    return not WITH_WORDS.keys().isdisjoint(module_types(name_or_path))
+
+
+def says_pooling(name_or_path: str) -> bool:
+    """Whether an encoder brings its pooling: SentenceTransformers and this project's checkpoints do."""
+    return is_sentence_transformer_model(name_or_path) or hasattr(pretrained.read_config(name_or_path), "docsplit")
+
+
+def is_graph_encoder(model: Any) -> bool:
+    """Whether an encoder embeds texts whole, by their passages."""
+    return family_of(getattr(model[0], "config", None)).rows == "passages"
+
+
+def has_graph_attention(model: Any) -> bool:
+    """Whether passages attend to each other; a graph document model without layers only takes their mean."""
+    return is_graph_encoder(model) and getattr(model[0].config, "graph_layers", 0) > 0
+
+
+def pooling_of(model: Any) -> str:
+    """Return how an encoder pools, its modes joined by +; without a module that pools, the name of its last module."""
+    plain = without_words(model)
+    modes = [module.pooling_mode for module in plain if isinstance(module, PoolingModule)]
+    return "+".join(modes[0] if modes and not isinstance(modes[0], str) else modes) or type(plain[-1]).__name__
+
+
+def tokens_read(model: Any) -> int | None:
+    """Return how many tokens an encoder reads of a text; None: all, as a static encoder does."""
+    length = model.max_seq_length
+    return None if length is None or length == math.inf else length
+
+
+def reader_config(model: Any) -> Any:
+    """Return the config of the part of an encoder that reads tokens; None where there is none, as in a static one."""
+    config = getattr(without_words(model)[0], "config", None)
+    return None if config is None else family_of(config).token_encoder(config)
+
+
+def tokenizer_of(model: Any) -> Any:
+    """Return the tokenizer of an encoder's first module; None if it has none."""
+    return getattr(model[0], "processor", None) or getattr(model[0], "tokenizer", None)
+
+
+def fast_tokenizer(model: Any) -> Tokenizer | None:
+    """Return what tokenizer.json of an encoder holds; None for a tokenizer that is written in Python."""
+    tokenizer = tokenizer_of(model)
+    return tokenizer if isinstance(tokenizer, Tokenizer) else getattr(tokenizer, "backend_tokenizer", None)
+
+
+def resolve_prompt(model: Any, prompt: str | None) -> str:
+    """Return the prompt before each text; for None the model's for documents, else its default prompt."""
+    return document_prompt(model.prompts, model.default_prompt_name) if prompt is None else prompt
+
+
+# --- Another pooling, and words ---
+
+
+def replace_pooling(model: Any, pooling: Pooling) -> str:
     """Pool by another mode than the encoder brings, in place (mean in pretraining and max in classification, say).
 
     Returns: the mode that it brought.
@@ -192,74 +313,83 @@ def replace_pooling(model: SentenceTransformer, pooling: Pooling) -> str:
             f"--override_pooling {pooling} would change vectors that words were fitted to: fit words to an encoder "
             "with that pooling."
         )
-    positions = [position for position, module in enumerate(model) if isinstance(module, PoolingModule)]
-    if not positions:
+    position = next((place for place, module in enumerate(model) if isinstance(module, PoolingModule)), None)
+    if position is None:
         modules = " -> ".join(type(module).__name__ for module in model)
         raise ValueError(
             f"--override_pooling {pooling} needs an encoder with a pooling module; this one is {modules}."
         )
-    old: Any = model[positions[0]]
-    brought = describe_encoder(model).pooling
+    old, brought = model[position], pooling_of(model)
     width = old.embedding_dimension
-    if old.get_embedding_dimension() != width and positions[0] < len(model) - 1:
+    if old.get_embedding_dimension() != width and position < len(model) - 1:
         raise ValueError(f"--override_pooling {pooling} gives {width} numbers; what follows {brought} takes more.")
-    model[positions[0]] = PoolingModule(width, pooling_mode=pooling, include_prompt=old.include_prompt)
+    model[position] = PoolingModule(width, pooling_mode=pooling, include_prompt=old.include_prompt)
     return brought
 
 
-def says_pooling(name_or_path: str) -> bool:
-    """Whether an encoder brings its pooling: SentenceTransformers and this project's checkpoints do."""
-    return is_sentence_transformer_model(name_or_path) or hasattr(pretrained.read_config(name_or_path), "docsplit")
+def words_of(model: Any) -> Words | None:
+    """Return the words that an encoder adds to its vectors; None if it adds none."""
+    return model[0].words if isinstance(model[0], EncoderWithWords) else None
 
 
-def own_options(name_or_path: str, stated: Stated, options: EncoderArguments) -> EncoderArguments:
-    """Return the options with the pooling and the prompt that an argument states of its encoder: those win."""
-    own: dict[str, Any] = {"prompt": stated.prompt} if stated.prompt is not None else {}
-    if stated.pooling is not None:
-        option = "override_pooling" if says_pooling(name_or_path) else "pooling"
-        own |= {"pooling": None, "override_pooling": None, option: stated.pooling}
-    return replace(options, **own)
+def weight_of_words(model: Any) -> float | None:
+    """Return the weight of the words that an encoder adds; None if it adds none."""
+    return None if words_of(model) is None else model[-1].weight
 
 
-@dataclass(frozen=True)
-class ModelFacts:
-    """What decides the embeddings of a model."""
+def with_words(model: Any, words: Words, weight: float = 1.0) -> SentenceTransformer:
+    """Return an encoder with words added to its vectors; the modules are shared, nothing is copied.
 
-    pooling: str
-    max_seq_length: int | None  # None: whole texts are read
-    num_parameters: int  # those of words included
+    Words that `model` has are left out.
 
-
-def describe_encoder(model: SentenceTransformer) -> ModelFacts:
-    """Describe what decides its embeddings, for the rows of results."""
+    Raises:
+        ValueError: for words of another width than the encoder's vectors.
+    """
     plain = without_words(model)
-    poolers = [module for module in plain if isinstance(module, PoolingModule)]
-    modes = [poolers[0].pooling_mode] if poolers and isinstance(poolers[0].pooling_mode, str) else None
-    modes = modes or [mode for pooler in poolers for mode in pooler.pooling_mode]
-    return ModelFacts(
-        pooling="+".join(modes) or type(plain[-1]).__name__,
-        max_seq_length=tokens_read(model),
-        num_parameters=sum(parameter.numel() for parameter in model.parameters()),
-    )
+    _check_width(plain, words)
+    first, *others = plain
+    # The name of the first module in modules.json: that of the family whose attention it was given by `load_encoder`
+    inner_type = portable_type(f"{type(first).__module__}.{type(first).__name__}")
+    family = family_of(getattr(first, "config", None))
+    if family.module and "forward" in vars(getattr(first, "model", family)):
+        inner_type = family.module
+    modules = [EncoderWithWords(first, words, inner_type), *others, AddWords(weight)]
+    return SentenceTransformer(modules=modules, **_options(plain))
 
 
-def reader_config(model: SentenceTransformer) -> Any:
-    """Return the config of the part of an encoder that reads tokens; None where there is none, as in a static one."""
-    config = getattr(without_words(model)[0], "config", None)
-    return None if config is None else family_of(config).token_encoder(config)
+def without_words(model: Any) -> Any:
+    """Return the plain encoder of one with words, which shares its modules; another encoder as it is."""
+    if words_of(model) is None:
+        return model
+    return SentenceTransformer(modules=[model[0].inner, *list(model)[1:-1]], **_options(model))
 
 
-def tokens_read(model: SentenceTransformer) -> int | None:
-    """Return how many tokens an encoder reads of a text; None: all, as a static encoder does."""
-    length = model.max_seq_length
-    return None if length is None or length == math.inf else length
+def plain_encoder(model: Any, use: str) -> Any:
+    """Return the encoder without words, for a use that words have no part in; the log says so once."""
+    if words_of(model) is not None:
+        _say_words_are_left_out(use)
+    return without_words(model)
 
 
-def resolve_prompt(model: SentenceTransformer, prompt: str | None) -> str:
-    """Return the prompt before each text; for None the model's for documents, else its default prompt."""
-    return document_prompt(model.prompts, model.default_prompt_name) if prompt is None else prompt
+@cache
+def _say_words_are_left_out(use: str) -> None:
+    logger.info(f"{use} is of the plain encoder: the words that are added to its vectors are left out.")
 
 
-def resolve_query_prompt(model: SentenceTransformer, prompt: str | None) -> str:
-    """Return the prompt before each query; for None the model's for queries, else its default prompt."""
-    return query_prompt(model.prompts, model.default_prompt_name) if prompt is None else prompt
+def save_plain(model: Any, folder: Path) -> None:
+    """Write an encoder without words, with the code of this project's modules."""
+    plain = without_words(model)
+    SentenceTransformer(modules=list(plain), **_options(plain)).save(str(folder), create_model_card=False)
+
+
+def _options(model: Any) -> dict[str, Any]:
+    return {"device": str(model.device)} | {name: getattr(model, name) for name in SETTINGS}
+
+
+def _check_width(plain: Any, words: Words) -> None:
+    with plain.truncate_embeddings(None):
+        width = plain.get_embedding_dimension()
+    if width is not None and words.vectors().shape[1] != width:
+        raise ValueError(
+            f"The words have vectors of {words.vectors().shape[1]} numbers, the encoder of {width}: fit them again."
+        )

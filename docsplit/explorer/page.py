@@ -16,10 +16,9 @@ from tqdm.auto import tqdm
 
 from docsplit.data.passages import HAN_AND_KANA
 from docsplit.embedding import encode
-from docsplit.embedding.graphs import document_attention, has_graph_attention, is_graph_encoder
-from docsplit.embedding.loading import tokens_read
+from docsplit.embedding.attention import document_attention
+from docsplit.embedding.loading import has_graph_attention, is_graph_encoder, tokens_read, words_of
 from docsplit.embedding.neighbours import nearest
-from docsplit.embedding.project_modules import words_of
 from docsplit.explorer.documents import Documents
 from docsplit.explorer.groups import groups_of
 from docsplit.explorer.map import map_of

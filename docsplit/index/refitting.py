@@ -19,7 +19,7 @@ from docsplit.data.passages import to_passages
 from docsplit.embedding import lexical_ridge
 from docsplit.embedding.encoder import Encoder
 from docsplit.embedding.lexical_ridge import LexicalRidge, RidgeSettings
-from docsplit.embedding.project_modules import weight_of_words, words_of
+from docsplit.embedding.loading import weight_of_words, words_of
 from docsplit.index.arguments import Refit
 from docsplit.index.manifest import Manifest, SegmentEntry, WordsEntry
 from docsplit.index.segments import Segment, open_segment, renew_segment, seal_segment, segment_folder

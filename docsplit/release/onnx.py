@@ -127,7 +127,7 @@ def export(encoder: "SentenceTransformer", path: Path) -> Embedder:
     """
     from sentence_transformers.models import StaticEmbedding
 
-    from docsplit.embedding.project_modules import words_of
+    from docsplit.embedding.loading import words_of
 
     if words_of(encoder) is not None:
         raise ValueError(

@@ -31,8 +31,7 @@ from docsplit.data.sets.labelled import LabelledSplit, load_probe
 from docsplit.embedding import lexical_ridge
 from docsplit.embedding.encode import embed_documents
 from docsplit.embedding.lexical_ridge import FEWEST_DOCUMENTS, LexicalRidge, RidgeFacts, RidgeSettings, distinct
-from docsplit.embedding.loading import load_encoder, reader_config
-from docsplit.embedding.project_modules import without_words, words_of
+from docsplit.embedding.loading import load_encoder, reader_config, without_words, words_of
 from docsplit.evaluation.results.data_names import without_folders
 from docsplit.modeling.sentence_transformers_files import document_prompt, trust_argument
 from docsplit.release.adapted_card import Adaptation, Candidate, candidates_table

@@ -11,8 +11,7 @@ from pathlib import Path
 from huggingface_hub import try_to_load_from_cache
 
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
-from docsplit.embedding.loading import load_encoder
-from docsplit.embedding.project_modules import has_words, save_plain
+from docsplit.embedding.loading import has_words, load_encoder, save_plain
 from docsplit.modeling.objectives.table import prepared_files
 from docsplit.modeling.saving import TRAINING_STATE_FILE
 from docsplit.release.hub import RELEASE

@@ -22,9 +22,8 @@ from datasets import Dataset
 from docsplit.data import corpora
 from docsplit.data.seen_documents import document_id
 from docsplit.embedding.encode import embed_documents
-from docsplit.embedding.loading import load_encoder
+from docsplit.embedding.loading import load_encoder, without_words
 from docsplit.embedding.neighbours import check_search, smooth, word_vectors
-from docsplit.embedding.project_modules import without_words
 from docsplit.modeling.after_pooling import embedding_width
 from docsplit.modeling.objectives.neighbour_distillation import TARGETS_FILE, NeighbourDistillation, Targets
 from docsplit.runtime.files import cache_directory

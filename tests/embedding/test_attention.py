@@ -15,10 +15,9 @@ from transformers import (
     RobertaConfig,
 )
 
-from docsplit.embedding import attention, project_modules
+from docsplit.embedding import attention, loading
 from docsplit.embedding.attention import attention_to_tokens, check_attention, describe_attention
-from docsplit.embedding.loading import load_encoder
-from docsplit.embedding.project_modules import with_words
+from docsplit.embedding.loading import load_encoder, with_words
 from docsplit.modeling.encoder_with_words import Words
 from tests.conftest import tiny_values
 
@@ -99,12 +98,6 @@ def test_a_longformers_weights_are_its_global_row(encoder):
     assert result.weights.std() > 0.001
 
 
-def test_a_short_text_of_a_bigbird(encoder):
-    loaded, _ = encoder("big_bird")
-    for result in attention_to_tokens(loaded, TEXTS, "", 1000):
-        assert result.weights.sum() == pytest.approx(1, abs=1e-4)
-
-
 @pytest.mark.parametrize("architecture", ["bert", "roberta"])
 def test_tokens_and_their_places(architecture, encoder, monkeypatch):
     monkeypatch.setattr(attention, "CHUNK_TEXTS", 2)
@@ -127,12 +120,6 @@ def test_a_prompt_is_no_part_of_the_text(encoder):
         assert len(with_prompt.weights) > len(without.weights)
 
 
-def test_long_texts_are_cut(encoder):
-    loaded, _ = encoder("bert")
-    (result,) = attention_to_tokens(loaded, ["ship " * 200], "", 1000)
-    assert len(result.weights) == describe_attention(loaded)["max_tokens"] == 40
-
-
 def test_an_encoder_without_places_is_refused(encoder):
     loaded, _ = encoder("bert")
     loaded[0].processor = None
@@ -153,7 +140,7 @@ def test_the_attention_of_an_encoder_with_words_is_the_plain_ones(encoder, caplo
     model, _ = encoder("bert", "mean")
     words = Words(model.tokenizer.backend_tokenizer, torch.arange(10), torch.ones(10, 32))
     more = with_words(model, words)
-    project_modules._say_words_are_left_out.cache_clear()
+    loading._say_words_are_left_out.cache_clear()
     caplog.set_level("INFO")
     check_attention("more", more, TEXTS[0])
     assert describe_attention(more) == describe_attention(model)

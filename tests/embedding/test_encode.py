@@ -3,6 +3,7 @@
 import pickle
 import re
 import sys
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -11,19 +12,22 @@ import pytest
 import torch
 from datasets import IterableDataset
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Dense, Normalize, Pooling, Router, StaticEmbedding, Transformer
+from sentence_transformers.models import Dense, Normalize, Pooling, StaticEmbedding, Transformer
 from transformers import BertConfig
 
-from docsplit.embedding import chunks
 from docsplit.embedding import encode as encode_module
 from docsplit.embedding.arguments import EncoderArguments
-from docsplit.embedding.chunks import Layout
-from docsplit.embedding.encode import QueryFacts, embed_documents, embed_queries, encode, identity
+from docsplit.embedding.encode import (
+    Layout,
+    QueryFacts,
+    embed_documents,
+    embed_queries,
+    encode,
+    identity,
+)
 from docsplit.embedding.encoder import Encoder, embed
-from docsplit.embedding.graphs import GraphEmbedder
 from docsplit.embedding.lexical_ridge import RidgeSettings, fit
-from docsplit.embedding.loading import load_encoder
-from docsplit.embedding.project_modules import with_words
+from docsplit.embedding.loading import load_encoder, with_words
 from docsplit.modeling.encoder_with_words import Words
 from docsplit.modeling.packing import pack_encoders
 from modeling_docsplit import DocSplitForContrastivePretraining
@@ -35,7 +39,7 @@ QUERIES = ["bread and butter", "the ship was at anchor", ""]
 
 @pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
 def test_bulk_equals_one_by_one_and_sentence_transformers(tokenizer, texts, pooling, tmp_path, monkeypatch):
-    monkeypatch.setattr(chunks, "CHUNK_TEXTS", 7)
+    monkeypatch.setattr(encode_module, "CHUNK_TEXTS", 7)
     torch.manual_seed(0)
     model = DocSplitForContrastivePretraining(tiny_config(tokenizer), pooling=pooling, max_seq_length=40)
     model.train()
@@ -52,13 +56,6 @@ def test_bulk_equals_one_by_one_and_sentence_transformers(tokenizer, texts, pool
     np.testing.assert_allclose(together[:-1], theirs, atol=1e-5)
 
 
-def test_an_embedding_that_is_not_finite_raises(tiny_model, wordpiece):
-    with torch.no_grad():
-        tiny_model.encoder.base_model.embeddings.word_embeddings.weight.fill_(float("nan"))
-    with pytest.raises(ValueError, match="2 of 2 embeddings are not finite"):
-        encode(tiny_model.encoder.base_model, wordpiece, ["a ship", "a storm"])
-
-
 def test_an_encoder_without_settings_raises(tiny_model, wordpiece):
     del tiny_model.config.docsplit
     with pytest.raises(ValueError, match="pooling"):
@@ -71,7 +68,7 @@ def vectors(model, texts, **options):
 
 @pytest.mark.parametrize("prompt", [None, "represent the document: "])
 def test_documents_are_embedded_as_sentence_transformers_does(checkpoint, texts, prompt, monkeypatch):
-    monkeypatch.setattr(chunks, "CHUNK_TEXTS", 7)
+    monkeypatch.setattr(encode_module, "CHUNK_TEXTS", 7)
     model = SentenceTransformer(str(checkpoint), device="cpu")
     model.append(Dense(32, 8))
     model.append(Normalize())
@@ -156,15 +153,6 @@ def test_the_cache_holds_what_was_computed_and_its_key_sees_every_setting(checkp
     assert cached(texts)[1] == 0
 
 
-def test_bfloat16_changes_little_and_gives_float32(checkpoint, texts):
-    model = load_encoder(str(checkpoint), device="cpu")
-    exact, rounded = vectors(model, texts), vectors(model, texts, dtype=torch.bfloat16)
-    assert rounded.dtype == np.float32
-    cosine = (exact * rounded).sum(1) / np.linalg.norm(exact, axis=1) / np.linalg.norm(rounded, axis=1)
-    assert cosine.min() > 0.999
-    assert np.abs(exact - rounded).max() > 0
-
-
 @pytest.fixture
 def model(headless):
     transformer = Transformer(str(headless))
@@ -185,26 +173,6 @@ def test_the_prompt_for_queries_then_the_default_one(model, prompts, tmp_path):
         assert abs(vectors - embed_documents(loaded, QUERIES)[0]).max() > 1e-3
     given, _ = embed_queries(loaded, QUERIES, prompt="other: ", dtype=torch.float32)
     assert given == pytest.approx(model.encode([f"other: {text}" for text in QUERIES], prompt=""), abs=1e-5)
-
-
-def test_a_route_for_queries_is_taken(wordpiece):
-    weights = np.random.default_rng(0).normal(size=(2, len(wordpiece), 8)).astype(np.float32)
-    routes = [
-        StaticEmbedding(wordpiece.backend_tokenizer, embedding_weights=embedding_weights)
-        for embedding_weights in weights
-    ]
-    router = Router.for_query_document([routes[0]], [routes[1]])
-    model = SentenceTransformer(modules=[router, Normalize()], device="cpu").eval()
-    vectors, _ = embed_queries(model, QUERIES[:2])
-    assert vectors == pytest.approx(model.encode_query(QUERIES[:2]), abs=1e-6)
-    documents, _ = embed_documents(model, QUERIES[:2])
-    assert documents == pytest.approx(model.encode_document(QUERIES[:2]), abs=1e-6)
-    assert abs(vectors - documents).max() > 0.1
-    model.prompts = {"query": "bread "}
-    asked, plain = (embed_queries(model, QUERIES[1:2], prompt) for prompt in (None, ""))
-    assert (asked[1].query_prompt, plain[1].query_prompt) == ("bread ", "")
-    assert asked[0] == pytest.approx(model.encode_query(QUERIES[1:2]), abs=1e-6)
-    assert plain[0] == pytest.approx(vectors[1:2], abs=1e-6)
 
 
 def test_distances_are_replaced_by_the_cosine_and_it_is_said(model, caplog):
@@ -257,13 +225,6 @@ def test_the_identity_sees_words_their_tokens_and_their_weight(checkpoint):
     assert identity(with_words(load_encoder(str(checkpoint), device="cpu"), words)) == identity(more)
 
 
-def test_the_identity_sees_the_tokenizer_of_a_static_encoder(wordpiece, byte_level_bpe):
-    weights = torch.ones(600, 4)
-    tokenizers = [wordpiece.backend_tokenizer, byte_level_bpe.backend_tokenizer]
-    static = [SentenceTransformer(modules=[StaticEmbedding(each, weights)], device="cpu") for each in tokenizers]
-    assert identity(static[0]) != identity(static[1])
-
-
 def pack_on_the_cpu(monkeypatch):
     """Packs are for GPUs; here they are made to be compared."""
     used = []
@@ -296,7 +257,7 @@ def test_packs_of_passages(wordpiece, texts, monkeypatch):
 
     def embed(packing):
         layout = Layout(40, 90, packing=packing)
-        embedder = GraphEmbedder(model, wordpiece, layout, "", torch.float32)
+        embedder = encode_module._graph_embedder(model, wordpiece, layout, "", torch.float32)
         return embedder.embed(embedder.tokenize(rows), lambda share: None)
 
     with torch.no_grad():
@@ -358,3 +319,113 @@ def test_threads_embed_and_encode_as_one_after_another(checkpoint, texts):
             list(threads.map(work, range(8)))
     finally:
         sys.setswitchinterval(interval)
+
+
+# --- Chunk by chunk, into memory or a file ---
+
+
+class OnDisk:
+    """Texts that can be had by slices alone; notes how many were asked for at once."""
+
+    def __init__(self, texts):
+        self.texts, self.asked = texts, []
+
+    def __len__(self):
+        return len(self.texts)
+
+    def __getitem__(self, key):
+        assert isinstance(key, slice)
+        part = self.texts[key]
+        self.asked.append(len(part))
+        return part
+
+    def __iter__(self):
+        raise AssertionError("all texts at once")
+
+
+def embed_in_each_way(checkpoint, texts, output_file=None, **options):
+    """Yield (name, embeddings) from an encoder in memory, from a SentenceTransformer, and averaged over pieces."""
+    model = load_encoder(str(checkpoint), device="cpu", max_seq_length=12)
+    encoder, options = model[0].model, {"micro_batch_tokens": 100, "output_file": output_file} | options
+    yield "encode", encode(encoder, model.tokenizer, texts, **options)
+    yield "truncate", vectors(model, texts, **options)
+    yield "chunk_mean", vectors(model, texts, long_documents="chunk_mean", **options)
+
+
+def test_a_file_holds_what_memory_would_and_only_chunks_are_read(checkpoint, texts, tmp_path, monkeypatch):
+    monkeypatch.setattr(encode_module, "CHUNK_TEXTS", 7)
+    expected = dict(embed_in_each_way(checkpoint, texts))
+    assert all(array.base is None for array in expected.values())
+    path = tmp_path / "new" / "embeddings.npy"
+    on_disk = OnDisk(texts)
+    for name, array in embed_in_each_way(checkpoint, on_disk, output_file=path):
+        assert isinstance(array, np.memmap)
+        assert not array.flags.writeable
+        np.testing.assert_array_equal(array, expected[name])
+        np.testing.assert_array_equal(np.load(path), expected[name])
+        assert [file.name for file in path.parent.iterdir()] == ["embeddings.npy"]
+        assert sum(on_disk.asked) == len(texts)
+        assert max(on_disk.asked) == 7
+        on_disk.asked.clear()
+    assert next(iter(embed_in_each_way(checkpoint, [], output_file=path)))[1].shape == (0, 32)
+
+
+class Ones:
+    """Embeds ten texts."""
+
+    def tokenize(self, texts):
+        return texts
+
+    def embed(self, tokenized, advance):
+        return np.ones((10, 10_000))
+
+
+def test_memory_does_not_grow_with_the_corpus(tmp_path, monkeypatch):
+    monkeypatch.setattr(encode_module, "CHUNK_TEXTS", 10)
+
+    def peak(num_texts):
+        texts, path = ["text"] * num_texts, tmp_path / "embeddings.npy"
+        tracemalloc.start()
+        array, _ = encode_module.embed_in_chunks(texts, Ones(), (num_texts, 10_000), output_file=path)
+        largest = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert np.all(array == 1)
+        return largest
+
+    assert peak(1000) < 1.2 * peak(50)
+
+
+@pytest.mark.parametrize("where", ["tokenizer", "encoder"])
+def test_a_failure_midway_leaves_no_file(checkpoint, texts, tmp_path, monkeypatch, where):
+    """Nor an embedding in the cache that is not finite."""
+    monkeypatch.setattr(encode_module, "CHUNK_TEXTS", 7)
+    model = load_encoder(str(checkpoint), device="cpu")
+    path, cache = tmp_path / "embeddings.npy", tmp_path / "cache"
+    texts, bad = texts[:-1], 16
+    texts[bad] = None if where == "tokenizer" else "cider cider"
+    if where == "encoder":
+        row = model.tokenizer("cider", add_special_tokens=False)["input_ids"]
+        texts = [text if text == "cider cider" else text.replace("ider", "") for text in texts]
+        with torch.no_grad():
+            model[0].model.embeddings.word_embeddings.weight[row] = float("nan")
+    error, message = (AttributeError, "None") if where == "tokenizer" else (ValueError, rf"1 of 7 .* of text {bad}:")
+    with pytest.raises(error, match=message):
+        embed_documents(model, texts, dtype=torch.float32, cache_dir=cache, output_file=path)
+    assert not path.exists()
+    assert len(list(cache.glob("*/*"))) == bad // 7
+    texts[bad] = "ship"
+    whole = vectors(model, texts, cache_dir=cache, output_file=path)
+    np.testing.assert_array_equal(whole, vectors(model, texts))
+
+
+def test_padding_is_that_of_the_tokenizer_on_the_right(tokenizer, texts):
+    batches = encode_module.tokenized_batches(tokenizer, texts[:-1], encode_module.Layout(40, 300))
+    assert len(batches) > 2
+    assert sorted(row for rows, _ in batches for row in rows.tolist()) == list(range(len(texts) - 1))
+    encoded = tokenizer(texts[:-1], truncation=True, max_length=40)
+    for rows, features in batches:
+        chosen = {name: [values[row] for row in rows] for name, values in encoded.items()}
+        expected = tokenizer.pad(chosen, return_tensors="pt", padding_side="right")
+        assert features.keys() == expected.keys() >= {"input_ids", "attention_mask"}
+        for name, value in expected.items():
+            assert torch.equal(features[name], value), name

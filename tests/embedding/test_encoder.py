@@ -8,17 +8,14 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from docsplit.embedding import encoder as encoder_module
-from docsplit.embedding import project_modules
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.attention import attention_to_tokens
 from docsplit.embedding.encode import embed_documents, identity
 from docsplit.embedding.encoder import Encoder, embed, load_groups
-from docsplit.embedding.lexical_ridge import fit
-from docsplit.embedding.loading import load_encoder, replace_pooling
-from docsplit.embedding.words_on_disk import save_with_words
+from docsplit.embedding.lexical_ridge import save_with_words
+from docsplit.embedding.loading import load_encoder
 from docsplit.modeling.encoder_with_words import Words
 from docsplit.runtime.launching import default_dtype
-from tests.conftest import make_corpus
 
 TEXTS = ["a ship", "the captain of a ship", "", "a ship"]
 TOLERANCE = 1e-5 if default_dtype(torch.device("cpu")) is torch.float32 else 0.03  # of the matrix products
@@ -44,14 +41,6 @@ def test_each_text_is_embedded_once_and_parts_come_back_as_parts(checkpoint, mon
     assert (facts.pooling, facts.max_seq_length, facts.dtype, facts.prompt) == ("mean", 40, "float32", "")
 
 
-def test_the_row_names_another_pooling_only_where_there_is_one(checkpoint):
-    row = Encoder(str(checkpoint), options()).facts(1.5).row()
-    assert row["embedding_seconds"] == 1.5
-    assert "pooling_of_checkpoint" not in row
-    row = Encoder(str(checkpoint), options(override_pooling="max")).facts(1.5).row()
-    assert (row["pooling"], row["pooling_of_checkpoint"]) == ("max", "mean")
-
-
 def test_a_copy_is_what_a_fresh_load_would_be_and_leaves_the_encoder_as_it_was(checkpoint):
     encoder = Encoder(str(checkpoint), options())
     before, fresh = encoder.embed(TEXTS), load_encoder(str(checkpoint))
@@ -66,17 +55,6 @@ def test_a_copy_is_what_a_fresh_load_would_be_and_leaves_the_encoder_as_it_was(c
     np.testing.assert_array_equal(embed_documents(fresh, TEXTS, dtype=torch.float32)[0], before)
 
 
-def test_another_pooling_is_that_of_a_fresh_load(headless):
-    encoder, fresh = Encoder(str(headless), options()), load_encoder(str(headless))
-    before = encoder.embed(TEXTS)
-    replace_pooling(fresh, "mean")
-    other = encoder.with_pooling("mean")
-    np.testing.assert_array_equal(other.embed(TEXTS), embed_documents(fresh, TEXTS, dtype=torch.float32)[0])
-    np.testing.assert_array_equal(encoder.embed(TEXTS), before)
-    assert np.abs(other.embed(TEXTS) - before).max() > 1e-3
-    assert identity(other.model) == identity(fresh)  # so that the cache has one entry for both
-
-
 def test_an_encoder_that_rests_comes_back_to_its_device(checkpoint, monkeypatch):
     encoder, moves = Encoder(str(checkpoint), options()), []
     monkeypatch.setattr(SentenceTransformer, "to", lambda self, device: moves.append(str(device)) or self)
@@ -89,6 +67,8 @@ def test_an_encoder_that_rests_comes_back_to_its_device(checkpoint, monkeypatch)
 def test_checking_warns_of_another_pooling_and_names_who_cannot_embed(checkpoint, caplog):
     encoder = Encoder(str(checkpoint), options(override_pooling="max"))
     encoder.check(TEXTS[:2])
+    row = encoder.facts(1.5).row()
+    assert (row["pooling"], row["pooling_of_checkpoint"], row["embedding_seconds"]) == ("max", "mean", 1.5)
     assert f"{checkpoint} brings mean pooling; max is used (--override_pooling, or @max)." in caplog.text
     with torch.no_grad():
         encoder.model[0].model.embeddings.word_embeddings.weight.fill_(float("nan"))
@@ -110,32 +90,6 @@ def test_an_index_finds_the_same_encoder_again(checkpoint, monkeypatch, tmp_path
     other.model.similarity_fn_name = "euclidean"
     with pytest.raises(ValueError, match="an index compares by cosine or dot product alone"):
         other.description  # noqa: B018
-
-
-@pytest.mark.parametrize(("similarity", "dimension"), [("cosine", None), ("dot", None), ("cosine", 12), ("dot", 12)])
-def test_words_are_added_to_plain_vectors_as_to_texts(checkpoint, texts, similarity, dimension):
-    """Vectors that are kept without words become what the encoder gives, with its words or with others."""
-    encoder = Encoder(str(checkpoint), options())
-    encoder.model.similarity_fn_name = similarity
-    first, second = (fit(encoder.model, some, encoder.embed(some)).words for some in (texts[:20], texts[5:30]))
-    encoder.model.truncate_dim = dimension
-    assert encoder.without_words() is encoder
-    before = encoder.embed_for_index(texts)
-    assert not encoder.has_words
-    worded = encoder._with_model(project_modules.with_words(encoder.model, first, 0.7))
-    for one in (worded, worded.with_words(second), worded.with_words(second).with_words(first)):
-        assert one.has_words
-        plain = one.without_words().embed_for_index(texts)
-        assert plain.shape == (len(texts), 32)
-        added = one.add_words(texts, plain)
-        np.testing.assert_allclose(added, one.embed_for_index(texts), atol=1e-6)
-        assert added.shape == before.shape
-        assert np.abs(added - before).max() > 1e-2
-    np.testing.assert_allclose(added, worded.embed_for_index(texts), atol=1e-6)
-    assert np.abs(added - worded.with_words(second).embed_for_index(texts)).max() > 1e-2
-    np.testing.assert_array_equal(worded.embed_query("a ship"), encoder.embed_query("a ship"))
-    assert worded.description["hash"] != encoder.description["hash"]
-    assert worded.description["dimension"] == (dimension or 32)
 
 
 def test_an_encoder_of_two_groups_is_loaded_once(checkpoint, headless, monkeypatch):
@@ -200,8 +154,10 @@ def worded(checkpoint, tmp_path):
 
 
 def test_a_row_has_the_weight_of_words_only_where_there_are_words(checkpoint, worded):
-    assert "words" not in Encoder(str(checkpoint), options()).facts(1.5).row()
-    row = Encoder(str(worded), options()).facts(1.5).row()
+    row = Encoder(str(checkpoint), options()).facts(1.5).row()
+    assert not {"words", "pooling_of_checkpoint"} & row.keys()
+    row, plain = Encoder(str(worded), options()).facts(1.5).row(), row
+    assert row["num_parameters"] > plain["num_parameters"]
     assert (row["words"], row["pooling"], row["max_seq_length"]) == (0.5, "mean", 40)
     with pytest.raises(ValueError, match=f"{worded}: --override_pooling max would change vectors that words"):
         Encoder(str(worded), options(override_pooling="max"))
@@ -216,22 +172,6 @@ def test_an_index_of_an_encoder_with_words_has_plain_queries(checkpoint, worded)
     assert np.abs(encoder.embed_for_index(TEXTS) - plain.embed_for_index(TEXTS))[0].max() > 0.1
     copy = encoder.copy()
     np.testing.assert_array_equal(embed_documents(copy, TEXTS, dtype=torch.float32)[0], encoder.embed(TEXTS))
-
-
-@pytest.mark.parametrize("long_documents", ["truncate", "chunk_mean"])
-def test_embed_gives_what_the_encoder_gives_in_the_order_of_the_documents(checkpoint, tmp_path, long_documents):
-    texts = [row["text"] for row in make_corpus(12)]
-    model = load_encoder(str(checkpoint))
-    lengths = [len(ids) for ids in model.tokenizer(texts)["input_ids"]]
-    assert min(lengths) < model.max_seq_length < max(lengths)
-    vectors = embed(checkpoint, texts, long_documents)
-    assert vectors.dtype == np.float32
-    expected = model.encode_document(texts)
-    if long_documents == "chunk_mean":  # a text that is read whole has one piece
-        is_whole = np.array(lengths) <= model.max_seq_length
-        assert np.abs(vectors - expected)[~is_whole].max() > 0.05
-        vectors, expected = vectors[is_whole], expected[is_whole]
-    np.testing.assert_allclose(vectors, expected, atol=TOLERANCE)
 
 
 def test_embed_takes_a_loaded_encoder_a_folder_and_texts_by_id(checkpoint, tmp_path):

@@ -1,7 +1,6 @@
 """Whole documents to vectors with a graph document model: every loader and every way to embed gives the same."""
 
 import json
-import logging
 import os
 import subprocess
 import sys
@@ -13,13 +12,9 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoTokenizer
 
 from docsplit.data.passages import to_passages
-from docsplit.embedding import project_modules
 from docsplit.embedding.encode import embed_documents, encode
 from docsplit.embedding.encoder import Encoder
-from docsplit.embedding.graphs import attention_by_kind
 from docsplit.embedding.loading import load_encoder
-from docsplit.embedding.project_modules import with_words
-from docsplit.modeling.encoder_with_words import Words
 from docsplit.modeling.families.graph_document_transformer import GraphDocumentTransformer
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
@@ -85,6 +80,11 @@ def test_every_way_to_embed_gives_the_same_vectors(checkpoint, expected):
     }.items():
         np.testing.assert_allclose(vectors, expected, atol=1e-5, rtol=0, err_msg=name)
     assert model.training
+    _, facts = Encoder(str(checkpoint)).embed_all(TEXTS[:3])
+    assert facts.long_documents == "passages"
+    encoder.truncate_dim = 5
+    np.testing.assert_allclose(embed_documents(encoder, TEXTS, dtype=torch.float32)[0], expected[:, :5], atol=1e-5)
+    encoder.truncate_dim = None
     half = embed_documents(encoder, TEXTS, dtype=torch.bfloat16)[0]
     assert 1e-4 < np.abs(half - expected).max() < 0.05
 
@@ -153,19 +153,6 @@ def test_a_process_without_this_package_has_the_same_passages_and_vectors(checkp
     np.testing.assert_allclose(encoder.encode_query(TEXTS[:1]), query, atol=1e-5, rtol=0)
 
 
-def test_a_query_is_one_passage_without_a_graph(checkpoint):
-    encoder = load_encoder(str(checkpoint), device="cpu")
-    model, tokenizer = encoder[0].model, encoder[0].tokenizer
-    long = TEXTS[0]
-    assert len(to_passages(long, WORDS)) > 1
-    for text in ("bread and butter", long):
-        batch = tokenizer(text, truncation=True, max_length=24, return_tensors="pt")
-        with torch.no_grad():
-            vector = model.encode_passages(batch["input_ids"], batch["attention_mask"])
-        np.testing.assert_allclose(encoder.encode_query(text), vector[0], atol=1e-6, rtol=0)
-        assert np.abs(encoder.encode(text) - vector[0].numpy()).max() > 1e-3
-
-
 def test_a_prompt_stands_before_each_passage(checkpoint):
     encoder = load_encoder(str(checkpoint), device="cpu")
     texts = TEXTS[:4]
@@ -176,24 +163,6 @@ def test_a_prompt_stands_before_each_passage(checkpoint):
     assert all(row[1 : 1 + len(tide)] == tide for row in prompted["input_ids"].tolist())
     vectors, _ = embed_documents(encoder, texts, prompt="tide ", dtype=torch.float32)
     np.testing.assert_allclose(vectors, encoder.encode(texts, prompt="tide "), atol=1e-5, rtol=0)
-
-
-def test_a_document_of_ten_thousand_words_is_read_whole(checkpoint, caplog):
-    encoder = load_encoder(str(checkpoint), device="cpu")
-    text = " ".join(row["text"] for row in make_corpus(260, seed=6))
-    assert len(text.split()) > 10_000
-    assert len(to_passages(text, WORDS)) > 500
-    other = text[: 9 * len(text) // 10]
-    with caplog.at_level(logging.INFO):
-        vectors, _ = embed_documents(encoder, [text, other], long_documents="chunk_mean", dtype=torch.float32)
-    assert "reads whole documents: --long_documents chunk_mean changes nothing" in caplog.text
-    np.testing.assert_allclose(vectors, encoder.encode([text, other]), atol=1e-5, rtol=0)
-    assert np.abs(vectors[0] - vectors[1]).max() > 1e-5  # the last tenth counts
-
-
-def test_rows_of_results_say_that_whole_documents_were_read(checkpoint):
-    _, facts = Encoder(str(checkpoint)).embed_all(TEXTS[:3])
-    assert facts.long_documents == "passages"
 
 
 def test_documents_without_sections_are_said_to_have_none(checkpoint, caplog):
@@ -207,28 +176,3 @@ def test_documents_without_sections_are_said_to_have_none(checkpoint, caplog):
     encoder._model[0].config.graph_kind = "full"
     encoder.embed_all(plain)
     assert "by section" not in caplog.text
-
-
-def test_another_length_is_kept_where_sentence_transformers_saves_it(checkpoint, tmp_path, caplog):
-    encoder = load_encoder(str(checkpoint), max_seq_length=12, device="cpu")
-    encoder.save(str(tmp_path))
-    again = load_encoder(str(tmp_path), device="cpu")
-    assert again.max_seq_length == 12
-    np.testing.assert_allclose(again.encode(TEXTS[:3]), encoder.encode(TEXTS[:3]), atol=1e-6, rtol=0)
-    model = DocSplitForContrastivePretraining.from_pretrained(tmp_path)
-    assert model.config.docsplit["max_seq_length"] == 12
-    assert "another max_seq_length" in caplog.text
-    with pytest.raises(ValueError, match="has positions for 128 tokens"):
-        load_encoder(str(checkpoint), max_seq_length=200)
-
-
-def test_the_graph_attention_of_an_encoder_with_words_is_the_plain_ones(checkpoint, caplog):
-    model = load_encoder(str(checkpoint), device="cpu")
-    more = with_words(model, Words(model.tokenizer.backend_tokenizer, torch.arange(10), torch.ones(10, 16)))
-    caplog.set_level("INFO")
-    project_modules._say_words_are_left_out.cache_clear()
-    ours, expected = (attention_by_kind(each, "name", TEXTS[0]) for each in (more, model))
-    assert set(ours.weights) == set(expected.weights)
-    for kind, weights in expected.weights.items():
-        np.testing.assert_array_equal(ours.weights[kind], weights)
-    assert caplog.text.count("Graph attention is of the plain encoder: the words") == 1

@@ -1,20 +1,32 @@
 """Words fitted to vectors: features beside a slow TF-IDF, vectors beside the formula, bad input in one line."""
 
+import logging
 import math
 from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
+from scipy.sparse import csr_matrix
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import StaticEmbedding, Transformer
+from sklearn.linear_model import LinearRegression
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from docsplit.embedding import lexical_ridge, ridge
-from docsplit.embedding.encode import embed_documents
-from docsplit.embedding.lexical_ridge import RidgeSettings, count_tokens, distinct, fit, whole_text_tokenizer
-from docsplit.embedding.loading import load_encoder
+from docsplit.embedding import lexical_ridge
+from docsplit.embedding.lexical_ridge import (
+    RidgeSettings,
+    conjugate_gradients,
+    count_tokens,
+    explained,
+    fit,
+    leave_one_out,
+    save_static,
+    weights,
+    whole_text_tokenizer,
+)
 from docsplit.embedding.neighbours import smooth, word_vectors
+from docsplit.modeling.encoder_with_words import Words
 from docsplit.runtime.vectors import unit
 from tests.conftest import make_corpus
 
@@ -62,11 +74,11 @@ def test_features_are_tf_idf_of_whole_texts(tokenizer, sublinear, monkeypatch):
     expected, idf = slow_features(tokenizer, texts, sublinear)
     pieces = fitted.words.pieces.tolist()
     assert tokenizer.convert_ids_to_tokens(pieces) == sorted(idf, key=tokenizer.convert_tokens_to_ids)
-    for row, weights in enumerate(expected):
+    for row, wanted in enumerate(expected):
         features = fitted.features[row].toarray()[0]
         by_token = {token: features[column] for column, token in enumerate(tokenizer.convert_ids_to_tokens(pieces))}
-        assert {token for token, value in by_token.items() if value} == set(weights)
-        for token, weight in weights.items():
+        assert {token for token, value in by_token.items() if value} == set(wanted)
+        for token, weight in wanted.items():
             assert by_token[token] == pytest.approx(weight, abs=1e-6)
     assert max(fitted.features.getnnz(axis=1)) > 8
 
@@ -128,9 +140,8 @@ def test_the_penalty_is_chosen_on_plain_vectors_left_out(wordpiece, monkeypatch)
     # Of very many documents, some evenly spaced ones are enough
     monkeypatch.setattr(lexical_ridge, "DUAL_DOCUMENTS", 20)
     fewer = fit(Encoder(wordpiece), TEXTS, vectors).facts.shares_explained
-    decomposed = ridge.Decomposed.of(fitted.features[::2])
-    expected = ridge.explained(vectors[::2], unit(decomposed.leave_one_out(vectors[::2], 1.0)))
-    assert fewer[1.0] == pytest.approx(expected, abs=1e-6)
+    without = leave_one_out(fitted.features[::2], vectors[::2], 1.0)
+    assert fewer[1.0] == pytest.approx(explained(vectors[::2], unit(without)), abs=1e-6)
 
 
 @pytest.mark.parametrize("shared", [0, 10])
@@ -141,13 +152,13 @@ def test_words_of_vectors_that_share_a_direction_explain_what_tells_them_apart(w
     assert fit(Encoder(wordpiece), TEXTS, drawn).facts.explains_nothing
 
 
-def test_words_that_explain_little_get_less_weight(wordpiece, monkeypatch, caplog):
+def test_words_that_explain_little_get_less_weight(wordpiece):
     facts = fit(Encoder(wordpiece), TEXTS, vectors_of(TEXTS), PLAIN).facts
-    assert (facts.share_explained > lexical_ridge.FULL_SHARE, facts.weight) == (True, 1)
+    assert (facts.share_explained > 0.2, facts.weight) == (True, 1)
     assert "weight" not in facts.sentence()
-    monkeypatch.setattr(lexical_ridge, "FULL_SHARE", 2 * facts.share_explained)
-    assert facts.weight == 0.5
-    assert "they explain little, which makes their weight 0.5" in facts.sentence()
+    less = replace(facts, shares_explained={1.0: 0.1})
+    assert less.weight == 0.5
+    assert "they explain little, which makes their weight 0.5" in less.sentence()
     assert replace(facts, shares_explained={1.0: -0.3}).weight == 0
 
 
@@ -165,47 +176,6 @@ def test_unknown_and_special_tokens_do_not_count(wordpiece):
     counts = count_tokens(backend, ["[CLS] ☃ ship [PAD] [MASK] [UNK]", "\ud800"]).toarray()
     assert counts[0].sum() == len(wordpiece.tokenize("ship"))
     assert counts[:, wordpiece.all_special_ids].sum() == 0
-
-
-def test_the_tokenizer_neither_truncates_nor_pads_and_the_encoders_own_stays(wordpiece):
-    wordpiece.backend_tokenizer.enable_truncation(4)
-    wordpiece.backend_tokenizer.enable_padding(length=9)
-    copy = whole_text_tokenizer(Encoder(wordpiece))
-    assert copy.truncation is None
-    assert copy.padding is None
-    assert wordpiece.backend_tokenizer.truncation["max_length"] == 4
-    wordpiece.backend_tokenizer.no_truncation()
-    wordpiece.backend_tokenizer.no_padding()
-
-
-@pytest.mark.parametrize("tokenizer", ["byte_level_bpe"], indirect=True)
-def test_a_module_that_lower_cases_does_so_for_words(tokenizer, checkpoint):
-    as_it_is, lower = (
-        SentenceTransformer(modules=[Transformer(str(checkpoint), do_lower_case=flag)], device="cpu")
-        for flag in (False, True)
-    )
-    ids = whole_text_tokenizer(lower).encode(" SHIP").ids
-    assert ids == tokenizer.backend_tokenizer.encode(" ship").ids
-    assert whole_text_tokenizer(as_it_is).encode(" SHIP").ids != ids
-
-
-def test_a_static_encoder_has_a_tokenizer_too(wordpiece):
-    static = SentenceTransformer(modules=[StaticEmbedding(wordpiece.backend_tokenizer, embedding_dim=8)])
-    assert whole_text_tokenizer(static).get_vocab() == wordpiece.get_vocab()
-
-
-def test_distinct_texts_are_those_that_differ_in_more_than_white_space():
-    kept, document_of = distinct(["a b", "", "a\nb ", "c", " "])
-    assert kept == [0, 3]
-    assert document_of.tolist() == [0, -1, 0, 1, -1]
-
-
-def test_an_encoder_is_fitted_to_its_own_vectors(checkpoint, texts):
-    model = load_encoder(str(checkpoint), device="cpu")
-    vectors, _ = embed_documents(model, texts)
-    fitted = fit(model, texts, vectors)
-    assert fitted.fitted().shape == vectors.shape
-    assert fitted.facts.share_explained < 1
 
 
 @pytest.mark.parametrize(
@@ -236,3 +206,175 @@ def test_a_tokenizer_without_a_fast_form_is_refused():
 def test_settings_out_of_range_are_refused(given):
     with pytest.raises(ValueError, match="expected"):
         RidgeSettings(**given)
+
+
+# --- Ridge regression ---
+
+
+def draw(documents=40, features=60, width=5, seed=0):
+    """Draw rows of length one, some without any feature, and targets with a part that features explain."""
+    rng = np.random.default_rng(seed)
+    dense = rng.random((documents, features)) * (rng.random((documents, features)) < 0.15)
+    dense[::13] = 0
+    dense /= np.maximum(np.linalg.norm(dense, axis=1, keepdims=True), 1e-12)
+    targets = dense @ rng.normal(size=(features, width)) + 0.3 * rng.normal(size=(documents, width))
+    return csr_matrix(dense.astype(np.float32)), targets.astype(np.float32)
+
+
+def solve(features, targets, penalty):
+    """Solve the normal equations densely, in double precision."""
+    dense = features.toarray().astype(np.float64)
+    return np.linalg.solve(dense.T @ dense + penalty * np.eye(dense.shape[1]), dense.T @ targets)
+
+
+def use(way, patch):
+    """Let `weights` and `leave_one_out` go one way, whatever the size."""
+    patch.setattr(lexical_ridge, "DUAL_DOCUMENTS", 10**9 if way == "dual" else 0)
+    patch.setattr(lexical_ridge, "PRIMAL_FEATURES", 10**9 if way == "primal" else 0)
+
+
+@pytest.mark.parametrize("penalty", [0.1, 1.0, 10.0])
+@pytest.mark.parametrize("shape", [(40, 60), (60, 25)], ids=["more features", "more documents"])
+def test_all_ways_give_the_dense_solution(penalty, shape, monkeypatch):
+    features, targets = draw(*shape)
+    expected = solve(features, targets, penalty)
+    assert np.abs(expected).max() > 0.05
+    for way, distance in (("dual", 1e-5), ("primal", 1e-5), ("gradients", 1e-3)):
+        use(way, monkeypatch)
+        np.testing.assert_allclose(weights(features, targets, penalty), expected, atol=distance, err_msg=way)
+    np.testing.assert_allclose(conjugate_gradients(features, targets, penalty, 1e-7), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("way", ["dual", "primal"])
+@pytest.mark.parametrize("penalty", [0.1, 1.0, 10.0])
+def test_leave_one_out_is_refitting_without_each_document(way, penalty, monkeypatch):
+    features, targets = draw()
+    expected = np.empty(targets.shape)
+    for row in range(len(targets)):
+        others = np.arange(len(targets)) != row
+        expected[row] = features[row] @ solve(features[others], targets[others], penalty)
+    use(way, monkeypatch)
+    monkeypatch.setattr(lexical_ridge, "BLOCK", 7)
+    outputs = leave_one_out(features, targets, penalty)
+    np.testing.assert_allclose(outputs, expected, atol=2e-5)
+    assert np.abs(outputs - features @ solve(features, targets, penalty)).max() > 1e-2  # not the fitted ones
+
+
+def test_where_neither_fits_each_document_is_left_out_with_a_fifth(monkeypatch):
+    features, targets = draw()
+    use("gradients", monkeypatch)
+    outputs = leave_one_out(features, targets, 1.0)
+    fold_of = np.random.default_rng(0).permutation(len(targets)) % lexical_ridge.FOLDS
+    for fold in range(lexical_ridge.FOLDS):
+        outside, inside = fold_of != fold, fold_of == fold
+        assert 0 < inside.sum() <= -(-len(targets) // lexical_ridge.FOLDS)
+        expected = features[inside] @ solve(features[outside], targets[outside], 1.0)
+        np.testing.assert_allclose(outputs[inside], expected, atol=1e-3)
+
+
+def test_gradients_that_have_not_converged_are_named(monkeypatch, caplog):
+    features, targets = draw()
+    with caplog.at_level(logging.WARNING):
+        conjugate_gradients(features, targets, 1.0)
+        assert caplog.text == ""
+        monkeypatch.setattr(lexical_ridge, "MOST_ITERATIONS", 2)
+        conjugate_gradients(features, targets, 1e-3)
+    assert "conjugate gradients stopped after 2 steps. A penalty above 0.001 needs fewer" in caplog.text
+
+
+def test_sums_over_many_documents_keep_their_digits():
+    """Long documents of few tokens: nearly every document has every token, about as often as the others have it."""
+    rng = np.random.default_rng(0)
+    dense = 1 + np.log(rng.poisson(2000, (100_000, 20)).astype(np.float32))
+    dense /= np.linalg.norm(dense, axis=1, keepdims=True)
+    targets = (dense @ rng.normal(size=(20, 3)) + 0.1 * rng.normal(size=(len(dense), 3))).astype(np.float32)
+    features = csr_matrix(dense)
+    expected = solve(features, targets, 0.1)
+    found = weights(features, targets, 0.1)
+    assert np.linalg.norm(found - expected) < 1e-6 * np.linalg.norm(expected)
+    residuals = targets - dense @ expected
+    leverages = np.einsum("np,pq,nq->n", dense, np.linalg.inv(dense.T.astype(float) @ dense + 0.1 * np.eye(20)), dense)
+    outputs = leave_one_out(features, targets, 0.1)
+    np.testing.assert_allclose(outputs, targets - residuals / (1 - leverages)[:, None], atol=1e-6)
+
+
+def test_gradients_converge_on_dimensions_of_an_encoder_that_are_dead(caplog):
+    """Of all-MiniLM-L6-v2 three are: up to 1e-32 and 1e-7 for any document."""
+    features, targets = draw(60, 90)
+    targets[:, 0] *= 1e-7
+    targets[:, 1] *= 1e-32
+    with caplog.at_level(logging.WARNING):
+        found = conjugate_gradients(features, targets, 0.1)
+    assert caplog.text == ""
+    expected = solve(features, targets, 0.1)
+    np.testing.assert_allclose(found[:, 0], expected[:, 0], atol=1e-3 * np.abs(expected[:, 0]).max())
+
+
+def test_what_is_explained_is_a_share_of_the_variance():
+    draw = np.random.default_rng(0)
+    vectors = draw.normal(size=(50, 3))
+    assert explained(vectors, 5 * vectors + 7) == pytest.approx(1)
+    assert explained(vectors, -vectors) == pytest.approx(-1)
+    assert explained(vectors, np.ones_like(vectors)) == 0
+    # As of a regression with one slope for all dimensions, and an intercept for each
+    directions = vectors + draw.normal(size=(50, 3))
+    inputs, outputs = ((rows - rows.mean(axis=0)).ravel() for rows in (directions, vectors))
+    expected = LinearRegression(fit_intercept=False).fit(inputs[:, None], outputs).score(inputs[:, None], outputs)
+    assert 0.2 < expected < 0.9
+    assert explained(vectors, directions) == pytest.approx(expected)
+
+
+# --- Folders ---
+
+STATIC = [*TEXTS[:5], "", "☃", "ship", "bread " * 3000 + "storm"]
+
+
+@pytest.fixture
+def words(tokenizer):
+    """Words of an encoder whose tokenizer.json cuts and pads."""
+    tokenizer.backend_tokenizer.enable_truncation(16)
+    tokenizer.backend_tokenizer.enable_padding(length=16)
+    vectors = np.random.default_rng(0).normal(size=(40, 12))
+    words = fit(Encoder(tokenizer), TEXTS, vectors, RidgeSettings(1.0, 0, sublinear=False)).words
+    tokenizer.backend_tokenizer.no_truncation()
+    tokenizer.backend_tokenizer.no_padding()
+    return words
+
+
+@pytest.fixture
+def folder(words, tmp_path):
+    folder = tmp_path / "static"
+    folder.mkdir()
+    save_static(words, folder)
+    return folder
+
+
+def directions_of(words, texts):
+    return words(**words.preprocess(texts)).numpy()
+
+
+def test_sentence_transformers_loads_a_static_encoder_without_trust(words, folder):
+    expected = directions_of(words, STATIC)
+    model = SentenceTransformer(str(folder), device="cpu")
+    assert [type(module).__name__ for module in model] == ["StaticEmbedding", "Normalize"]
+    assert not list(folder.rglob("*.py"))
+    np.testing.assert_allclose(model.encode(STATIC), expected, atol=1e-5)
+    np.testing.assert_allclose(model.encode_query(STATIC), expected, atol=1e-5)
+    lengths = np.linalg.norm(model.encode(STATIC), axis=1)
+    np.testing.assert_allclose(lengths, expected.any(axis=1), atol=1e-5)  # 1, or 0 for what has no known token
+    assert not lengths[5]
+
+
+def test_model2vec_gives_the_same_vectors(words, folder):
+    model2vec = pytest.importorskip("model2vec")
+    vectors = model2vec.StaticModel.from_pretrained(str(folder)).encode(STATIC, max_length=None)
+    np.testing.assert_allclose(vectors, directions_of(words, STATIC), atol=1e-5)
+
+
+def test_ids_that_no_token_has_get_a_row(tmp_path):
+    tokenizer = Tokenizer(models.WordLevel({"ship": 0, "[UNK]": 2, "bread": 5}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    words = Words(tokenizer, torch.tensor([0, 5]), torch.tensor([[3.0, 0.0], [0.0, 4.0]]))
+    save_static(words, tmp_path)
+    vectors = SentenceTransformer(str(tmp_path), device="cpu").encode(["ship ship bread", "sea", "bread"])
+    np.testing.assert_allclose(vectors, [[6 / 52**0.5, 4 / 52**0.5], [0, 0], [0, 1]], atol=1e-6)

@@ -2,6 +2,8 @@
 
 import json
 import logging
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -9,21 +11,37 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Dense, Pooling, StaticEmbedding
+from sentence_transformers.models import Dense, Normalize, Pooling, StaticEmbedding, Transformer
 from transformers import AutoConfig, AutoTokenizer, BertModel, RobertaConfig, RobertaModel
 
-from docsplit.embedding.encode import _fingerprint, embed_documents, identity
-from docsplit.embedding.loading import describe_encoder, load_encoder, replace_pooling, says_pooling
-from docsplit.embedding.project_modules import with_words
-from docsplit.embedding.words_on_disk import save_with_words
+from docsplit.embedding.encode import _fingerprint, embed_documents, embed_queries, identity
+from docsplit.embedding.lexical_ridge import RidgeSettings, fit, save_with_words
+from docsplit.embedding.loading import (
+    WITH_WORDS,
+    load_encoder,
+    pooling_of,
+    portable_type,
+    replace_pooling,
+    says_pooling,
+    tokens_read,
+    with_words,
+    without_words,
+    words_of,
+)
+from docsplit.modeling import encoder_with_words
 from docsplit.modeling.encoder_with_words import Words
-from tests.conftest import tiny_values
+from docsplit.modeling.families.table import FAMILIES
+from docsplit.modeling.sentence_transformers_files import WORDS_CONFIG, WORDS_MODULES, WORDS_TABLE
+from docsplit.runtime.vectors import unit
+from modeling_docsplit import DocSplitForContrastivePretraining
+from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
+from tests.conftest import make_corpus, tiny_config, tiny_values
 
 
 def test_a_pooling_that_an_encoder_brings_is_replaced(checkpoint, texts):
     brought, replaced = load_encoder(str(checkpoint)), load_encoder(str(checkpoint))
     assert replace_pooling(replaced, "max") == "mean"
-    assert describe_encoder(replaced).pooling == "max"
+    assert pooling_of(replaced) == "max"
     with torch.no_grad():
         states = replaced[0](replaced.preprocess(["a ship", "the captain of a ship"]))
     expected = [
@@ -51,20 +69,21 @@ def test_a_pooling_that_cannot_be_replaced_is_refused_by_name(wordpiece, checkpo
 @pytest.mark.parametrize("pooling", [None, "mean", "max"])
 def test_a_plain_encoder_is_pooled_as_asked(headless, texts, pooling):
     model = load_encoder(str(headless), pooling=pooling, device="cpu")
-    facts = describe_encoder(model)
-    assert (facts.pooling, facts.max_seq_length) == (pooling or "cls", 128)
+    assert (pooling_of(model), model.max_seq_length) == (pooling or "cls", 128)
     encoder = BertModel.from_pretrained(headless, add_pooling_layer=False)
-    assert facts.num_parameters == encoder.num_parameters()
     hidden = encoder.eval()(**model.tokenizer(texts[0], return_tensors="pt")).last_hidden_state[0]
-    by_hand = {"cls": hidden[0], "mean": hidden.mean(dim=0), "max": hidden.amax(dim=0)}[facts.pooling]
+    by_hand = {"cls": hidden[0], "mean": hidden.mean(dim=0), "max": hidden.amax(dim=0)}[pooling or "cls"]
     np.testing.assert_allclose(
         embed_documents(model, texts[:1], dtype=torch.float32)[0][0], by_hand.detach(), atol=1e-5
     )
 
 
-def test_a_checkpoint_keeps_its_own_pooling_and_length(checkpoint):
+def test_a_checkpoint_keeps_its_own_pooling_and_length(checkpoint, caplog):
+    caplog.set_level(logging.INFO)
     model = load_encoder(str(checkpoint), pooling="max", device="cpu")
-    assert (describe_encoder(model).pooling, model.max_seq_length) == ("mean", 40)
+    assert f"{checkpoint} brings its own pooling: --pooling max is not used for it." in caplog.text
+    assert says_pooling(str(checkpoint))
+    assert (pooling_of(model), model.max_seq_length) == ("mean", 40)
     assert load_encoder(str(checkpoint), max_seq_length=100, device="cpu").max_seq_length == 100
     with pytest.raises(ValueError, match="has positions for 128 tokens"):
         load_encoder(str(checkpoint), max_seq_length=129, device="cpu")
@@ -76,12 +95,6 @@ def test_what_is_no_encoder_is_named(tmp_path):
         load_encoder(str(tmp_path / "empty"))
     with pytest.raises(ValueError, match="no-such/model' cannot be loaded as an encoder"):
         load_encoder("no-such/model")
-
-
-def test_loading_lists_no_layers(headless, monkeypatch):
-    """transformers checks plans of tensor parallelism, that nobody has, where its logger is set to warnings."""
-    monkeypatch.setattr(transformers.modeling_utils, "verify_tp_plan", lambda *_: pytest.fail("checked"))
-    load_encoder(str(headless), device="cpu")
 
 
 def test_an_encoder_without_a_vocabulary_is_refused(checkpoint, headless):
@@ -117,25 +130,10 @@ def test_weights_that_are_missing_raise_and_a_random_pooler_is_left_out(checkpoi
 def test_an_encoder_with_words_is_described_by_its_own_parts(checkpoint):
     model = load_encoder(str(checkpoint), device="cpu")
     words = Words(model.tokenizer.backend_tokenizer, torch.arange(10), torch.ones(10, 32))
-    facts, plain = describe_encoder(with_words(model, words)), describe_encoder(model)
-    assert (facts.pooling, facts.max_seq_length) == (plain.pooling, plain.max_seq_length) == ("mean", 40)
-    assert facts.num_parameters == plain.num_parameters + 11 * 32
+    more = with_words(model, words)
+    assert (pooling_of(more), more.max_seq_length) == (pooling_of(model), model.max_seq_length) == ("mean", 40)
     with pytest.raises(ValueError, match=r"--override_pooling max would change vectors that words were fitted to"):
-        replace_pooling(with_words(model, words), "max")
-
-
-def test_what_a_folder_with_words_says_stands(checkpoint, tmp_path, caplog):
-    model = load_encoder(str(checkpoint), device="cpu")
-    words = Words(model.tokenizer.backend_tokenizer, torch.arange(10), torch.ones(10, 32))
-    save_with_words(model, words, 1.0, tmp_path / "words")
-    name = str(tmp_path / "words")
-    assert says_pooling(name)
-    caplog.set_level(logging.INFO)
-    loaded = load_encoder(name, pooling="cls", max_seq_length=12, device="cpu")
-    assert f"{name} brings its own pooling: --pooling cls is not used for it." in caplog.text
-    assert (describe_encoder(loaded).pooling, describe_encoder(loaded).max_seq_length) == ("mean", 12)
-    with pytest.raises(ValueError, match="has positions for 128 tokens"):
-        load_encoder(name, max_seq_length=129, device="cpu")
+        replace_pooling(more, "max")
 
 
 def test_a_static_encoder_reads_whole_texts(wordpiece, tmp_path, caplog):
@@ -144,7 +142,7 @@ def test_a_static_encoder_reads_whole_texts(wordpiece, tmp_path, caplog):
     caplog.set_level(logging.INFO)
     model = load_encoder(str(tmp_path), max_seq_length=12, device="cpu")
     assert "is static and reads whole texts: --max_seq_length changes nothing." in caplog.text
-    assert describe_encoder(model).max_seq_length is None  # JSON has no infinity
+    assert tokens_read(model) is None  # JSON has no infinity
 
 
 def change_json(path, **values):
@@ -187,3 +185,225 @@ def test_a_config_without_a_padding_id_embeds_or_says_why_not(headless, byte_lev
     change_json(tmp_path / "roberta" / "config.json", pad_token_id=None)
     with pytest.raises(ValueError, match="has no pad_token_id, from which a roberta counts positions"):
         load_encoder(str(tmp_path / "roberta"))
+
+
+# --- Words of documents beside an encoder ---
+
+CORPUS = [row["text"] for row in make_corpus(40, seed=7)]
+TEXTS = [*CORPUS[:5], "", "☃", "ship", "bread " * 300 + "storm"]
+ALONE = [5, 6]  # of TEXTS, those without a known piece
+
+
+def fitted_words(model):
+    return fit(model, CORPUS, model.encode(CORPUS), RidgeSettings(1.0, 0)).words
+
+
+def not_normalized(tokenizer, folder, **settings):
+    """An encoder of dot products, whose vectors have any length."""
+    torch.manual_seed(0)
+    config = tiny_config(tokenizer, initializer_range=0.3)
+    settings = {
+        "pooling": "mean",
+        "max_seq_length": 24,
+        "similarity": "dot",
+        "contrastive_temperature": 1.0,
+    } | settings
+    DocSplitForContrastivePretraining(config, **settings).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return load_encoder(str(folder), device="cpu")
+
+
+def of_family(tokenizer, folder, family):
+    torch.manual_seed(0)
+    if family == "longformer":
+        values = tiny_values(tokenizer, initializer_range=0.3, num_hidden_layers=1)
+        config = AutoConfig.for_model("longformer", **values, attention_window=16)
+        model = DocSplitForContrastivePretraining(config, pooling="mean", max_seq_length=64)
+    else:
+        inner = tiny_config(tokenizer, initializer_range=0.3, num_hidden_layers=1)
+        config = GraphDocumentConfig(inner, graph_hidden_size=16, graph_kind="section", passage_words=12)
+        model = DocSplitForContrastivePretraining(config, GraphDocumentModel(config), max_seq_length=24)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return load_encoder(str(folder), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def plain(wordpiece, tmp_path_factory):
+    """A SentenceTransformer of unit vectors that differ, with prompts."""
+    folder = tmp_path_factory.mktemp("plain")
+    not_normalized(wordpiece, folder)
+    transformer = Transformer(str(folder), model_kwargs={"add_pooling_layer": False})
+    transformer.max_seq_length = 24
+    prompts = {"document": "ship bread: ", "query": "sail: "}
+    return SentenceTransformer(modules=[transformer, Pooling(32), Normalize()], device="cpu", prompts=prompts)
+
+
+@pytest.fixture(scope="module")
+def words(plain):
+    return fitted_words(plain)
+
+
+@pytest.fixture(scope="module")
+def folder(plain, words, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("folders") / "with words"
+    save_with_words(plain, words, 0.5, folder)
+    return folder
+
+
+def by_hand(vectors, directions, weight):
+    """unit(e + weight r) of the length of e; e where r is zero."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    summed = vectors / np.maximum(lengths, 1e-12) + weight * directions
+    summed *= lengths / np.maximum(np.linalg.norm(summed, axis=1, keepdims=True), 1e-12)
+    return np.where(np.abs(directions).max(axis=1, keepdims=True) > 0, summed, vectors)
+
+
+def directions_of(words, texts):
+    return words(**words.preprocess(texts)).numpy()
+
+
+def bulk(model, texts, **options):
+    return embed_documents(model, texts, **({"dtype": torch.float32} | options))[0]
+
+
+def test_documents_get_words_and_queries_do_not(plain, words, folder):
+    directions = directions_of(words, TEXTS)
+    assert [row for row in range(len(TEXTS)) if not directions[row].any()] == ALONE
+    loaded = load_encoder(str(folder), device="cpu")
+    for model in (with_words(plain, words, 0.5), loaded):
+        for encode, bare in ((model.encode, plain.encode), (model.encode_document, plain.encode_document)):
+            expected = by_hand(bare(TEXTS), directions, 0.5)
+            vectors = encode(TEXTS)
+            np.testing.assert_allclose(vectors, expected, atol=1e-6)
+            np.testing.assert_array_equal(vectors[ALONE], bare(TEXTS)[ALONE])  # exactly e
+            np.testing.assert_allclose(encode(TEXTS, batch_size=2), vectors, atol=1e-6)
+            assert np.abs(vectors - bare(TEXTS)).max() > 0.02
+        np.testing.assert_allclose(model.encode_query(TEXTS), plain.encode_query(TEXTS), atol=1e-6)
+        np.testing.assert_allclose(bulk(model, TEXTS), model.encode_document(TEXTS), atol=1e-6)
+        queries, facts = embed_queries(model, TEXTS, dtype=torch.float32)
+        np.testing.assert_allclose(queries, plain.encode_query(TEXTS), atol=1e-6)
+        assert facts.query_prompt == "sail: "
+        assert model.encode([]).shape[0] == 0
+        similarity = model.similarity(vectors, vectors).numpy()
+        np.testing.assert_allclose(similarity, unit(vectors) @ unit(vectors).T, atol=1e-5)
+    assert loaded.max_seq_length == 24
+
+
+def test_dimensions_are_cut_after_the_words_are_added(plain, words, folder):
+    whole = with_words(plain, words, 0.5).encode_document(TEXTS)
+    model = load_encoder(str(folder), device="cpu")
+    model.truncate_dim = 5
+    np.testing.assert_allclose(model.encode_document(TEXTS), whole[:, :5], atol=1e-6)
+    np.testing.assert_allclose(bulk(model, TEXTS), whole[:, :5], atol=1e-6)
+    assert embed_queries(model, TEXTS)[0].shape == (len(TEXTS), 5)
+    assert model.truncate_dim == 5
+    again = with_words(model, words, 0.5)  # from one that cuts
+    np.testing.assert_allclose(again.encode_document(TEXTS), whole[:, :5], atol=1e-6)
+
+
+IN_ANOTHER_PROGRAM = """
+import json, sys
+import numpy as np
+from sentence_transformers import SentenceTransformer
+folder, out, texts = sys.argv[1:]
+model = SentenceTransformer(folder, trust_remote_code=True, device="cpu")
+assert not any(name.split(".")[0] == "docsplit" for name in sys.modules)
+texts = json.loads(texts)
+np.savez(out, documents=model.encode_document(texts), queries=model.encode_query(texts))
+model.save(out + ".again")
+"""
+
+
+def test_a_program_without_this_package_gives_the_same(plain, words, folder, tmp_path):
+    command = [sys.executable, "-I", "-c", IN_ANOTHER_PROGRAM, str(folder), str(tmp_path / "out"), json.dumps(TEXTS)]
+    subprocess.run(command, check=True, cwd=tmp_path, timeout=120)
+    outputs, again = np.load(tmp_path / "out.npz"), tmp_path / "out.again"
+    bare = bulk(plain, TEXTS)
+    documents = by_hand(bare, directions_of(words, TEXTS), 0.5)
+    np.testing.assert_allclose(outputs["documents"], documents, atol=1e-5)
+    np.testing.assert_allclose(outputs["queries"], plain.encode_query(TEXTS), atol=1e-5)
+    for path in (folder, again):
+        loaded = load_encoder(str(path), device="cpu")
+        np.testing.assert_allclose(bulk(loaded, TEXTS), documents, atol=1e-5, err_msg=str(path))
+        np.testing.assert_allclose(bulk(without_words(loaded), TEXTS), bare, atol=1e-6)
+
+
+@pytest.mark.parametrize("family", ["longformer", "graph_document"])
+def test_a_family_with_its_own_module_can_be_the_start(wordpiece, tmp_path, family):
+    start = of_family(wordpiece, tmp_path / "start", family)
+    words = fitted_words(start)
+    save_with_words(start, words, 1.0, tmp_path / "words")
+    bare, loaded = bulk(start, TEXTS), load_encoder(str(tmp_path / "words"), device="cpu")
+    np.testing.assert_allclose(bulk(without_words(loaded), TEXTS), bare, atol=1e-6)
+    np.testing.assert_allclose(bulk(loaded, TEXTS), by_hand(bare, directions_of(words, TEXTS), 1), atol=1e-5)
+    assert portable_type(loaded[0].inner_type) in {module.module for module in FAMILIES.values()}
+
+
+def test_words_go_on_and_off_and_nothing_is_copied(plain, words):
+    model = with_words(plain, words)
+    assert words_of(plain) is None
+    assert words_of(model) is words
+    assert without_words(plain) is plain
+    bare = without_words(model)
+    assert [*bare] == [*plain]
+    assert bare.prompts == plain.prompts
+    other = Words(words.tokenizer, words.pieces, -words.vectors(), words.sublinear)
+    twice = with_words(model, other, 0.5)
+    expected = by_hand(plain.encode(TEXTS), -directions_of(words, TEXTS), 0.5)
+    np.testing.assert_allclose(twice.encode(TEXTS), expected, atol=1e-6)
+
+
+def test_words_of_another_width_are_refused(plain, words):
+    narrow = Words(words.tokenizer, words.pieces, words.vectors()[:, :8])
+    with pytest.raises(ValueError, match=r"words have vectors of 8 numbers, the encoder of 32"):
+        with_words(plain, narrow)
+    wider = SentenceTransformer(modules=[*plain, Dense(32, 8)], device="cpu")
+    assert with_words(wider, narrow).encode(TEXTS).shape == (len(TEXTS), 8)
+
+
+def change(folder, name, content):
+    (folder / name).write_text(content if isinstance(content, str) else json.dumps(content))
+
+
+def damaged(path, what):
+    modules = json.loads((path / "modules.json").read_text())
+    if what == "another program":
+        change(path, "words/config.json", {"inner_type": "os.system"})
+    elif what == "itself":
+        change(path, "words/config.json", {"inner_type": "encoder_with_words.EncoderWithWords"})
+    elif what == "no last module":
+        change(path, "modules.json", modules[:-1])
+    elif what == "a weight":
+        change(path, "3_AddWords/config.json", {"weight": "much"})
+    else:
+        (path / what).unlink()
+
+
+@pytest.mark.parametrize(
+    ("what", "problem"),
+    [
+        ("another program", "The module 'os.system' is neither one of sentence-transformers nor of this project"),
+        ("itself", "The module 'encoder_with_words.EncoderWithWords' is neither"),
+        ("no last module", r"expected encoder_with_words.EncoderWithWords first and encoder_with_words.AddWords last"),
+        ("a weight", "The weight of words is 'much'"),
+        ("words/words.safetensors", "has no words/words.safetensors: fit the words again"),
+    ],
+)
+def test_a_damaged_or_hostile_folder_is_named_and_its_code_is_not_run(plain, words, tmp_path, what, problem):
+    path = tmp_path / "damaged"
+    save_with_words(plain, words, 1.0, path)
+    for name in ("evil", "os", "encoder_with_words"):  # which would be imported, if a folder's code were
+        (path / f"{name}.py").write_text(f"raise SystemExit('{name} was run')")
+    load_encoder(str(path), device="cpu")  # the installed code does not need the copy
+    damaged(path, what)
+    with pytest.raises(ValueError, match=rf"damaged' cannot be loaded as an encoder.*{problem}") as failure:
+        load_encoder(str(path), device="cpu")
+    assert "\n" not in str(failure.value)
+
+
+def test_the_modules_and_files_of_words_are_known_where_sentence_transformers_is_not_needed():
+    """`docsplit.modeling.sentence_transformers_files` reads them as JSON."""
+    assert list(WORDS_MODULES) == list(WITH_WORDS)
+    assert f"{encoder_with_words.FOLDER}/{encoder_with_words.CONFIG}" == WORDS_CONFIG
+    assert f"{encoder_with_words.FOLDER}/{encoder_with_words.TABLE}" == WORDS_TABLE

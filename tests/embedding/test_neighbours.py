@@ -1,19 +1,16 @@
 """Averaging with neighbours against a loop over documents, and the approximate search against the exact one."""
 
-import json
 import re
 from collections import Counter
 
 import numpy as np
 import pytest
 
-import run_probe_classification
 from docsplit.embedding import neighbours
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encoder import Encoder
-from docsplit.embedding.lexical_ridge import fit
+from docsplit.embedding.lexical_ridge import fit, save_with_words
 from docsplit.embedding.loading import load_encoder
-from docsplit.embedding.words_on_disk import save_with_words
 from docsplit.runtime.vectors import unit
 from tests.conftest import make_corpus
 
@@ -130,27 +127,7 @@ def test_the_approximate_search_finds_most_neighbours():
     np.testing.assert_allclose(theirs[:, 0], cosines[:, 0], atol=0.2)
 
 
-def test_probes_average_what_they_embed_and_say_so(tiny_model, wordpiece, corpus_file, tmp_path, run_here):
-    tiny_model.save_pretrained(tmp_path / "encoder")
-    wordpiece.save_pretrained(tmp_path / "encoder")
-    texts = [row["text"] for row in make_corpus(20)]
-    name = str(tmp_path / "encoder")
-    plain, smoothed = (
-        Encoder(name, EncoderArguments([name], smooth_neighbours=count)).embed_all(texts) for count in (0, 3)
-    )
-    expected = smooth_slowly(plain[0], 3, 2, 0.5, 0.1, neighbours.word_vectors(texts))
-    np.testing.assert_allclose(smoothed[0], expected, atol=1e-4)
-    run_here(
-        run_probe_classification.main, "--model_name_or_path", tmp_path / "encoder", "tfidf", "--train_file",
-        corpus_file, "--heads", "linear", "--shots", 0, "--num_seeds", 1, "--smooth_neighbours", 3,
-        "--output_dir", tmp_path / "probe",
-    )  # fmt: skip
-    rows = json.loads((tmp_path / "probe" / "results.json").read_text())["rows"]
-    assert {(row["encoder"] == "tfidf", row["smooth_neighbours"]) for row in rows} == {(False, 3), (True, None)}
-
-
-def test_averages_are_of_vectors_with_words(scattered, corpus_file, tmp_path, run_here):
-    """--smooth_neighbours comes after the words, in Python and in a script."""
+def test_averages_are_of_vectors_with_words(scattered, tmp_path):
     texts = [row["text"] for row in make_corpus(30)]
     model = load_encoder(str(scattered))
     save_with_words(model, fit(model, texts, model.encode(texts)).words, 1.0, tmp_path / "words")
@@ -162,9 +139,3 @@ def test_averages_are_of_vectors_with_words(scattered, corpus_file, tmp_path, ru
     np.testing.assert_allclose(smoothed, expected, atol=1e-4)
     assert np.abs(smoothed - smooth_slowly(model.encode(texts), 3, 2, 0.5, 0.1)).max() > 0.01
     assert facts.smooth_neighbours == 3
-    run_here(
-        run_probe_classification.main, "--model_name_or_path", name, "--train_file", corpus_file, "--heads", "linear",
-        "--shots", 0, "--num_seeds", 1, "--smooth_neighbours", 3, "--output_dir", tmp_path / "probe",
-    )  # fmt: skip
-    rows = json.loads((tmp_path / "probe" / "results.json").read_text())["rows"]
-    assert [(row["encoder"], row["smooth_neighbours"]) for row in rows] == [(name, 3)] * 2  # raw and standardized

@@ -7,10 +7,8 @@ import re
 
 import numpy as np
 
-from docsplit.embedding.lexical_ridge import RidgeSettings, fit
-from docsplit.embedding.loading import load_encoder
-from docsplit.embedding.project_modules import with_words
-from docsplit.embedding.words_on_disk import save_static
+from docsplit.embedding.lexical_ridge import RidgeSettings, fit, save_static
+from docsplit.embedding.loading import load_encoder, with_words
 from docsplit.explorer.page import FOLDER, html_of, matches_of, summary_of
 from docsplit.explorer.sentences import split_texts
 from tests.conftest import make_corpus

@@ -8,9 +8,8 @@ from docsplit.data.readers.base import Document
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encode import embed_documents
 from docsplit.embedding.encoder import Encoder
-from docsplit.embedding.lexical_ridge import fit
+from docsplit.embedding.lexical_ridge import fit, save_with_words
 from docsplit.embedding.loading import load_encoder
-from docsplit.embedding.words_on_disk import save_with_words
 from docsplit.index.changes import build
 from docsplit.index.index import Index
 from docsplit.index.segments import query_words

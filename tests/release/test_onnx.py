@@ -15,10 +15,8 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoConfig
 
 import export_onnx
-from docsplit.embedding.lexical_ridge import RidgeSettings, fit
-from docsplit.embedding.loading import load_encoder
-from docsplit.embedding.project_modules import with_words
-from docsplit.embedding.words_on_disk import save_static
+from docsplit.embedding.lexical_ridge import RidgeSettings, fit, save_static
+from docsplit.embedding.loading import load_encoder, with_words
 from docsplit.release import onnx
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel

@@ -21,8 +21,8 @@ from docsplit.data.readers.documents import read_documents
 from docsplit.embedding import encode
 from docsplit.embedding import encoder as encoder_module
 from docsplit.embedding.encoder import Encoder
+from docsplit.embedding.loading import words_of
 from docsplit.embedding.neighbours import nearest
-from docsplit.embedding.project_modules import words_of
 from docsplit.index.index import Index
 from docsplit.index.vectors import with_words_of
 from docsplit.runtime.files import ROOT

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from docsplit.data.tokenization import load_tokenizer
-from docsplit.embedding import chunks
+from docsplit.embedding import encode
 from docsplit.modeling.encoder_with_words import Words
 from docsplit.modeling.objectives.neighbour_distillation import Targets
 from docsplit.runtime.files import build_once, map_once
@@ -40,9 +40,9 @@ class _Encoder:
 
 
 def _embeddings(place: Path, folder: Path) -> Any:
-    with mock.patch.object(chunks, "CHUNK_TEXTS", 4):
-        parts = chunks.in_chunks(["a", "b", "c", "d", "e"], _Encoder(), False, folder)  # type: ignore[arg-type]
-        return np.concatenate([part for part, _ in parts]).tolist()
+    with mock.patch.object(encode, "CHUNK_TEXTS", 4):
+        texts = ["a", "b", "c", "d", "e"]
+        return encode.embed_in_chunks(texts, _Encoder(), (len(texts), 40), cache_dir=folder)[0].tolist()
 
 
 def _tokenised_corpus(place: Path, folder: Path) -> Any:

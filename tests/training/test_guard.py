@@ -11,9 +11,8 @@ from sentence_transformers.models import Normalize, Pooling, Transformer
 from transformers import AutoModel
 
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
-from docsplit.embedding.lexical_ridge import RidgeSettings, fit
+from docsplit.embedding.lexical_ridge import RidgeSettings, fit, save_with_words
 from docsplit.embedding.loading import load_encoder
-from docsplit.embedding.words_on_disk import save_with_words
 from docsplit.runtime.sharing import OutputFolder
 from docsplit.training import guard
 from docsplit.training.run import COMMAND

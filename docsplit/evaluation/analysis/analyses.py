@@ -13,9 +13,9 @@ from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.data.sets.labelled import LabelledSplit
 from docsplit.data.tagging import load_tagger
 from docsplit.embedding.arguments import EncoderArguments
-from docsplit.embedding.attention import check_attention
+from docsplit.embedding.attention import GraphReadings, check_attention
 from docsplit.embedding.encoder import Encoder, EncoderGroup
-from docsplit.embedding.graphs import GraphReadings, has_graph_attention
+from docsplit.embedding.loading import has_graph_attention
 from docsplit.evaluation.analysis import estimates, sections
 from docsplit.evaluation.analysis.arguments import GRAPH_ATTENTION, NEED_A_TAGGER, AnalysisArguments
 from docsplit.evaluation.analysis.attention_by_word import CLASSES, attention_estimates, word_weights

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from docsplit.embedding.graphs import GraphReadings
+from docsplit.embedding.attention import GraphReadings
 from docsplit.evaluation.analysis.estimates import EncoderDifference, EstimateRow, Json
 from docsplit.evaluation.analysis.redundancy import RedundancyRow
 from docsplit.evaluation.results.records import Comparison, Row

@@ -8,9 +8,14 @@ from typing import Any
 import numpy as np
 
 from docsplit.data.sets.labelled import LabelledSplit
-from docsplit.embedding.attention import TokenWeights, attention_to_tokens, describe_attention
+from docsplit.embedding.attention import (
+    GraphReadings,
+    TokenWeights,
+    attention_by_kind,
+    attention_to_tokens,
+    describe_attention,
+)
 from docsplit.embedding.encoder import Encoder
-from docsplit.embedding.graphs import GraphReadings, attention_by_kind
 from docsplit.embedding.loading import says_pooling
 from docsplit.embedding.neighbours import nearest
 from docsplit.evaluation.analysis.arguments import GRAPH_ATTENTION, AnalysisArguments

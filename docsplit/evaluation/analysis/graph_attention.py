@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from docsplit.data.passages import to_passages
-from docsplit.embedding.graphs import GraphReadings
+from docsplit.embedding.attention import GraphReadings
 from docsplit.evaluation.analysis.contents import GraphAttentionContents
 from docsplit.evaluation.analysis.report import Figure, Section, Table, literal, number, save_figure
 

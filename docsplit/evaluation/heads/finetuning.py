@@ -35,7 +35,7 @@ from transformers import (
 )
 
 from docsplit.data.sets.labelled import LabelledSplit
-from docsplit.embedding.project_modules import plain_encoder
+from docsplit.embedding.loading import plain_encoder
 from docsplit.evaluation.heads.base import HeadOutput, Run
 from docsplit.evaluation.heads.presets import FineTuning
 from docsplit.evaluation.results.metrics import ClassificationMetric

@@ -15,9 +15,8 @@ import numpy as np
 import torch
 
 from docsplit.data.seen_documents import MOST_SKETCHES, TrainingDocuments, document_id, sketch, training_documents_of
-from docsplit.embedding.lexical_ridge import distinct
-from docsplit.embedding.project_modules import has_words, save_plain
-from docsplit.embedding.words_on_disk import save_static, save_with_words
+from docsplit.embedding.lexical_ridge import distinct, save_static, save_with_words
+from docsplit.embedding.loading import has_words, save_plain
 from docsplit.release.adapted_card import Adaptation, write_adapted_card
 from docsplit.runtime.files import (
     PARTIAL,

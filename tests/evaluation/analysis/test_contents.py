@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from docsplit.embedding.graphs import GraphReadings
+from docsplit.embedding.attention import GraphReadings
 from docsplit.evaluation.analysis.contents import (
     GeometryContents,
     GraphAttentionContents,

@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from docsplit.data.passages import to_passages
-from docsplit.embedding.graphs import attention_by_kind, document_attention
+from docsplit.embedding.attention import attention_by_kind, document_attention
 from docsplit.embedding.lexical_ridge import fit
-from docsplit.embedding.loading import load_encoder
-from docsplit.embedding.project_modules import with_words
+from docsplit.embedding.loading import load_encoder, with_words
 from docsplit.evaluation.analysis.contents import GraphAttentionContents
 from docsplit.evaluation.analysis.graph_attention import choose_document, graph_attention_section
 from docsplit.explorer.page import heard_passages, summary_of

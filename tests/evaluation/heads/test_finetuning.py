@@ -15,9 +15,8 @@ from sentence_transformers.base.modules import Normalize
 from transformers import Trainer, set_seed
 
 from docsplit.data.passages import to_passages
-from docsplit.embedding import project_modules
-from docsplit.embedding.loading import load_encoder
-from docsplit.embedding.project_modules import with_words
+from docsplit.embedding import loading
+from docsplit.embedding.loading import load_encoder, with_words
 from docsplit.evaluation.heads import finetuning
 from docsplit.evaluation.heads.finetuning import Start, TextClassifier, finetune
 from docsplit.evaluation.heads.presets import FineTuning
@@ -206,7 +205,7 @@ def test_words_are_left_out_of_training(load, caplog):
         return with_words(body, words)
 
     split = make_split(train=32, test=10)
-    project_modules._say_words_are_left_out.cache_clear()
+    loading._say_words_are_left_out.cache_clear()
     caplog.set_level("INFO")
     plain, without = (
         finetune(Start(each), split, everything(split, 0, 1), FineTuning(num_epochs=1))

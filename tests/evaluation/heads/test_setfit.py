@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from docsplit.embedding.project_modules import with_words
+from docsplit.embedding.loading import with_words
 from docsplit.evaluation.heads import setfit as setfit_head
 from docsplit.evaluation.heads.base import Run
 from docsplit.evaluation.heads.finetuning import Start

@@ -22,8 +22,7 @@ from transformers import (
 
 from docsplit import AdaptOptions, adapt
 from docsplit.embedding.encode import embed_documents, encode
-from docsplit.embedding.loading import load_encoder
-from docsplit.embedding.project_modules import weight_of_words, words_of
+from docsplit.embedding.loading import load_encoder, weight_of_words, words_of
 from docsplit.modeling.families.decoder import is_decoder
 from docsplit.modeling.families.table import family_of
 from modeling_docsplit import DocSplitForContrastivePretraining

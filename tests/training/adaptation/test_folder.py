@@ -14,9 +14,8 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE, TrainingDocuments, training_documents_of
-from docsplit.embedding.lexical_ridge import RidgeSettings, fit
+from docsplit.embedding.lexical_ridge import RidgeSettings, fit, save_with_words
 from docsplit.embedding.loading import load_encoder
-from docsplit.embedding.words_on_disk import save_with_words
 from docsplit.release.adapted_card import ADAPTATION_FILE, Adaptation
 from docsplit.release.run_record import Start
 from docsplit.runtime.sharing import LOCK, RECORD, OutputFolder
