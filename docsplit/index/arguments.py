@@ -2,13 +2,12 @@
 
 import argparse
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 from docsplit.index.databases.export import DATABASES
 from docsplit.modeling.pooling import Pooling
 
 METHODS = ("hybrid", "dense", "bm25")
-Refit = Literal["auto", "always", "never"]  # whether words of documents are fitted anew
 
 
 def _reads_documents(parser: argparse.ArgumentParser) -> None:
@@ -61,13 +60,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     _reads_documents(parser)
     parser.add_argument("--replace", action="store_true", help="replace documents (by id) whose text has changed")
     parser.add_argument("--model", help="where the index's encoder is now (default: where it was)")
-    parser.add_argument(
-        "--refit",
-        choices=get_args(Refit),
-        default="auto",
-        help="when words are fitted to the documents again, for an encoder with words; auto: once the index has grown "
-        "by a tenth (default: auto)",
-    )
 
 
 def query_options(parser: argparse.ArgumentParser) -> None:

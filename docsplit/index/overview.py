@@ -12,7 +12,7 @@ from tqdm.auto import tqdm
 from docsplit.data.group_names import name_groups
 from docsplit.data.preparation import jaccard_of_pairs
 from docsplit.index.index import Index
-from docsplit.index.segments import Segment
+from docsplit.index.store import Segment
 
 logger = logging.getLogger(__name__)
 
@@ -127,19 +127,19 @@ def _names(segments: list[Segment], labels: np.ndarray, count: int) -> list[list
     in_documents: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(count))
     start = 0
     for segment in segments:
-        size, words = len(segment.ids), segment.words
+        size = len(segment.ids)
         group_of = np.full(size, count)  # one group more, of the deleted
-        group_of[segment.alive] = labels[start : start + segment.num_documents]
-        start += segment.num_documents
+        group_of[segment.alive] = labels[start : start + segment.entry.documents]
+        start += segment.entry.documents
         groups = scipy.sparse.csr_matrix((np.ones(size), (np.arange(size), group_of)), shape=(size, count + 1))
         groups = groups[:, :count]  # (N, C)
-        shape = size, len(words.words)
-        for table, values in ((totals, words.counts), (in_documents, np.ones(len(words.counts)))):
-            counts = scipy.sparse.csc_matrix((values, words.rows, words.starts), shape=shape)
+        shape = size, len(segment.words)
+        for table, values in ((totals, segment.word_counts), (in_documents, np.ones(len(segment.word_rows)))):
+            counts = scipy.sparse.csc_matrix((values, segment.word_rows, segment.word_starts), shape=shape)
             in_groups = (counts.T @ groups).tocsr()  # (V, C)
             for row in np.flatnonzero(np.diff(in_groups.indptr)):
                 part = slice(in_groups.indptr[row], in_groups.indptr[row + 1])
-                table[words.words[row]][in_groups.indices[part]] += in_groups.data[part]
+                table[segment.words[row]][in_groups.indices[part]] += in_groups.data[part]
     if not totals:
         return [[] for _ in range(count)]
     words_of, sizes = list(totals), np.bincount(labels, minlength=count)

@@ -95,7 +95,7 @@ class Checked(Result):
     """What `check` has read, and what is damaged.
 
     Attributes:
-        documents: in the segments that could be looked into.
+        documents: in the segments that are sound.
         bytes: of all files.
         faults: a line for each damaged thing, with its remedy.
     """
@@ -149,10 +149,10 @@ class Info(Result):
             documents=len(index),
             passages=index.num_passages(),
             encoder=manifest.encoder["name"],
-            words=manifest.words.sentence() if manifest.words else None,
+            words=index.words(),
             passage_words=manifest.passage_words,
             max_seq_length=manifest.encoder["max_seq_length"],
-            reading=manifest.reading(),
+            reading=index.reading(),
             first=[(segment.ids[row], segment.titles[row]) for segment, row in documents],
         )
 

@@ -7,8 +7,7 @@ from datasets import ClassLabel, Dataset, Features, Value
 from docsplit.data.readers.base import Document
 from docsplit.embedding.encoder import Encoder
 from docsplit.explorer.documents import documents_of_index, read_documents
-from docsplit.index.changes import build
-from docsplit.index.vectors import IndexEncoder
+from docsplit.index.changes import IndexEncoder, build
 from docsplit.runtime.vectors import unit
 
 LONG_TITLE = " ".join(f"word{number}" for number in range(60))

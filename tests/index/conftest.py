@@ -11,10 +11,8 @@ from docsplit.embedding.encoder import Encoder
 from docsplit.embedding.lexical_ridge import fit
 from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.words_on_disk import save_with_words
-from docsplit.index.changes import build
-from docsplit.index.index import Index
-from docsplit.index.segments import query_words
-from docsplit.index.vectors import IndexEncoder
+from docsplit.index.changes import IndexEncoder, build
+from docsplit.index.index import Index, query_words
 from tests.conftest import make_corpus
 
 DESCRIPTION = {"name": "test", "hash": "0123456789", "pooling": "mean", "max_seq_length": None, "dimension": 8}
