@@ -52,7 +52,9 @@ def build(options: argparse.Namespace) -> Iterator[Result]:
     _hide_loading()
     encoder = Encoder(options.model, EncoderArguments([options.model], **given), options.index_dir / "cache")
     documents = documents_to_search(options.documents, options.text_column, options.id_column)
-    yield build(options.index_dir, documents, prepared(options, encoder), options.passage_words, source(options))
+    yield build(
+        options.index_dir, documents, encoder, options.passage_words, source(options), embedder(options, encoder)
+    )
 
 
 def add(options: argparse.Namespace) -> Iterator[Result]:
@@ -62,7 +64,7 @@ def add(options: argparse.Namespace) -> Iterator[Result]:
 
     encoder = encoder_of(options)
     documents = documents_to_search(options.documents, options.text_column, options.id_column)
-    yield add(options.index, documents, prepared(options, encoder), options.replace, source(options))
+    yield add(options.index, documents, encoder, options.replace, source(options), embedder(options, encoder))
 
 
 def source(options: argparse.Namespace) -> str:
@@ -71,12 +73,11 @@ def source(options: argparse.Namespace) -> str:
     return str(path.resolve() if path.exists() else path)
 
 
-def prepared(options: argparse.Namespace, encoder: Any) -> Any:
-    """Prepare an encoder for an index, with what turns texts into vectors: this process, or Ray's workers."""
-    from docsplit.index.changes import IndexEncoder
+def embedder(options: argparse.Namespace, encoder: Any) -> Any:
+    """Return what turns texts into vectors where it is not this process: Ray's workers."""
     from docsplit.index.ray import embedder_on_ray
 
-    return IndexEncoder.of(encoder, embedder_on_ray(encoder) if options.engine == "ray" else None)
+    return embedder_on_ray(encoder) if options.engine == "ray" else None
 
 
 def encoder_of(options: argparse.Namespace) -> Any:
@@ -194,7 +195,7 @@ def check(options: argparse.Namespace) -> Iterator[Checked]:
 
 def export(options: argparse.Namespace) -> Iterator[Result]:
     """Write an index into a database."""
-    from docsplit.index.databases.export import export
+    from docsplit.index.databases import export
     from docsplit.index.index import Index
 
     yield export(Index(options.index), options.database, options.uri, options.name, options.replace)

@@ -67,8 +67,7 @@ class Index:
             )
         directory = Path(directory)
         loaded = Encoder(str(encoder), cache_dir=directory / "cache")
-        prepared = changes.IndexEncoder.of(loaded)
-        built = changes.build(directory, documents_of(documents), prepared, passage_words, _source(documents))
+        built = changes.build(directory, documents_of(documents), loaded, passage_words, _source(documents))
         if built.empty:
             logger.warning(f"Documents without text, which are not in the index: {built.empty:,}.")
         index = cls(directory, encoder)
@@ -113,8 +112,9 @@ class Index:
             ValueError: if an id is in the index with another text and `replace` is False, if ids repeat, or for texts
                 without ids. The index is as it was.
         """
-        encoder = changes.IndexEncoder.of(self._loaded())
-        return changes.add(self.directory, documents_of(_with_ids(documents)), encoder, replace, _source(documents))
+        return changes.add(
+            self.directory, documents_of(_with_ids(documents)), self._loaded(), replace, _source(documents)
+        )
 
     def delete(self, ids: str | Iterable[str]) -> int:
         """Take documents out, and return how many.

@@ -8,13 +8,16 @@ import uuid
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from docsplit.embedding import inverted_file
 from docsplit.index.store import REMEDY, InvertedFile, Segment
 from docsplit.runtime.files import Damaged, FileRecord, flush
+
+if TYPE_CHECKING:
+    from docsplit.index.index import Index
 
 logger = logging.getLogger(__name__)
 
@@ -63,32 +66,35 @@ def _read(path: str, probes: int) -> Any:
 
 
 def nearest(
-    directory: Path, known: InvertedFile, segments: Sequence[Segment], vectors: np.ndarray, count: int
-) -> list[dict[tuple[int, int], float]]:
-    """Find documents with passages that are probably the nearest to each query (Q, H), with exact scores, unordered.
+    directory: Path, known: InvertedFile, index: "Index", vectors: np.ndarray, count: int
+) -> list[dict[int, float]]:
+    """Find documents with passages that are probably the nearest to each query (Q, H), unordered.
 
     Args:
         known: what `make` gave.
-        segments: those that it covers, in its order.
 
-    Returns: for each query, the score of each document, by the number of its segment and its row.
+    Returns: for each query, the exact scores of documents, by their numbers.
 
     Raises:
         ValueError: without faiss.
     """
     try:
-        index = _read(str(directory / known.file), known.probes)
+        cells = _read(str(directory / known.file), known.probes)
     except ImportError as error:
         raise ValueError("This index needs faiss, which is not installed: pip install faiss-cpu.") from error
-    parts = [segment.passage_vectors for segment in segments]
-    ends, rankings = np.cumsum(list(map(len, parts))), []
-    for rows, scores in zip(*inverted_file.search(index, parts, vectors, CANDIDATES * count)):
-        best: dict[tuple[int, int], float] = {}
-        for passage, score in zip(rows[rows >= 0].tolist(), scores[rows >= 0].tolist()):
-            number = int(np.searchsorted(ends, passage, side="right"))
-            starts = segments[number].starts
-            row = int(np.searchsorted(starts, passage - (ends[number] - starts[-1]), side="right")) - 1
-            if segments[number].alive[row]:
-                best.setdefault((number, row), score)  # scores fall
+    segments = {segment.entry.name: (segment, int(end)) for segment, end in zip(index.segments, index.ends)}
+    covered = [segments[name] for name in known.segments]
+    parts = [segment.passage_vectors for segment, _ in covered]
+    # The first passage of each document, and the document's number; -1: of one that is deleted
+    ends = np.cumsum([0, *map(len, parts)])
+    firsts = np.concatenate([start + segment.starts[:-1] for start, (segment, _) in zip(ends, covered)])
+    ids = [np.where(segment.alive, np.arange(end - len(segment.ids), end), -1) for segment, end in covered]
+    numbers, rankings = np.concatenate(ids), []
+    for passages, scores in zip(*inverted_file.search(cells, parts, vectors, CANDIDATES * count)):
+        best: dict[int, float] = {}
+        documents = numbers[np.searchsorted(firsts, passages[passages >= 0], side="right") - 1]
+        for number, score in zip(documents.tolist(), scores.tolist()):
+            if number >= 0:
+                best.setdefault(number, score)  # scores fall
         rankings.append(best)
     return rankings

@@ -12,10 +12,10 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from errno import ENOSPC
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 from filelock import FileLock, Timeout
@@ -31,8 +31,8 @@ from docsplit.index.store import (
     SEGMENT_CHARACTERS,
     SEGMENT_DOCUMENTS,
     Manifest,
+    Row,
     Segment,
-    SegmentEntry,
     append_segment,
     arrays_of,
     digest_of,
@@ -42,9 +42,7 @@ from docsplit.index.store import (
 from docsplit.runtime.command import command_name
 from docsplit.runtime.files import Damaged, flush, name_failed_writes
 
-if TYPE_CHECKING:
-    from docsplit.embedding.encoder import Description, Encoder
-
+Embed = Callable[[Sequence[str]], np.ndarray]
 LOCK = "lock"
 PARTIAL = re.compile(r"\.manifest\.json\.\d+\.partial")
 NAMES = re.compile(rf"data-[0-9a-f]{{8}}\.bin|approximate-[0-9a-f]{{8}}\.faiss|{PARTIAL.pattern}")  # of changes
@@ -52,34 +50,26 @@ CACHES = re.compile(r"(embeddings|ray)-[0-9a-f]+")  # in cache/
 MOST_SMALL_SEGMENTS, COPIED = 16, 2**26  # small segments before a merge; one more for so many bytes that it copies
 
 
-@dataclass(frozen=True)
-class IndexEncoder:
-    """An encoder as an index uses it.
+class IndexEncoder(Protocol):
+    """An encoder as an index uses it: `docsplit.embedding.encoder.Encoder`, with these members."""
 
-    Attributes:
-        embed: texts to vectors (N, H), of length one if the similarity is the cosine.
-        description: what the manifest says of it: `name`, `hash`, and settings.
-        has_words: whether it adds words of documents to the vectors.
-        count_tokens: `Encoder.count_tokens`; None: nothing is counted.
-    """
+    description: Any  # what the manifest says of it: `name`, `hash`, and settings
+    has_words: bool  # whether it adds words of documents to the vectors
 
-    embed: Callable[[Sequence[str]], np.ndarray]
-    description: "Description"
-    has_words: bool = False
-    count_tokens: Callable[[Sequence[str]], tuple[np.ndarray, int] | None] = lambda passages: None
+    def embed_for_index(self, texts: Sequence[str], /) -> np.ndarray:
+        """Embed texts, (N, H) float32, of length one if the similarity is the cosine."""
 
-    @classmethod
-    def of(cls, encoder: "Encoder", embed: Callable[[Sequence[str]], np.ndarray] | None = None) -> "IndexEncoder":
-        """Prepare an encoder.
-
-        Args:
-            embed: `encoder.embed_for_index`, computed elsewhere. Default: here.
-        """
-        return cls(embed or encoder.embed_for_index, encoder.description, encoder.has_words, encoder.count_tokens)
+    def count_tokens(self, texts: Sequence[str], /) -> tuple[np.ndarray, int] | None:
+        """Count the tokens of texts, (N,), and those that are read of each; None: it does not know."""
 
 
 def build(
-    directory: Path, documents: Iterable[Document], encoder: IndexEncoder, passage_words: int = 100, source: str = ""
+    directory: Path,
+    documents: Iterable[Document],
+    encoder: IndexEncoder,
+    passage_words: int = 100,
+    source: str = "",
+    embed: Embed | None = None,
 ) -> Built:
     """Make an index of documents.
 
@@ -87,6 +77,7 @@ def build(
         encoder: embeds a document whole, as far as it reads, and by passage; a document of one passage is embedded
             once.
         source: the folder or file that the documents come from; "": Python.
+        embed: what `encoder.embed_for_index` gives, computed elsewhere. Default: here.
 
     Raises:
         ValueError: if there is an index already or a folder of somebody else's, if ids repeat, or if no document has
@@ -100,23 +91,21 @@ def build(
             )
     directory.mkdir(parents=True, exist_ok=True)
     flush(directory.parent)
-    with _locked(directory):
-        if (directory / FILE).exists() and read_manifest(directory).is_built:
-            raise ValueError(
-                f"There is an index in {directory} already: `{command_name('search.py')} add` adds to it."
-            )
-        manifest = Manifest(encoder.description, passage_words, encoder.has_words, _new_name())
-        manifest.write(directory)
-        with Change(directory, manifest) as change:
-            built = change.write(documents, encoder, source)
-            if not built.documents:
-                raise ValueError(f"None of the documents has text ({built.empty} are empty): nothing was built.")
-            built.reading = change.commit().reading()
+    with writing(directory, Manifest(encoder.description, passage_words, encoder.has_words, _new_name())) as change:
+        built = change.write(documents, encoder, source, embed)
+        if not built.documents:
+            raise ValueError(f"None of the documents has text ({built.empty} are empty): nothing was built.")
+        built.reading = change.commit().reading()
     return built
 
 
 def add(
-    directory: Path, documents: Iterable[Document], encoder: IndexEncoder, replace: bool = False, source: str = ""
+    directory: Path,
+    documents: Iterable[Document],
+    encoder: IndexEncoder,
+    replace: bool = False,
+    source: str = "",
+    embed: Embed | None = None,
 ) -> Added:
     """Add documents to an index, or put them in place of those of the same id; the rest is not touched.
 
@@ -132,7 +121,7 @@ def add(
     def new_documents() -> Iterator[Document]:
         nonlocal unchanged
         for document in documents:
-            if (place := index.find(document.id)) is not None:
+            if (place := change.index.find(document.id)) is not None:
                 segment, row = place
                 if np.array_equal(segment.digests[row], digest_of(document)):
                     unchanged += 1
@@ -144,11 +133,11 @@ def add(
                 changed.add(document.id)
             yield document
 
-    with writing(directory) as (index, change):
-        check_encoder(index.manifest, encoder.description)
-        built = change.write(new_documents(), encoder, source)
+    with writing(directory) as change:
+        check_encoder(change.committed, encoder.description)
+        built = change.write(new_documents(), encoder, source, embed)
         replaced = changed - change.empty
-        change.delete(index, replaced)
+        change.delete(replaced)
         built.reading = change.commit().reading()
     return Added(**vars(built), replaced=len(replaced), unchanged=unchanged)
 
@@ -162,36 +151,39 @@ def delete(directory: Path, ids: Iterable[str]) -> int:
     ids = set(ids)
     if wrong := [document_id for document_id in ids if not isinstance(document_id, str)]:
         raise ValueError(f"The id {wrong[0]!r} is a {type(wrong[0]).__name__}: ids are texts, such as '{wrong[0]}'.")
-    with writing(directory) as (index, change):
-        if missing := sorted(document_id for document_id in ids if index.find(document_id) is None):
+    with writing(directory) as change:
+        if missing := sorted(document_id for document_id in ids if change.index.find(document_id) is None):
             raise ValueError(
                 f"{len(missing)} of the ids are not in the index, {missing[0]!r} for one: nothing was deleted. "
                 "An id is what a query prints in [brackets]."
             )
-        change.delete(index, ids)
+        change.delete(ids)
         change.commit()
     return len(ids)
 
 
 @contextmanager
-def writing(directory: Path) -> Iterator[tuple[Index, "Change"]]:
+def writing(directory: Path, new: Manifest | None = None) -> Iterator["Change"]:
     """Lock an index for one writer, open it, and begin a change.
 
+    Args:
+        new: begins an index that is not built to its end yet; default: one that is.
+
     Raises:
-        ValueError: if there is no index, if it is damaged, or if another process writes. Nothing is removed then.
+        ValueError: if there is no index, or one already, if it is damaged, or if another process writes. Nothing is
+            removed then.
     """
-    read_manifest(directory)  # no folder is made where none is
-    with _locked(directory):
-        index = Index(directory)
-        with Change(directory, index.manifest) as change:
-            yield index, change
-
-
-@contextmanager
-def _locked(directory: Path) -> Iterator[None]:
+    if new is None:
+        read_manifest(directory)  # no folder is made where none is
     try:
         with FileLock(directory / LOCK, timeout=0), name_failed_writes(directory):
-            yield
+            if new is not None:
+                if (directory / FILE).exists() and read_manifest(directory).is_built:
+                    advice = f"`{command_name('search.py')} add` adds to it."
+                    raise ValueError(f"There is an index in {directory} already: {advice}")
+                new.write(directory)
+            with Change(Index(directory, new is None)) as change:
+                yield change
     except Timeout as error:
         raise ValueError(f"Another process changes the index in {directory}: wait until it is done.") from error
 
@@ -206,15 +198,17 @@ class Change:
     What an earlier change has left unfinished goes first; what this one leaves unfinished goes with it.
 
     Attributes:
+        index: as it is before.
         empty: ids of the documents without text that were to be written.
     """
 
-    def __init__(self, directory: Path, manifest: Manifest):
-        self.directory, self.committed = directory, manifest
-        self.segments, self.sources, self.empty = list(manifest.segments), list(manifest.sources), set[str]()
+    def __init__(self, index: Index):
+        self.index, self.directory, self.committed = index, index.directory, index.manifest
+        self.segments, self.sources = self.committed.segments, self.committed.sources
+        self.empty = set[str]()
         self._remove_unnamed()
-        self.file: BinaryIO = (directory / manifest.file).open("r+b" if manifest.length else "w+b")
-        self.file.seek(manifest.length)
+        self.file: BinaryIO = (self.directory / self.committed.file).open("r+b" if self.committed.length else "w+b")
+        self.file.seek(self.committed.length)
 
     def __enter__(self) -> "Change":
         return self
@@ -244,7 +238,9 @@ class Change:
                 ):
                     path.unlink()
 
-    def write(self, documents: Iterable[Document], encoder: IndexEncoder, source: str) -> Built:
+    def write(
+        self, documents: Iterable[Document], encoder: IndexEncoder, source: str, embed: Embed | None = None
+    ) -> Built:
         """Embed and write documents, a segment after another.
 
         Raises:
@@ -264,29 +260,33 @@ class Change:
 
         self.sources = list(dict.fromkeys([*self.sources, source]))
         for batch in grouped(with_passages(), lambda pair: pair[0].text, SEGMENT_DOCUMENTS, SEGMENT_CHARACTERS):
-            counts = np.array([len(passages) for _, passages in batch])
-            texts = [passage for _, passages in batch for passage in passages]
-            vectors = encoder.embed(texts + [document.text for document, several in batch if len(several) > 1])
-            tokens = np.empty((0, 3))
-            if counted := encoder.count_tokens(texts):
-                lengths, room = counted
-                starts = np.cumsum(counts) - counts
-                total, read = (np.add.reduceat(values, starts) for values in (lengths, np.minimum(lengths, room)))
-                tokens = np.stack([total, read, np.minimum(total, room)], axis=1)
-            sources = np.full(len(batch), self.sources.index(source))
-            arrays = arrays_of([document for document, _ in batch], counts, vectors, tokens, sources)
-            self.segments.append(append_segment(self.file, arrays))
+            passages = [passage for _, several in batch for passage in several]
+            whole = [document.text for document, several in batch if len(several) > 1]
+            vectors = np.asarray((embed or encoder.embed_for_index)([*passages, *whole]), np.float32)
+            lengths, room = encoder.count_tokens(passages) or (np.full(len(passages), -1), -1)
+            rows, start, next_whole = [], 0, len(passages)
+            for document, several in batch:
+                part = slice(start, start := start + len(several))
+                total, read = lengths[part].sum(), np.minimum(lengths[part], room).sum()
+                tokens = np.array([total, read, min(total, room)])
+                own = part.start if len(several) == 1 else next_whole
+                next_whole += len(several) > 1
+                rows.append(Row(document, vectors[part], vectors[own], tokens, self.sources.index(source)))
+            self._append(rows)
             built.documents += len(batch)
-            built.passages += len(texts)
+            built.passages += len(passages)
         built.empty = len(self.empty)
         return built
 
-    def delete(self, index: Index, ids: Iterable[str]) -> None:
+    def _append(self, rows: Sequence[Row]) -> None:
+        self.segments = [*self.segments, append_segment(self.file, arrays_of(rows))]
+
+    def delete(self, ids: Iterable[str]) -> None:
         """Mark documents of the index as deleted, and leave out segments that have no other."""
-        deleted = {segment.entry.name: set(segment.entry.deleted) for segment in index.segments}
-        for segment, row in filter(None, map(index.find, ids)):
+        deleted = {entry.name: set(entry.deleted) for entry in self.segments}
+        for segment, row in filter(None, map(self.index.find, ids)):
             deleted[segment.entry.name].add(row)
-        entries = [replace(entry, deleted=sorted(deleted.get(entry.name, []))) for entry in self.segments]
+        entries = [replace(entry, deleted=sorted(deleted[entry.name])) for entry in self.segments]
         self.segments = [entry for entry in entries if entry.documents]
 
     def commit(self) -> Index:
@@ -333,30 +333,10 @@ class Change:
             if entry not in small:
                 self.segments.append(replace(entry, start=self.file.tell()))
                 self.file.write(data[entry.start : entry.start + entry.size])
-        groups: list[list[SegmentEntry]] = [[]]
         for entry in small:
             if not entry.is_sound(data):
                 raise Damaged(f"{self.directory / self.committed.file} has changed since it was written. {REMEDY}")
-            if sum(other.share for other in [*groups[-1], entry]) > 1:
-                groups.append([])
-            groups[-1].append(entry)
-        for group in filter(None, groups):
-            self.segments.append(append_segment(self.file, _merged([Segment(data, entry) for entry in group])))
+        rows = (row for entry in small for row in Segment(data, entry).rows())
+        for group in grouped(rows, lambda row: row.document.text, SEGMENT_DOCUMENTS, SEGMENT_CHARACTERS):
+            self._append(group)
         return name
-
-
-def _merged(segments: Sequence[Segment]) -> dict[str, np.ndarray]:
-    """Make the arrays of one segment of the documents of several that are in the index."""
-    kept = [(segment, int(row)) for segment in segments for row in np.flatnonzero(segment.alive)]
-    counts = np.concatenate([np.diff(segment.starts)[segment.alive] for segment in segments])
-    passages = [segment.vectors[segment.passages_of(row)] for segment, row in kept]
-    whole = np.concatenate([segment.vectors[segment.document_rows[segment.alive]] for segment in segments])
-    are_counted = all(len(segment.tokens) for segment in segments)
-    tokens = [segment.tokens[segment.alive] for segment in segments if are_counted]
-    return arrays_of(
-        [Document(segment.ids[row], segment.texts[row], segment.titles[row]) for segment, row in kept],
-        counts,
-        np.concatenate([*passages, whole[counts > 1]]),
-        np.concatenate(tokens or [np.empty((0, 3))]),
-        np.concatenate([segment.sources[segment.alive] for segment in segments]),
-    )

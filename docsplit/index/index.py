@@ -17,7 +17,6 @@ from docsplit.data.passages import to_passages
 from docsplit.data.words import telling_words, tokenize, words_in
 from docsplit.index.results import Checked
 from docsplit.index.store import Manifest, Segment, faults_in, map_data, read_manifest
-from docsplit.runtime.command import command_name
 from docsplit.runtime.files import READ_WHEN_OPENED, Damaged
 
 if TYPE_CHECKING:  # it needs torch, as a search by words does not
@@ -28,8 +27,7 @@ logger = logging.getLogger(__name__)
 FUSED = 1000  # documents of each ranking that a hybrid fuses
 K1, B = 1.5, 0.75  # of BM25, bm25s's defaults
 BLOCK_VALUES = 2**20  # similarities at a time: 4 MB
-Key = tuple[int, int]  # number of a segment, row in it
-Scored = list[tuple[Key, float]]  # documents and their scores
+Scored = list[tuple[int, float]]  # numbers of documents, and their scores
 
 
 @dataclass(frozen=True)
@@ -68,16 +66,21 @@ class Index:
     Opening compares sizes, and contents with their digests where all together are small (`READ_WHEN_OPENED`); `check`
     always reads all.
 
+    Attributes:
+        ends: the number of the last document of each segment, and one. Documents are counted through all segments.
+
+    Args:
+        is_built: refuse an index that is not built to its end.
+
     Raises:
-        ValueError: if there is no index, one of another version or not built to its end, or if a file is missing or
-            damaged.
+        ValueError: if there is no index, one that is not built to its end, or if a file is missing or damaged.
         OSError: if a file cannot be opened.
     """
 
-    def __init__(self, directory: str | Path):
+    def __init__(self, directory: str | Path, is_built: bool = True):
         self.directory = Path(directory)
         while True:
-            self.manifest = _read_finished(self.directory)
+            self.manifest = read_manifest(self.directory, is_built)
             try:
                 data = map_data(self.directory, self.manifest)
                 if len(data) <= READ_WHEN_OPENED and (faults := faults_in(self.directory, self.manifest, data)):
@@ -87,6 +90,7 @@ class Index:
                 if read_manifest(self.directory) == self.manifest:  # else a writer was faster
                     raise
         self.segments = [Segment(data, entry) for entry in self.manifest.segments]
+        self.ends = np.cumsum([len(segment.ids) for segment in self.segments], dtype=np.int64)
 
     def current(self) -> "Index":
         """Return this index; if another process has changed it, the index as it is now."""
@@ -121,11 +125,10 @@ class Index:
             rankings += self.nearest(vector[None], depth)
         if method != "dense":
             rankings.append(best_by_words(self.segments, words, depth))
-        keys = [[key for key, _ in ranking] for ranking in rankings]
-        ranked = rankings[0] if len(rankings) == 1 else fuse(keys)
+        ranked = rankings[0] if len(rankings) == 1 else fuse([[number for number, _ in some] for some in rankings])
         hits = []
-        for (number, row), score in ranked[:count]:
-            segment = self.segments[number]
+        for number, score in ranked[:count]:
+            segment, row = self.place(number)
             passages = [passage.text for passage in to_passages(segment.texts[row], self.manifest.passage_words)]
             matched, similarity = [word for word in telling_words(words) if segment.has(word, row)], None
             if vector is None:
@@ -135,6 +138,11 @@ class Index:
                 passage, similarity = passages[similarities.argmax()], float(similarities.max())
             hits.append(Hit(segment.ids[row], float(score), segment.titles[row], passage, similarity, matched))
         return hits
+
+    def place(self, number: int) -> tuple[Segment, int]:
+        """Return the segment of a document, and its row there."""
+        which = int(np.searchsorted(self.ends, number, side="right"))
+        return self.segments[which], number - int(self.ends[which]) + len(self.segments[which].ids)
 
     def nearest(self, vectors: np.ndarray, count: int) -> list[Scored]:
         """Find the documents with the nearest passages to each query (Q, H), the best first.
@@ -146,18 +154,11 @@ class Index:
             return nearest(self.segments, vectors, count)
         from docsplit.index import approximate  # it needs torch, as an index of few passages does not
 
-        numbers = {segment.entry.name: number for number, segment in enumerate(self.segments)}
-        covered = [numbers[name] for name in known.segments]
-        others = sorted(set(numbers.values()) - set(covered))
-        some, rest = ([self.segments[number] for number in part] for part in (covered, others))
-        rankings = []
-        for found, exact in zip(
-            approximate.nearest(self.directory, known, some, vectors, count), nearest(rest, vectors, count)
-        ):
-            ranking = [((covered[number], row), score) for (number, row), score in found.items()]
-            ranking += [((others[number], row), score) for (number, row), score in exact]
-            rankings.append(sorted(ranking, key=lambda place: (-place[1], place[0]))[:count])
-        return rankings
+        covered = [segment.entry.name in known.segments for segment in self.segments]
+        exact = nearest(self.segments, vectors, count, covered)
+        found = approximate.nearest(self.directory, known, self, vectors, count)
+        both = ([*some, *more.items()] for some, more in zip(exact, found))
+        return [sorted(ranking, key=lambda scored: (-scored[1], scored[0]))[:count] for ranking in both]
 
     def documents(self) -> Iterator[tuple[Segment, int]]:
         """Iterate over all documents in order: segment and row."""
@@ -187,34 +188,20 @@ class Index:
         return "Documents carry the words that the encoder brings." if self.manifest.has_words else None
 
     def reading(self) -> str | None:
-        """Say what share of the documents' tokens the vectors read, and what would read more; None: all, or unknown."""
-        if not self.segments or not all(len(segment.tokens) for segment in self.segments):
+        """Say what share of the documents' tokens the vectors read; None: all, or their tokens were not counted."""
+        tokens = np.concatenate([np.empty((0, 3)), *(segment.tokens[segment.alive] for segment in self.segments)])
+        total, in_passages, in_documents = tokens.sum(axis=0)
+        if total < 0 or in_documents == total:
             return None
-        total, in_passages, in_documents = sum(segment.tokens[segment.alive].sum(axis=0) for segment in self.segments)
-        if in_documents == total:
-            return None
-
-        def share(part: int) -> str:
-            percent = 100 * part / total
-            return "all" if part == total else f"{percent:.0f} %" if percent < 99 else f"{min(percent, 99.9):.1f} %"
-
+        of_passages, of_documents = (f"{np.floor(1000 * n / total) / 10:g} %" for n in (in_passages, in_documents))
         words = ", and the words of all" if self.manifest.has_words else ""
-        of_passages, fewer = (words, "fewer --passage_words, or ") if in_passages < total else ("", "")
+        fewer = "fewer --passage_words, or " if in_passages < total else ""
         return (
             f"The encoder reads {self.manifest.encoder['max_seq_length']:,} tokens at a time. Queries search "
-            f"{share(in_passages)} of your documents' tokens, in passages{of_passages}. Clusters, duplicates and maps "
-            f"see {share(in_documents)}, the beginnings{words}. To read more, build with {fewer}an encoder that reads "
-            "longer texts."
+            f"{of_passages} of your documents' tokens, in passages{words}. Clusters, duplicates and maps see "
+            f"{of_documents}, the beginnings{words}. To read more, build with {fewer}an encoder that reads longer "
+            "texts."
         )
-
-
-def _read_finished(directory: Path) -> Manifest:
-    manifest = read_manifest(directory)
-    if not manifest.is_built:
-        raise ValueError(
-            f"The index in {directory} is not built to its end: run `{command_name('search.py')} build` again."
-        )
-    return manifest
 
 
 def query_words(text: str) -> list[str]:
@@ -222,81 +209,77 @@ def query_words(text: str) -> list[str]:
     return tokenize([text], return_ids=False)[0]
 
 
-def nearest(segments: Sequence[Segment], vectors: np.ndarray, count: int) -> list[Scored]:
+def nearest(
+    segments: Sequence[Segment], vectors: np.ndarray, count: int, passed_over: Sequence[bool] | None = None
+) -> list[Scored]:
     """Find the documents with the nearest passages to each query (Q, H), exactly, the best first.
 
     Segments are read through their mapping in blocks, so that memory does not grow with them.
+
+    Args:
+        passed_over: segments whose documents are not compared, but counted.
     """
     from docsplit.runtime.vectors import best_of_blocks  # it needs torch, as a search by words does not
 
-    blocks = (scores for segment in segments for scores in _scores(segment, vectors))
-    return _keyed(segments, *best_of_blocks(blocks, len(vectors), count), above=-np.inf)
+    def blocks() -> Iterator[np.ndarray]:
+        """Yield the similarity of each query and each document (Q, N'), a block of documents after another."""
+        for segment, is_passed_over in zip(segments, passed_over or [False] * len(segments)):
+            if is_passed_over:
+                yield np.full((len(vectors), len(segment.ids)), -np.inf, np.float32)
+                continue
+            starts, alive = segment.starts, segment.alive
+            step = max(BLOCK_VALUES * len(alive) // (len(vectors) * int(starts[-1])), 1)  # documents
+            for first in range(0, len(alive), step):
+                last = min(first + step, len(alive))
+                scores = vectors @ segment.vectors[starts[first] : starts[last]].T  # (Q, P')
+                if last - first < scores.shape[1]:
+                    scores = np.maximum.reduceat(scores, starts[first:last] - starts[first], axis=1)  # (Q, N')
+                scores[:, ~alive[first:last]] = -np.inf
+                yield scores
 
-
-def _scores(segment: Segment, vectors: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield the similarity of each query and each document (Q, N'), a block of documents after another."""
-    starts, passages = segment.starts[:-1], segment.passage_vectors
-    step = max(BLOCK_VALUES * len(starts) // (len(vectors) * len(passages)), 1)  # documents
-    for first in range(0, len(starts), step):
-        block = starts[first : first + step]
-        scores = vectors @ passages[block[0] : segment.starts[first + len(block)]].T  # (Q, P')
-        if len(block) < scores.shape[1]:
-            scores = np.maximum.reduceat(scores, block - block[0], axis=1)  # (Q, N')
-        scores[:, ~segment.alive[first : first + len(block)]] = -np.inf
-        yield scores
+    rows, scores = best_of_blocks(blocks(), len(vectors), count)
+    return [
+        [(number, score) for number, score in zip(*ranking) if score > -np.inf]
+        for ranking in zip(rows.tolist(), scores.tolist())
+    ]
 
 
 def best_by_words(segments: Sequence[Segment], words: Sequence[str], count: int) -> Scored:
     """Find the documents with the highest BM25 among those that have one of the words, the best first."""
-    scores = np.concatenate([np.empty(0, dtype=np.float32), *bm25(segments, words)])
+    scores = bm25(segments, words)
     rows = np.flatnonzero(scores)  # BM25 is never below 0
     if len(rows) > count:
         least = np.partition(scores[rows], -count)[-count]
         rows = rows[scores[rows] >= least]  # also all that equal the last one
     rows = rows[np.argsort(-scores[rows], kind="stable")[:count]]
-    (ranking,) = _keyed(segments, rows[None], scores[None, rows], above=0)
-    return ranking
+    return list(zip(rows.tolist(), scores[rows].tolist()))
 
 
-def bm25(segments: Sequence[Segment], words: Sequence[str]) -> list[np.ndarray]:
+def bm25(segments: Sequence[Segment], words: Sequence[str]) -> np.ndarray:
     """Compute BM25 (Lucene's form, as bm25s has it) of all documents of some segments for the words of a query.
 
     It is computed when a query comes, for its words alone: the statistics of the collection (documents that have a
     word, mean length) change with each document that comes or goes. bm25s, which the evaluations use, weighs all words
-    of all documents beforehand; the scores are the same.
+    of all documents beforehand; the scores are the same. Only documents that are in the index count: after an addition
+    or a deletion, the scores are those of an index that was built so.
 
-    Only documents that are in the index count: after an addition or a deletion, the scores are those of an index that
-    was built so.
-
-    Returns: scores (N,) float32 of each segment, 0 for documents without any of the words and for deleted ones.
+    Returns: (N,) float32 of all documents, 0 for those without any of the words and for deleted ones.
     """
-    num_documents = sum(segment.entry.documents for segment in segments)
-    total = sum(int(segment.lengths[segment.alive].sum()) for segment in segments)
-    mean_length = max(total / max(num_documents, 1), 1e-9)
-    scores = [np.zeros(len(segment.ids), dtype=np.float32) for segment in segments]
+    alive, lengths = (
+        np.concatenate([np.empty(0, kind), *(getattr(segment, name) for segment in segments)])
+        for name, kind in (("alive", bool), ("lengths", np.int32))
+    )
+    num_documents, scores = int(alive.sum()), np.zeros(len(alive), dtype=np.float32)
+    mean_length = max(int(lengths[alive].sum()) / max(num_documents, 1), 1e-9)
+    starts = np.cumsum([0, *(len(segment.ids) for segment in segments)])
     for word, times in Counter(words).items():  # a word that the query has twice counts twice
-        postings = []
-        for number, segment in enumerate(segments):
-            rows, counts = segment.postings(word)
-            is_alive = segment.alive[rows]
-            postings.append((number, rows[is_alive], counts[is_alive]))
-        frequency = sum(len(rows) for _, rows, _ in postings)
-        weight = times * np.log(1 + (num_documents - frequency + 0.5) / (frequency + 0.5))
-        for number, rows, counts in postings:
-            lengths = segments[number].lengths[rows]
-            scores[number][rows] += weight * counts / (counts + K1 * (1 - B + B * lengths / mean_length))
+        postings = [segment.postings(word) for segment in segments]
+        rows = np.concatenate([np.empty(0, np.int64), *(start + rows for start, (rows, _) in zip(starts, postings))])
+        counts = np.concatenate([np.empty(0, np.int32), *(counts for _, counts in postings)])
+        rows, counts = rows[alive[rows]], counts[alive[rows]]
+        weight = times * np.log(1 + (num_documents - len(rows) + 0.5) / (len(rows) + 0.5))
+        scores[rows] += weight * counts / (counts + K1 * (1 - B + B * lengths[rows] / mean_length))
     return scores
-
-
-def _keyed(segments: Sequence[Segment], rows: np.ndarray, scores: np.ndarray, above: float) -> list[Scored]:
-    """Keys and scores above `above` of each query, from rows (Q, K) that are counted through all segments."""
-    ends = np.cumsum([len(segment.ids) for segment in segments])
-    numbers = np.searchsorted(ends, rows, side="right")
-    starts = np.concatenate([[0], ends])
-    return [
-        [((number, row), score) for number, row, score in zip(*ranking) if score > above]
-        for ranking in zip(numbers.tolist(), (rows - starts[numbers]).tolist(), scores.tolist())
-    ]
 
 
 def encoder_of_index(directory: Path, name: str | None = None, cache_dir: Path | None = None) -> "Encoder":
@@ -340,7 +323,7 @@ def check(directory: Path) -> Checked:
         ValueError: if there is no index, or one that is not built to its end.
     """
     try:
-        manifest = _read_finished(directory)
+        manifest = read_manifest(directory, is_built=True)
     except Damaged as error:
         return Checked(faults=[str(error)])
     checked = Checked(files=1 + (manifest.approximate is not None), bytes=manifest.length)

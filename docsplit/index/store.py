@@ -15,10 +15,10 @@ the index, and keeps what it has mapped, whatever writers do.
 import itertools
 import uuid
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 import xxhash
@@ -54,15 +54,9 @@ class SegmentEntry:
         return self.arrays["lengths"][1][0] - len(self.deleted)
 
     @property
-    def share(self) -> float:
-        """The share of what a segment may hold."""
-        alive = self.documents / (self.documents + len(self.deleted))
-        return max(self.documents / SEGMENT_DOCUMENTS, alive * self.size / SEGMENT_BYTES)
-
-    @property
     def is_small(self) -> bool:
         """Whether it may be merged with others."""
-        return self.share < 0.5
+        return self.documents < SEGMENT_DOCUMENTS / 2 and self.size < SEGMENT_BYTES / 2
 
     def is_sound(self, data: np.ndarray) -> bool:
         """Whether its bytes are as they were written."""
@@ -109,8 +103,11 @@ class Manifest:
         write_sealed(directory / FILE, asdict(self))
 
 
-def read_manifest(directory: Path) -> Manifest:
+def read_manifest(directory: Path, is_built: bool = False) -> Manifest:
     """Read the manifest of an index.
+
+    Args:
+        is_built: refuse an index that is not built to its end.
 
     Raises:
         ValueError: if there is none, or one that is damaged.
@@ -121,7 +118,8 @@ def read_manifest(directory: Path) -> Manifest:
         content = read_sealed(path)
         segments = [SegmentEntry(**entry) for entry in content.pop("segments")]
         approximate = content.pop("approximate")
-        return Manifest(**content, segments=segments, approximate=approximate and InvertedFile(**approximate))
+        known = InvertedFile(**approximate) if approximate else None
+        manifest = Manifest(**content, segments=segments, approximate=known)
     except FileNotFoundError as error:
         raise ValueError(
             f"There is no index in {directory}: make one with `{command_name('search.py')} build`."
@@ -131,6 +129,10 @@ def read_manifest(directory: Path) -> Manifest:
             raise error.__cause__ from None
         reason = error if isinstance(error, Damaged) else f"{path} is no manifest of this version ({error})."
         raise Damaged(f"{reason} {REMEDY}") from error
+    if is_built and not manifest.is_built:
+        again = f"run `{command_name('search.py')} build` again."
+        raise ValueError(f"The index in {directory} is not built to its end: {again}")
+    return manifest
 
 
 def map_data(directory: Path, manifest: Manifest) -> np.ndarray:
@@ -139,11 +141,13 @@ def map_data(directory: Path, manifest: Manifest) -> np.ndarray:
     Raises:
         Damaged: if it is missing, or shorter.
     """
+    if not manifest.length:
+        return np.empty(0, np.uint8)
     path = directory / manifest.file
     try:
         if (size := path.stat().st_size) < manifest.length:
             raise Damaged(f"{path} has {size:,} bytes, not {manifest.length:,}. {REMEDY}")
-        return np.memmap(path, mode="r", shape=manifest.length) if manifest.length else np.empty(0, np.uint8)
+        return np.memmap(path, mode="r", shape=manifest.length)
     except FileNotFoundError as error:
         raise Damaged(f"{path} is missing. {REMEDY}") from error
 
@@ -160,9 +164,9 @@ def faults_in(directory: Path, manifest: Manifest, data: np.ndarray) -> list[str
         for entry in manifest.segments
         if not entry.is_sound(data)
     ]
-    if file := manifest.approximate:
-        if reason := why_damaged(directory, {file.file: FileRecord(file.size, file.xxh3)}):
-            faults.append(f"{directory}/{reason}. {REMEDY}")
+    known = manifest.approximate
+    if known and (reason := why_damaged(directory, {known.file: FileRecord(known.size, known.xxh3)})):
+        faults.append(f"{directory}/{reason}. {REMEDY}")
     return faults
 
 
@@ -189,6 +193,16 @@ class Strings(Sequence[str]):
         return int(order[place]) if place < len(order) and self.encoded(order[place]) == key else None
 
 
+class Row(NamedTuple):
+    """A document as a segment takes it."""
+
+    document: Document
+    passages: np.ndarray  # vectors of its P' passages, (P', H)
+    whole: np.ndarray  # its vector, (H,); of one passage, that passage's
+    tokens: np.ndarray  # (3,) as in `Segment`
+    source: int
+
+
 class Segment:
     """N documents of an index, with P passages in their order.
 
@@ -197,8 +211,7 @@ class Segment:
         starts: the first passage of each document, and P, (N + 1,).
         digests: of title and text, (N, 16) uint8.
         sources: of each document, a number in the manifest's list, (N,).
-        tokens: of the documents, and those that the encoder reads in their passages, and of them whole, (N, 3); empty:
-            not counted.
+        tokens: of the documents, those read in their passages, and those read of them whole, (N, 3); -1: not counted.
         words: of all documents, sorted; `postings` says which documents have each.
         lengths: how many words each document has, (N,).
         alive: which documents are in the index, (N,) bool.
@@ -218,6 +231,14 @@ class Segment:
         self.word_counts, self.lengths = arrays["words.counts"], arrays["lengths"]
         self.alive = np.ones(len(self.ids), dtype=bool)
         self.alive[entry.deleted] = False
+
+    def rows(self) -> Iterator[Row]:
+        """Iterate over the documents that are in the index."""
+        whole = self.document_rows
+        for row in np.flatnonzero(self.alive):
+            document = Document(self.ids[row], self.texts[row], self.titles[row])
+            passages = self.vectors[self.passages_of(row)]
+            yield Row(document, passages, self.vectors[whole[row]], self.tokens[row], int(self.sources[row]))
 
     @property
     def passage_vectors(self) -> np.ndarray:
@@ -262,24 +283,13 @@ def digest_of(document: Document) -> np.ndarray:
     return np.frombuffer(xxhash.xxh3_128_digest(b"%d;%b%b" % (len(parts[0]), *parts)), np.uint8)
 
 
-def arrays_of(
-    documents: Sequence[Document],
-    passages: np.ndarray,
-    vectors: np.ndarray,
-    tokens: np.ndarray,
-    sources: np.ndarray,
-) -> dict[str, np.ndarray]:
-    """Make the arrays of a segment; what UTF-8 cannot hold becomes a question mark in titles and texts.
-
-    Args:
-        documents: N of them.
-        passages: how many each has, (N,).
-        vectors, tokens, sources: as in `Segment`.
-    """
+def arrays_of(rows: Sequence[Row]) -> dict[str, np.ndarray]:
+    """Make the arrays of a segment; what UTF-8 cannot hold becomes a question mark in titles and texts."""
     from scipy.sparse import coo_array
 
     from docsplit.data.words import tokenize
 
+    documents = [row.document for row in rows]
     ids = [document.id.encode(errors="surrogatepass") for document in documents]
     cut = tokenize([document.text for document in documents])
     words = sorted(cut.vocab)
@@ -291,15 +301,17 @@ def arrays_of(
     places = np.repeat(np.arange(len(documents), dtype=np.int32), lengths), columns[numbers]
     counts = coo_array((np.ones(len(numbers), np.int32), places), shape=(len(documents), len(words))).tocsc()
     return {
-        "vectors": vectors.astype(np.float32, copy=False),
-        "starts": np.cumsum([0, *passages]),
+        "vectors": np.concatenate(
+            [*(row.passages for row in rows), *(row.whole[None] for row in rows if len(row.passages) > 1)]
+        ),
+        "starts": np.cumsum([0, *(len(row.passages) for row in rows)]),
         **_strings("ids", ids),
         "order": np.array(sorted(range(len(ids)), key=ids.__getitem__), dtype=np.int64),
         **_strings("titles", [document.title.encode(errors="replace") for document in documents]),
         **_strings("texts", [document.text.encode(errors="replace") for document in documents]),
         "digests": np.stack([digest_of(document) for document in documents]),
-        "sources": sources.astype(np.int32),
-        "tokens": tokens.astype(np.int64),
+        "sources": np.array([row.source for row in rows]),
+        "tokens": np.stack([row.tokens for row in rows]),
         **_strings("words", [word.encode() for word in words]),
         "words.starts": counts.indptr.astype(np.int64),
         "words.rows": counts.indices.astype(np.int32),
