@@ -1,7 +1,5 @@
 """Documents, an index of them, an encoder that needs no model, and one that adds words of documents."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +7,7 @@ import torch
 from docsplit.data.readers.base import Document
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encode import embed_documents
-from docsplit.embedding.encoder import Encoder
+from docsplit.embedding.encoder import Encoder as RealEncoder
 from docsplit.embedding.lexical_ridge import fit
 from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.words_on_disk import save_with_words
@@ -31,9 +29,15 @@ def hash_of(text):
     return sum(ord(character) * (number + 1) for number, character in enumerate(text))
 
 
-ENCODER = SimpleNamespace(
-    embed_for_index=embed, description=DESCRIPTION, has_words=False, count_tokens=lambda texts: None
-)
+class Encoder:
+    """An encoder that needs no model, as an index uses it."""
+
+    def __init__(self, embed, count=lambda texts: None, has_words=False):
+        self.embed_for_index, self.count_tokens, self.has_words = embed, count, has_words
+        self.description = DESCRIPTION
+
+
+ENCODER = Encoder(embed)
 
 
 @pytest.fixture(scope="module")
@@ -79,4 +83,4 @@ def worded(scattered, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def worded_encoder(worded):
-    return Encoder(str(worded), EncoderArguments([str(worded)], dtype="float32"))
+    return RealEncoder(str(worded), EncoderArguments([str(worded)], dtype="float32"))

@@ -5,6 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pandas as pd
 import pytest
+from docsplit.index.segments import query_words
+from docsplit.index.vectors import IndexEncoder
 
 from docsplit import Index
 from docsplit.data.readers.base import Document
@@ -12,8 +14,6 @@ from docsplit.embedding import encoder as encoder_module
 from docsplit.embedding.encoder import Encoder
 from docsplit.index import index as index_module
 from docsplit.index.changes import add, delete
-from docsplit.index.segments import query_words
-from docsplit.index.vectors import IndexEncoder
 from tests.conftest import make_corpus
 
 TEXTS = [row["text"] for row in make_corpus(24)]

@@ -5,13 +5,13 @@ import sys
 
 import numpy as np
 import pytest
+from docsplit.index.first_stage import nearest
+from docsplit.index.manifest import InvertedFile
 
 from docsplit.embedding import inverted_file
 from docsplit.index import approximate
 from docsplit.index.changes import add, build, delete
-from docsplit.index.first_stage import nearest
 from docsplit.index.index import Index
-from docsplit.index.manifest import InvertedFile
 from tests.index.conftest import ENCODER, WORDS, answers, embed
 
 

@@ -9,6 +9,7 @@ import time
 import numpy as np
 import psutil
 import pytest
+from docsplit.index.vectors import IndexEncoder
 
 import search
 from docsplit.data.readers.documents import read_documents
@@ -16,7 +17,6 @@ from docsplit.embedding.encoder import Encoder
 from docsplit.index import changes
 from docsplit.index import ray as ray_engine
 from docsplit.index.index import Index
-from docsplit.index.vectors import IndexEncoder
 from tests.conftest import make_corpus
 
 

@@ -5,16 +5,16 @@ import json
 
 import numpy as np
 import pytest
+from docsplit.index.databases.export import DATABASES, export
+from docsplit.index.vectors import with_words_of
 
 import search
 from docsplit.data.passages import to_passages
 from docsplit.data.readers.base import Document
 from docsplit.index.changes import add, build, delete
 from docsplit.index.databases import export as databases
-from docsplit.index.databases.export import DATABASES, export
 from docsplit.index.index import Index
 from docsplit.index.results import Exported
-from docsplit.index.vectors import with_words_of
 from tests.index.conftest import ENCODER, WORDS, embed
 
 LONGEST = 60  # letters of a text

@@ -3,12 +3,12 @@
 import json
 
 import pytest
+from docsplit.index.databases.export import export
+from docsplit.index.databases.milvus import LONGEST_TEXT, _cut
 
 import search
 from docsplit.data.readers.base import Document
 from docsplit.index.changes import build, delete
-from docsplit.index.databases.export import export
-from docsplit.index.databases.milvus import LONGEST_TEXT, _cut
 from docsplit.index.index import Index
 from docsplit.index.results import Exported
 from tests.conftest import free_port
