@@ -4,12 +4,11 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from docsplit.index.segments import query_words
 
 from docsplit.index import changes
 from docsplit.index import overview as index_overview
 from docsplit.index.changes import build, delete
-from docsplit.index.index import Index
+from docsplit.index.index import Index, query_words
 from docsplit.index.overview import _most_similar, _names, clusters, duplicates
 from tests.index.conftest import ENCODER, WORDS
 
