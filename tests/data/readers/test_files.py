@@ -14,7 +14,7 @@ from fsspec.utils import compressions
 
 from docsplit.data.readers.base import Unreadable
 from docsplit.data.readers.files import INDEX_FILE, File, find_files
-from docsplit.index.manifest import FILE, Manifest
+from docsplit.index.store import FILE, Manifest
 
 SUFFIXES = (".txt", ".csv")
 
