@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from errno import ENOSPC
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 from filelock import FileLock, Timeout
@@ -42,6 +42,9 @@ from docsplit.index.store import (
 from docsplit.runtime.command import command_name
 from docsplit.runtime.files import Damaged, flush, name_failed_writes
 
+if TYPE_CHECKING:
+    from docsplit.embedding.encoder import Encoder
+
 Embed = Callable[[Sequence[str]], np.ndarray]
 LOCK = "lock"
 PARTIAL = re.compile(r"\.manifest\.json\.\d+\.partial")
@@ -50,23 +53,10 @@ CACHES = re.compile(r"(embeddings|ray)-[0-9a-f]+")  # in cache/
 MOST_SMALL_SEGMENTS, COPIED = 16, 2**26  # small segments before a merge; one more for so many bytes that it copies
 
 
-class IndexEncoder(Protocol):
-    """An encoder as an index uses it: `docsplit.embedding.encoder.Encoder`, with these members."""
-
-    description: Any  # what the manifest says of it: `name`, `hash`, and settings
-    has_words: bool  # whether it adds words of documents to the vectors
-
-    def embed_for_index(self, texts: Sequence[str], /) -> np.ndarray:
-        """Embed texts, (N, H) float32, of length one if the similarity is the cosine."""
-
-    def count_tokens(self, texts: Sequence[str], /) -> tuple[np.ndarray, int] | None:
-        """Count the tokens of texts, (N,), and those that are read of each; None: it does not know."""
-
-
 def build(
     directory: Path,
     documents: Iterable[Document],
-    encoder: IndexEncoder,
+    encoder: "Encoder",
     passage_words: int = 100,
     source: str = "",
     embed: Embed | None = None,
@@ -102,7 +92,7 @@ def build(
 def add(
     directory: Path,
     documents: Iterable[Document],
-    encoder: IndexEncoder,
+    encoder: "Encoder",
     replace: bool = False,
     source: str = "",
     embed: Embed | None = None,
@@ -239,7 +229,7 @@ class Change:
                     path.unlink()
 
     def write(
-        self, documents: Iterable[Document], encoder: IndexEncoder, source: str, embed: Embed | None = None
+        self, documents: Iterable[Document], encoder: "Encoder", source: str, embed: Embed | None = None
     ) -> Built:
         """Embed and write documents, a segment after another.
 
@@ -332,7 +322,7 @@ class Change:
         for entry in entries:
             if entry not in small:
                 self.segments.append(replace(entry, start=self.file.tell()))
-                self.file.write(data[entry.start : entry.start + entry.size])
+                self.file.write(data[entry.start : entry.start + entry.size].data)
         for entry in small:
             if not entry.is_sound(data):
                 raise Damaged(f"{self.directory / self.committed.file} has changed since it was written. {REMEDY}")

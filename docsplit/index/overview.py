@@ -53,7 +53,7 @@ def duplicates(index: Index, threshold: float = 0.95) -> list[Pair]:
     in_pairs, inverse = np.unique(pairs, return_inverse=True)
     places = list(index.documents())
     documents = [places[number] for number in in_pairs.tolist()]
-    rows = inverse.reshape(pairs.shape)  # (K, 2), of `documents`
+    rows: np.ndarray = inverse.reshape(pairs.shape)  # (K, 2), of `documents`
     same_words = jaccard_of_pairs([segment.texts[row] for segment, row in documents], rows)
     names = [(segment.ids[row], segment.titles[row]) for segment, row in documents]
     return [

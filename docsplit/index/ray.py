@@ -72,7 +72,7 @@ def _embed(description: Description, folder: Path, texts: Sequence[str]) -> np.n
     done = (len(starts) - len(missing)) * SHARD_TEXTS
     with tqdm(total=len(texts), initial=min(done, len(texts)), desc="Embedding on Ray", unit="text") as progress:
         for start, vectors in _vectors_of(shards, description):
-            write_whole(files[start], lambda file, vectors=vectors: file.write_bytes(vectors.tobytes()))
+            write_whole(files[start], partial(Path.write_bytes, data=vectors.tobytes()))
             progress.update(len(vectors))
     return np.concatenate([np.fromfile(file, np.float32) for file in files.values()]).reshape(len(texts), -1)
 

@@ -60,7 +60,7 @@ class SegmentEntry:
 
     def is_sound(self, data: np.ndarray) -> bool:
         """Whether its bytes are as they were written."""
-        return xxhash.xxh3_128_hexdigest(data[self.start : self.start + self.size]) == self.xxh3
+        return xxhash.xxh3_128_hexdigest(data[self.start : self.start + self.size].data) == self.xxh3
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,7 @@ class Segment:
     def rows(self) -> Iterator[Row]:
         """Iterate over the documents that are in the index."""
         whole = self.document_rows
-        for row in np.flatnonzero(self.alive):
+        for row in np.flatnonzero(self.alive).tolist():
             document = Document(self.ids[row], self.texts[row], self.titles[row])
             passages = self.vectors[self.passages_of(row)]
             yield Row(document, passages, self.vectors[whole[row]], self.tokens[row], int(self.sources[row]))
@@ -279,8 +279,8 @@ def _padded(size: int) -> int:
 
 def digest_of(document: Document) -> np.ndarray:
     """Hash title and text of a document, (16,) uint8."""
-    parts = [text.encode(errors="replace") for text in (document.title, document.text)]
-    return np.frombuffer(xxhash.xxh3_128_digest(b"%d;%b%b" % (len(parts[0]), *parts)), np.uint8)
+    title, text = document.title.encode(errors="replace"), document.text.encode(errors="replace")
+    return np.frombuffer(xxhash.xxh3_128_digest(b"%d;%b%b" % (len(title), title, text)), np.uint8)
 
 
 def arrays_of(rows: Sequence[Row]) -> dict[str, np.ndarray]:
@@ -330,7 +330,7 @@ def append_segment(file: BinaryIO, arrays: Mapping[str, np.ndarray]) -> SegmentE
     start, digest, described = file.tell(), xxhash.xxh3_128(), {}
     for name, array in arrays.items():
         content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        for part in (content, bytes(_padded(len(content)) - len(content))):
+        for part in (content.data, bytes(_padded(len(content)) - len(content))):
             file.write(part)
             digest.update(part)
         described[name] = [array.dtype.str, list(array.shape)]
