@@ -52,7 +52,9 @@ def build(options: argparse.Namespace) -> Iterator[Result]:
     _hide_loading()
     encoder = Encoder(options.model, EncoderArguments([options.model], **given), options.index_dir / "cache")
     documents = documents_to_search(options.documents, options.text_column, options.id_column, options.encoding)
-    yield build(options.index_dir, documents, prepared(options, encoder), options.passage_words)
+    yield build(
+        options.index_dir, documents, encoder, options.passage_words, source(options), embedder(options, encoder)
+    )
 
 
 def add(options: argparse.Namespace) -> Iterator[Result]:
@@ -62,20 +64,25 @@ def add(options: argparse.Namespace) -> Iterator[Result]:
 
     encoder = encoder_of(options)
     documents = documents_to_search(options.documents, options.text_column, options.id_column, options.encoding)
-    yield add(options.index, documents, prepared(options, encoder), options.replace, options.refit)
+    yield add(options.index, documents, encoder, options.replace, source(options), embedder(options, encoder))
 
 
-def prepared(options: argparse.Namespace, encoder: Any) -> Any:
-    """Prepare an encoder for an index, with what turns texts into vectors: this process, or Ray's workers."""
+def source(options: argparse.Namespace) -> str:
+    """Name what documents are read from, for the index."""
+    path: Path = options.documents
+    return str(path.resolve() if path.exists() else path)
+
+
+def embedder(options: argparse.Namespace, encoder: Any) -> Any:
+    """Return what turns texts into vectors where it is not this process: Ray's workers."""
     from docsplit.index.ray import embedder_on_ray
-    from docsplit.index.vectors import IndexEncoder
 
-    return IndexEncoder.of(encoder, embedder_on_ray(encoder) if options.engine == "ray" else None)
+    return embedder_on_ray(encoder) if options.engine == "ray" else None
 
 
 def encoder_of(options: argparse.Namespace) -> Any:
     """Load the encoder that the index was built with; a ValueError if it is not the same any more."""
-    from docsplit.index.vectors import encoder_of_index
+    from docsplit.index.index import encoder_of_index
 
     _hide_loading()
     return encoder_of_index(options.index, options.model, options.index / "cache")
@@ -90,17 +97,15 @@ def _hide_loading() -> None:
 def query(options: argparse.Namespace) -> Iterator[Answer]:
     """Answer one question, or one after another."""
     from docsplit.data.words import telling_words
-    from docsplit.index.index import Index
-    from docsplit.index.manifest import check_encoder
-    from docsplit.index.segments import query_words
+    from docsplit.index.index import Index, check_encoder, query_words
 
     if options.text is not None and not options.text.strip():
         raise ValueError("The query is empty: give it words.")
     index, encoder = Index(options.index), None
     if options.method != "bm25":
         encoder = _loaded(options)
-        if index.manifest.words is not None:
-            logger.info(index.manifest.words.sentence())
+        if words := index.words():
+            logger.info(words)
     similarity = None if encoder is None else encoder.description["similarity"]
 
     def answer(text: str) -> Answer:
@@ -181,7 +186,7 @@ def info(options: argparse.Namespace) -> Iterator[Info]:
 
 def check(options: argparse.Namespace) -> Iterator[Checked]:
     """Read all of an index; a ValueError follows the result if something is damaged."""
-    from docsplit.index.check import check
+    from docsplit.index.index import check
 
     yield (checked := check(options.index))
     if checked.faults:
@@ -190,7 +195,7 @@ def check(options: argparse.Namespace) -> Iterator[Checked]:
 
 def export(options: argparse.Namespace) -> Iterator[Result]:
     """Write an index into a database."""
-    from docsplit.index.databases.export import export
+    from docsplit.index.databases import export
     from docsplit.index.index import Index
 
     yield export(Index(options.index), options.database, options.uri, options.name, options.replace)

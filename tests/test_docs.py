@@ -19,6 +19,7 @@ import run_aan_retrieval
 import run_document_retrieval
 import run_embedding_analysis
 import run_probe_classification
+from docsplit import Index
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.training import arguments
 from docsplit.training.adaptation.options import AdaptOptions
@@ -171,8 +172,7 @@ def test_the_tutorial_runs_as_it_is_written_and_then_publishing_and_searching(tm
         (tmp_path / "documents" / name).write_text(text)
     for words in searching:
         reader(*words)
-    manifest = json.loads((tmp_path / "outputs" / "mine.index" / "manifest.json").read_text())
-    assert [segment["documents"] for segment in manifest["segments"]] == [4 - 1]  # one was deleted
+    assert len(Index(tmp_path / "outputs" / "mine.index")) == 4 - 1  # one was deleted
     assert (tmp_path / "outputs" / "mine.html").stat().st_size > 10_000
 
 

@@ -68,8 +68,7 @@ def make_texts(size: int) -> list[str]:
 def build_ours(folder: Path, vectors: np.ndarray, texts: list[str]) -> None:
     """Build an index; a document is one passage, and its vector is looked up."""
     from docsplit.data.readers.base import Document
-    from docsplit.index.changes import build
-    from docsplit.index.vectors import IndexEncoder
+    from docsplit.index.changes import IndexEncoder, build
 
     done = 0
 
@@ -96,9 +95,7 @@ def build_theirs(folder: Path, vectors: np.ndarray, texts: list[str]) -> None:
 
 def ask_ours(folder: Path, queries: np.ndarray) -> dict[str, Any]:
     """Return the times of an index, and its hits."""
-    from docsplit.index.first_stage import nearest
-    from docsplit.index.index import Index
-    from docsplit.index.segments import query_words
+    from docsplit.index.index import Index, nearest, query_words
 
     started = time.perf_counter()
     index = Index(folder)
@@ -147,8 +144,7 @@ def mine(contender: str, folder: Path, queries: np.ndarray) -> dict[str, float]:
     except ImportError:
         return {}
     if contender == "ours":
-        from docsplit.index.first_stage import nearest
-        from docsplit.index.index import Index
+        from docsplit.index.index import Index, nearest
 
         segments = Index(folder).segments
         return {"mine": _median(lambda _: nearest(segments, queries, 10))}

@@ -11,8 +11,7 @@ from sentence_transformers import SentenceTransformer
 
 from docsplit.data import corpora
 from docsplit.data.segmentation import clean_text
-from docsplit.index.index import Index
-from docsplit.index.vectors import encoder_of_index, with_words_of
+from docsplit.index.index import Index, encoder_of_index
 
 logger = logging.getLogger(__name__)
 
@@ -80,13 +79,13 @@ def documents_of_index(directory: Path, limit: int, model: str | None = None) ->
     index = Index(directory)
     if len(index) < FEWEST_DOCUMENTS:
         raise ValueError(f"{directory} has {len(index)} documents: a map needs three or more.")
-    encoder = with_words_of(encoder_of_index(directory, model), directory, index.manifest)
-    places = list(index.documents())
-    chosen = [places[number] for number in _drawn(len(places), limit)]
+    encoder = encoder_of_index(directory, model)
+    places, drawn = list(index.documents()), _drawn(len(index), limit)
+    chosen = [places[number] for number in drawn]
     texts = [clean_text(segment.texts[row]).strip() for segment, row in chosen]
     ids = [segment.ids[row] for segment, row in chosen]
     titles = [segment.titles[row] or segment.ids[row] for segment, row in chosen]
-    vectors = np.stack([segment.document_vectors[row] for segment, row in chosen])
+    vectors = index.document_vectors()[drawn]
     return Documents(titles, texts, ids=ids, vectors=vectors), encoder.model
 
 

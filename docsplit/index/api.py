@@ -17,12 +17,9 @@ from docsplit.data.readers.documents import Documents, documents_of, refuse_tabl
 from docsplit.embedding.encoder import Encoder
 from docsplit.index import changes
 from docsplit.index.arguments import METHODS
-from docsplit.index.index import Hit
+from docsplit.index.index import Hit, check_encoder, encoder_of_index, query_words
 from docsplit.index.index import Index as Reader
-from docsplit.index.manifest import check_encoder
 from docsplit.index.results import Added
-from docsplit.index.segments import query_words
-from docsplit.index.vectors import IndexEncoder, encoder_of_index
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +67,7 @@ class Index:
             )
         directory = Path(directory)
         loaded = Encoder(str(encoder), cache_dir=directory / "cache")
-        built = changes.build(directory, documents_of(documents), IndexEncoder.of(loaded), passage_words)
+        built = changes.build(directory, documents_of(documents), loaded, passage_words, _source(documents))
         if built.empty:
             logger.warning(f"Documents without text, which are not in the index: {built.empty:,}.")
         index = cls(directory, encoder)
@@ -115,8 +112,9 @@ class Index:
             ValueError: if an id is in the index with another text and `replace` is False, if ids repeat, or for texts
                 without ids. The index is as it was.
         """
-        encoder = IndexEncoder.of(self._loaded())
-        return changes.add(self.directory, documents_of(_with_ids(documents)), encoder, replace)
+        return changes.add(
+            self.directory, documents_of(_with_ids(documents)), self._loaded(), replace, _source(documents)
+        )
 
     def delete(self, ids: str | Iterable[str]) -> int:
         """Take documents out, and return how many.
@@ -143,6 +141,10 @@ class Index:
             else:  # the index may have been built again
                 check_encoder(self._current().manifest, self._encoder.description)
             return self._encoder
+
+
+def _source(documents: Documents) -> str:
+    return str(Path(documents).resolve()) if isinstance(documents, str | Path) else ""
 
 
 def _with_ids(documents: Documents) -> Documents:

@@ -1,22 +1,23 @@
-"""Search among millions of passages of an index: by an inverted file beside its segments.
+"""Search among millions of passages of an index: by an inverted file beside its large segments.
 
 Up to `PASSAGES` an exact search takes milliseconds, and needs nothing beside the vectors.
 """
 
 import logging
 import uuid
-from collections.abc import Mapping
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from docsplit.embedding import inverted_file
-from docsplit.index.first_stage import Key, Scored
-from docsplit.index.manifest import REMEDY, InvertedFile
-from docsplit.index.segments import Segment
-from docsplit.runtime.files import Damaged, flush
+from docsplit.index.store import REMEDY, InvertedFile, Segment
+from docsplit.runtime.files import Damaged, FileRecord, flush
+
+if TYPE_CHECKING:
+    from docsplit.index.index import Index
 
 logger = logging.getLogger(__name__)
 
@@ -25,26 +26,31 @@ CANDIDATES = 10  # passages whose exact scores are computed, for each document t
 RENEWED = 0.1  # once so large a share of the passages is in no cell yet, cells are made anew
 
 
-def is_needed(segments: Mapping[str, Segment], known: InvertedFile | None) -> bool:
+def is_needed(segments: Sequence[Segment], known: InvertedFile | None) -> bool:
     """Whether an inverted file has to be made: there are so many passages, and `known` lacks too many of them."""
-    sizes = {name: len(segment.passage_vectors) for name, segment in segments.items()}
+    sizes = {segment.entry.name: len(segment.passage_vectors) for segment in segments}
     outside = sum(size for name, size in sizes.items() if known is None or name not in known.segments)
-    return sum(sizes.values()) > PASSAGES and outside > RENEWED * sum(sizes.values())
+    is_stale = known is not None and not sizes.keys() >= set(known.segments)
+    return is_stale or (sum(sizes.values()) > PASSAGES and outside > RENEWED * sum(sizes.values()))
 
 
-def make(directory: Path, segments: Mapping[str, Segment]) -> InvertedFile | None:
-    """Write the inverted file of all passages; None without faiss."""
+def make(directory: Path, segments: Sequence[Segment]) -> InvertedFile | None:
+    """Write the inverted file of all passages; None without faiss, or if they are too few."""
+    parts = [segment.passage_vectors for segment in segments]
+    if sum(map(len, parts)) <= PASSAGES:
+        return None
     try:
         import faiss
     except ImportError:
         logger.warning("Without faiss (pip install faiss-cpu) each query is compared with all passages: that is slow.")
         return None
-    parts = [segment.passage_vectors for segment in segments.values()]
     index, recall = inverted_file.make(parts)
     name = f"approximate-{uuid.uuid4().hex[:8]}.faiss"
     faiss.write_index(index, str(directory / name))
     flush(directory / name)
-    return InvertedFile(name, list(segments), list(map(len, parts)), index.nprobe, recall)
+    record = FileRecord.of(directory / name)
+    names = [segment.entry.name for segment in segments]
+    return InvertedFile(name, record.size, record.xxh3, names, index.nprobe, recall)
 
 
 @lru_cache(maxsize=2)
@@ -60,46 +66,35 @@ def _read(path: str, probes: int) -> Any:
 
 
 def nearest(
-    directory: Path,
-    known: InvertedFile,
-    segments: Mapping[str, tuple[int, Segment]],
-    vectors: np.ndarray,
-    count: int,
-) -> list[Scored]:
-    """Find documents with passages that are probably the nearest to each query (Q, H), with exact scores, unordered.
+    directory: Path, known: InvertedFile, index: "Index", vectors: np.ndarray, count: int
+) -> list[dict[int, float]]:
+    """Find documents with passages that are probably the nearest to each query (Q, H), unordered.
 
     Args:
         known: what `make` gave.
-        segments: all of the index by name, each with its number; `known` may have others, which are passed over.
+
+    Returns: for each query, the exact scores of documents, by their numbers.
 
     Raises:
         ValueError: without faiss.
     """
     try:
-        index = _read(str(directory / known.file), known.probes)
+        cells = _read(str(directory / known.file), known.probes)
     except ImportError as error:
         raise ValueError("This index needs faiss, which is not installed: pip install faiss-cpu.") from error
-    depth = inverted_file.num_candidates(count, CANDIDATES)
-    rankings = []
-    for query, rows in zip(vectors, index.search(np.ascontiguousarray(vectors), depth)[1]):
-        best: dict[Key, float] = {}
-        for name, passages in _by_segment(known, rows[rows >= 0]):
-            if name not in segments:
-                continue
-            number, segment = segments[name]
-            documents = np.searchsorted(segment.passage_starts, passages, side="right") - 1
-            for document, score in zip(documents.tolist(), (segment.passage_vectors[passages] @ query).tolist()):
-                if segment.alive[document]:
-                    best[number, document] = max(score, best.get((number, document), score))
-        rankings.append(list(best.items()))
+    segments = {segment.entry.name: (segment, int(end)) for segment, end in zip(index.segments, index.ends)}
+    covered = [segments[name] for name in known.segments]
+    parts = [segment.passage_vectors for segment, _ in covered]
+    # The first passage of each document, and the document's number; -1: of one that is deleted
+    ends = np.cumsum([0, *map(len, parts)])
+    firsts = np.concatenate([start + segment.starts[:-1] for start, (segment, _) in zip(ends, covered)])
+    ids = [np.where(segment.alive, np.arange(end - len(segment.ids), end), -1) for segment, end in covered]
+    numbers, rankings = np.concatenate(ids), []
+    for passages, scores in zip(*inverted_file.search(cells, parts, vectors, CANDIDATES * count)):
+        best: dict[int, float] = {}
+        documents = numbers[np.searchsorted(firsts, passages[passages >= 0], side="right") - 1]
+        for number, score in zip(documents.tolist(), scores.tolist()):
+            if number >= 0:
+                best.setdefault(number, score)  # scores fall
+        rankings.append(best)
     return rankings
-
-
-def _by_segment(known: InvertedFile, rows: np.ndarray) -> list[tuple[str, np.ndarray]]:
-    """Split rows that are counted through all segments: the name of each segment, and its own rows in order."""
-    ends = np.cumsum(known.sizes)
-    owners = np.searchsorted(ends, rows, side="right")
-    return [
-        (known.segments[owner], np.sort(rows[owners == owner]) - (ends[owner] - known.sizes[owner]))
-        for owner in np.unique(owners)
-    ]

@@ -1,7 +1,6 @@
 """An overview of an index: documents that are nearly the same, and groups with the words that name them."""
 
 import logging
-from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +11,7 @@ from tqdm.auto import tqdm
 from docsplit.data.group_names import name_groups
 from docsplit.data.preparation import jaccard_of_pairs
 from docsplit.index.index import Index
-from docsplit.index.segments import Segment
+from docsplit.index.store import Segment
 
 logger = logging.getLogger(__name__)
 
@@ -47,20 +46,20 @@ def duplicates(index: Index, threshold: float = 0.95) -> list[Pair]:
 
     At most `MOST_PAIRS` are returned; a warning says how many there are.
     """
-    places = list(index.documents())
     pairs, scores, total = _most_similar(index.document_vectors(), threshold)
     if total > len(pairs):
         logger.warning(f"{total:,} pairs: the {len(pairs):,} most similar are kept. Raise the threshold for fewer.")
+    # The texts of the documents that are in pairs
     in_pairs, inverse = np.unique(pairs, return_inverse=True)
+    places = list(index.documents())
     documents = [places[number] for number in in_pairs.tolist()]
-    rows_of: np.ndarray = inverse.reshape(pairs.shape)  # (K, 2), of `documents`
-    same_words = jaccard_of_pairs([segment.texts[row] for segment, row in documents], rows_of)
+    rows: np.ndarray = inverse.reshape(pairs.shape)  # (K, 2), of `documents`
+    same_words = jaccard_of_pairs([segment.texts[row] for segment, row in documents], rows)
     names = [(segment.ids[row], segment.titles[row]) for segment, row in documents]
-    rows = []
-    for (first, second), score, same in zip(rows_of.tolist(), scores.tolist(), same_words.tolist()):
-        (id_, title), (other, other_title) = names[first], names[second]
-        rows.append(Pair(id_, other, score, same, title, other_title))
-    return rows
+    return [
+        Pair(names[first][0], names[second][0], score, same, names[first][1], names[second][1])
+        for (first, second), score, same in zip(rows.tolist(), scores.tolist(), same_words.tolist())
+    ]
 
 
 def _most_similar(vectors: np.ndarray, threshold: float) -> tuple[np.ndarray, np.ndarray, int]:
@@ -109,39 +108,30 @@ def clusters(index: Index, count: int | None = None, seed: int = 0) -> list[Grou
     vectors, places = index.document_vectors(), list(index.documents())
     means = MiniBatchKMeans(count, n_init=3, random_state=seed, batch_size=4096).fit(vectors)
     labels = means.labels_
-    names, groups = _names(index.segments, labels, count), []
-    for number in range(count):
+    groups = []
+    for number, names in enumerate(_names(index.segments, labels, count)):
         rows = np.flatnonzero(labels == number)
-        if not len(rows):
-            continue
         distances = np.linalg.norm(vectors[rows] - means.cluster_centers_[number], axis=1)
         nearest = [places[row] for row in rows[distances.argsort(kind="stable")]]
         ids = [segment.ids[row] for segment, row in nearest]
-        groups.append(Group(len(rows), names[number], ids, [segment.titles[row] for segment, row in nearest]))
-    return sorted(groups, key=lambda group: -group.size)
+        groups.append(Group(len(rows), names, ids, [segment.titles[row] for segment, row in nearest]))
+    return sorted(filter(lambda group: group.size, groups), key=lambda group: -group.size)
 
 
 def _names(segments: list[Segment], labels: np.ndarray, count: int) -> list[list[str]]:
     """Choose the words that name each group, from the labels (N,) of all documents."""
-    totals: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(count))  # of words that a segment has twice
-    in_documents: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(count))
+    vocabulary = sorted({word for segment in segments for word in segment.words})
+    numbers = {word: number for number, word in enumerate(vocabulary)}
+    totals, in_documents = np.zeros((2, len(vocabulary), count))  # (V, C): how often, and in how many documents
     start = 0
     for segment in segments:
-        size, words = len(segment.ids), segment.words
-        group_of = np.full(size, count)  # one group more, of the deleted
-        group_of[segment.alive] = labels[start : start + segment.num_documents]
-        start += segment.num_documents
-        groups = scipy.sparse.csr_matrix((np.ones(size), (np.arange(size), group_of)), shape=(size, count + 1))
-        groups = groups[:, :count]  # (N, C)
-        shape = size, len(words.words)
-        for table, values in ((totals, words.counts), (in_documents, np.ones(len(words.counts)))):
-            counts = scipy.sparse.csc_matrix((values, words.rows, words.starts), shape=shape)
-            in_groups = (counts.T @ groups).tocsr()  # (V, C)
-            for row in np.flatnonzero(np.diff(in_groups.indptr)):
-                part = slice(in_groups.indptr[row], in_groups.indptr[row + 1])
-                table[words.words[row]][in_groups.indices[part]] += in_groups.data[part]
-    if not totals:
-        return [[] for _ in range(count)]
-    words_of, sizes = list(totals), np.bincount(labels, minlength=count)
-    by_word, documents = (np.stack([table[word] for word in words_of]) for table in (totals, in_documents))  # (V, C)
-    return name_groups(words_of, by_word, documents, sizes)
+        rows = np.flatnonzero(segment.alive)
+        in_group = np.zeros((len(segment.ids), count))  # of the deleted in none
+        in_group[rows, labels[start : start + len(rows)]] = 1
+        start += len(rows)
+        of_vocabulary = [numbers[word] for word in segment.words]
+        for table, values in ((totals, segment.word_counts), (in_documents, np.ones(len(segment.word_rows)))):
+            shape = len(segment.ids), len(segment.words)
+            counts = scipy.sparse.csc_array((values, segment.word_rows, segment.word_starts), shape=shape)
+            table[of_vocabulary] += counts.T @ in_group
+    return name_groups(vocabulary, totals, in_documents, np.bincount(labels, minlength=count))

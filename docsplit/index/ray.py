@@ -21,8 +21,7 @@ from tqdm.auto import tqdm
 
 from docsplit.embedding.encode import CODE
 from docsplit.embedding.encoder import Description, Encoder
-from docsplit.index.segments import write_array
-from docsplit.runtime.files import add_texts, hash_of_code, versions
+from docsplit.runtime.files import add_texts, hash_of_code, versions, write_whole
 
 logger = logging.getLogger(__name__)
 
@@ -31,9 +30,7 @@ SHARD_TEXTS = 256  # enough to sort by length; few enough to be lost, and to giv
 
 
 def embedder_on_ray(encoder: Encoder) -> Callable[[Sequence[str]], np.ndarray]:
-    """Return `encoder.without_words().embed_for_index`, computed by the workers of a Ray cluster.
-
-    Words of documents are added where the index is: workers need no others than the encoder's.
+    """Return `encoder.embed_for_index`, computed by the workers of a Ray cluster.
 
     The cluster is that of RAY_ADDRESS or `ray start`, else this machine alone until the process ends. Each GPU that
     the cluster has when texts come gets a worker, or each CPU if it has no GPU.
@@ -68,16 +65,16 @@ def embedder_on_ray(encoder: Encoder) -> Callable[[Sequence[str]], np.ndarray]:
 def _embed(description: Description, folder: Path, texts: Sequence[str]) -> np.ndarray:
     texts = [text.encode(errors="replace").decode() for text in texts]  # Arrow takes no lone surrogate
     starts = range(0, len(texts), SHARD_TEXTS)
-    files = {start: folder / f"{_hash(texts[start : start + SHARD_TEXTS])}.npy" for start in starts}
+    files = {start: folder / f"{_hash(texts[start : start + SHARD_TEXTS])}.f32" for start in starts}
     missing = [start for start in starts if not files[start].exists()]
     folder.mkdir(parents=True, exist_ok=True)
     shards = [{"start": start, "texts": texts[start : start + SHARD_TEXTS]} for start in missing]
     done = (len(starts) - len(missing)) * SHARD_TEXTS
     with tqdm(total=len(texts), initial=min(done, len(texts)), desc="Embedding on Ray", unit="text") as progress:
         for start, vectors in _vectors_of(shards, description):
-            write_array(files[start], vectors)
+            write_whole(files[start], partial(Path.write_bytes, data=vectors.tobytes()))
             progress.update(len(vectors))
-    return np.concatenate([np.load(files[start], mmap_mode="r") for start in starts])
+    return np.concatenate([np.fromfile(file, np.float32) for file in files.values()]).reshape(len(texts), -1)
 
 
 def _vectors_of(shards: list[Shard], description: Description) -> Iterator[tuple[int, np.ndarray]]:
@@ -108,7 +105,7 @@ def _vectors_of(shards: list[Shard], description: Description) -> Iterator[tuple
 
 
 class _Worker:
-    """A worker's state: the plain encoder, loaded by its name."""
+    """A worker's state: the encoder, loaded by its name."""
 
     def __init__(self, description: Description):
         encoder = Encoder.of(description)
@@ -116,7 +113,7 @@ class _Worker:
             raise ValueError(
                 f"{description['name']} is another encoder on {platform.node()} than where the build starts."
             )
-        self.encoder = encoder.without_words()
+        self.encoder = encoder
 
     def __call__(self, shard: dict[str, np.ndarray]) -> Shard:
         vectors = self.encoder.embed_for_index(shard["texts"][0].tolist())

@@ -2,7 +2,7 @@
 
 import re
 import textwrap
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -14,22 +14,14 @@ if TYPE_CHECKING:
     from docsplit.index.index import Hit, Index
     from docsplit.index.overview import Group, Pair
 
-PASSAGE_LINES = 3
-_RULER = re.compile(r"(?<!\S)[-=~^*_]{3,}(?!\S)")
-SHOWN_PAIRS, SHOWN_DOCUMENTS, SHOWN_WORDS = 50, 3, 8
+PASSAGE_LINES, SHOWN_PAIRS, SHOWN_DOCUMENTS, SHOWN_WORDS = 3, 50, 3, 8
 INDENT = " " * 5
 PLAIN = Style()
-SIMILARITIES = {"cosine": "cosine", "dot": "dot product", None: "similarity"}
 
 
 def counted(count: int, name: str) -> str:
     """Write a count with the name of what is counted: `1 document`, `1,200 documents`."""
     return f"{count:,} {name}{'s' * (count != 1)}"
-
-
-def sentence(parts: Sequence[str]) -> str:
-    """Join the parts of a sentence that are not empty."""
-    return f"{'; '.join(part for part in parts if part)}."
 
 
 @dataclass
@@ -46,7 +38,7 @@ class Built(Result):
     """How many documents and passages were written, and how many documents were left out since they have no text.
 
     Attributes:
-        reading: what share of the documents' tokens the vectors read, as a sentence; None: all, or nobody knows.
+        reading: what share of the documents' tokens the vectors read, as a sentence; None: all, or it is not known.
     """
 
     documents: int = 0
@@ -55,16 +47,9 @@ class Built(Result):
     reading: str | None = None
 
     def lines(self, style: Style = PLAIN) -> list[str]:
-        """Write what was written and what was left out, and what share of the tokens is read where it is not all."""
-        return [sentence([self._written(), *self._unwritten()]), *([self.reading] if self.reading else [])]
-
-    def _written(self) -> str:
-        return f"Indexed {counted(self.documents, 'document')} ({counted(self.passages, 'passage')})"
-
-    def _unwritten(self) -> list[str]:
-        has = "has" if self.empty == 1 else "have"
-        was = "was" if self.empty == 1 else "were"
-        return [f"{self.empty:,} {has} no text and {was} left out"] if self.empty else []
+        """Write the counts, and what share of the tokens is read where it is not all."""
+        written = f"Indexed {counted(self.documents, 'document')} ({counted(self.passages, 'passage')})"
+        return [f"{written}{_others({'without text, left out': self.empty})}.", *filter(None, [self.reading])]
 
 
 @dataclass
@@ -75,19 +60,14 @@ class Added(Built):
     unchanged: int = 0
 
     def lines(self, style: Style = PLAIN) -> list[str]:
-        """Write what was added and what was not; `info` says what share of the tokens is read."""
-        return super().lines(style)[:1]
+        """Write the counts; `info` says what share of the tokens is read."""
+        written = f"Added {counted(self.documents - self.replaced, 'document')}"
+        others = {"replaced": self.replaced, "unchanged": self.unchanged, "without text, left out": self.empty}
+        return [f"{written} ({counted(self.passages, 'passage')}){_others(others)}."]
 
-    def _written(self) -> str:
-        new = self.documents - self.replaced
-        verbs = [f"Added {counted(new, 'document')}"] if new else []
-        if self.replaced:
-            verbs.append(f"{'replaced' if verbs else 'Replaced'} {counted(self.replaced, 'document')}")
-        return f"{' and '.join(verbs)} ({counted(self.passages, 'passage')})" if verbs else "Added nothing"
 
-    def _unwritten(self) -> list[str]:
-        was = "was" if self.unchanged == 1 else "were"
-        return [*([f"{self.unchanged:,} {was} unchanged"] if self.unchanged else []), *super()._unwritten()]
+def _others(counts: dict[str, int]) -> str:
+    return "".join(f"; {name}: {count:,}" for name, count in counts.items() if count)
 
 
 @dataclass
@@ -95,7 +75,7 @@ class Checked(Result):
     """What `check` has read, and what is damaged.
 
     Attributes:
-        documents: in the segments that could be looked into.
+        documents: in the segments that are sound.
         bytes: of all files.
         faults: a line for each damaged thing, with its remedy.
     """
@@ -144,28 +124,23 @@ class Info(Result):
     @classmethod
     def of(cls, index: "Index") -> "Info":
         """Describe an index."""
-        manifest, documents = index.manifest, islice(index.documents(), SHOWN_DOCUMENTS)
-        return cls(
-            documents=len(index),
-            passages=index.num_passages(),
-            encoder=manifest.encoder["name"],
-            words=manifest.words.sentence() if manifest.words else None,
-            passage_words=manifest.passage_words,
-            max_seq_length=manifest.encoder["max_seq_length"],
-            reading=manifest.reading(),
-            first=[(segment.ids[row], segment.titles[row]) for segment, row in documents],
-        )
+        encoder, documents = index.manifest.encoder, islice(index.documents(), SHOWN_DOCUMENTS)
+        first = [(segment.ids[row], segment.titles[row]) for segment, row in documents]
+        settings = encoder["name"], index.words(), index.manifest.passage_words, encoder["max_seq_length"]
+        return cls(len(index), index.num_passages(), *settings, index.reading(), first)
 
     def lines(self, style: Style = PLAIN) -> list[str]:
         """Write what it holds, what the encoder reads, and the first documents."""
         passages = f"{counted(self.passages, 'passage')} of about {counted(self.passage_words, 'word')}"
         reads = f"up to {self.max_seq_length:,} tokens" if self.max_seq_length else "whole texts"
         lines = [f"{counted(self.documents, 'document')} in {passages}.", f"Encoder: {self.encoder}, reads {reads}."]
-        lines += [text for text in (self.reading, self.words) if text]
-        if self.first:
-            first = [style.document(document_id, title, INDENT) for document_id, title in self.first]
-            lines += ["The first documents:", *first]
-        return lines
+        first = [style.document(document_id, title, INDENT) for document_id, title in self.first]
+        return [
+            *lines,
+            *filter(None, [self.reading, self.words]),
+            *(["The first documents:"] if first else []),
+            *first,
+        ]
 
 
 @dataclass
@@ -177,9 +152,8 @@ class Exported(Result):
 
     def lines(self, style: Style = PLAIN) -> list[str]:
         """Write both counts."""
-        was = "was" if self.cut == 1 else "were"
-        cut = f"{counted(self.cut, 'text')} {was} cut, since a field of the database holds no more"
-        return [sentence([f"The collection holds {counted(self.passages, 'passage')}", cut if self.cut else ""])]
+        cut = _others({"texts that were cut, since a field of the database holds no more": self.cut})
+        return [f"The collection holds {counted(self.passages, 'passage')}{cut}."]
 
 
 @dataclass
@@ -224,7 +198,11 @@ class Answer(Result):
 
     def _reasons(self, hit: "Hit") -> str:
         """Say how similar the passage is, and which of the query's words the document has, where they count."""
-        reasons = [] if hit.similarity is None else [f"{SIMILARITIES[self.similarity]} {hit.similarity:.2f}"]
+        reasons = (
+            []
+            if hit.similarity is None
+            else [f"{self.similarity}{' product' * (self.similarity == 'dot')} {hit.similarity:.2f}"]
+        )
         if self.words and self.method != "dense":
             some = hit.words and len(hit.words) < len(self.words)
             names = ", ".join(hit.words[:SHOWN_WORDS]) + (" …" if len(hit.words) > SHOWN_WORDS else "")
@@ -247,9 +225,9 @@ class Duplicates(Result):
             before = f"similarity {pair.score:.3f}, {shared}:"
             first = style.document(pair.id, pair.title, INDENT)
             lines += [before, first, style.document(pair.other, pair.other_title, INDENT)]
-        more = len(self.rows) - SHOWN_PAIRS
+        more = _others({"not shown, --json has all": max(len(self.rows) - SHOWN_PAIRS, 0)})
         pairs = f"{counted(len(self.rows), 'pair')} of documents with a similarity of {self.threshold:g} or more"
-        return [*lines, sentence([pairs, f"{more:,} more than shown, --json has all" if more > 0 else ""])]
+        return [*lines, f"{pairs}{more}."]
 
 
 @dataclass
@@ -291,7 +269,9 @@ def shown_part(passage: str, title: str, words: Collection[str], characters: int
     """
     from docsplit.data.words import words_in
 
-    sentences = [" ".join(_RULER.sub("", sentence).split()) for sentence in split_sentences(passage)]
+    sentences = [
+        " ".join(re.sub(r"(?<!\S)[-=~^*_]{3,}(?!\S)", "", sentence).split()) for sentence in split_sentences(passage)
+    ]
     starts = range(int(len(sentences) > 1 and sentences[0].lstrip("# ") == title), len(sentences))
     rests = {start: " ".join(sentences[start:]) for start in starts}
     best = max(starts, key=lambda start: len(words_in(rests[start][:characters]) & set(words)), default=0)

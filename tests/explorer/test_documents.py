@@ -8,7 +8,6 @@ from docsplit.data.readers.base import Document
 from docsplit.embedding.encoder import Encoder
 from docsplit.explorer.documents import documents_of_index, read_documents
 from docsplit.index.changes import build
-from docsplit.index.vectors import IndexEncoder
 from docsplit.runtime.vectors import unit
 
 LONG_TITLE = " ".join(f"word{number}" for number in range(60))
@@ -63,7 +62,7 @@ def test_an_index_gives_titles_ids_and_the_vectors_that_it_has(scattered, tmp_pa
     titles = {"a.txt": "Ships", "b.txt": "", "c.txt": LONG_TITLE}
     encoder = Encoder(str(scattered))
     documents = [Document(name, text, titles[name]) for name, text in texts.items()]
-    build(tmp_path / "index", documents, IndexEncoder.of(encoder), 100)
+    build(tmp_path / "index", documents, encoder, 100)
     shown, _ = documents_of_index(tmp_path / "index", 10)
     assert shown.ids == ["a.txt", "b.txt", "c.txt"]
     assert shown.titles == ["Ships", "b.txt", LONG_TITLE]

@@ -7,13 +7,11 @@ import torch
 from docsplit.data.readers.base import Document
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encode import embed_documents
-from docsplit.embedding.encoder import Encoder
+from docsplit.embedding.encoder import Encoder as RealEncoder
 from docsplit.embedding.lexical_ridge import fit, save_with_words
 from docsplit.embedding.loading import load_encoder
 from docsplit.index.changes import build
-from docsplit.index.index import Index
-from docsplit.index.segments import query_words
-from docsplit.index.vectors import IndexEncoder
+from docsplit.index.index import Index, query_words
 from tests.conftest import make_corpus
 
 DESCRIPTION = {"name": "test", "hash": "0123456789", "pooling": "mean", "max_seq_length": None, "dimension": 8}
@@ -30,7 +28,15 @@ def hash_of(text):
     return sum(ord(character) * (number + 1) for number, character in enumerate(text))
 
 
-ENCODER = IndexEncoder(embed, DESCRIPTION)
+class Encoder:
+    """An encoder that needs no model, as an index uses it."""
+
+    def __init__(self, embed, count=lambda texts: None, has_words=False):
+        self.embed_for_index, self.count_tokens, self.has_words = embed, count, has_words
+        self.description = DESCRIPTION
+
+
+ENCODER = Encoder(embed)
 
 
 @pytest.fixture(scope="module")
@@ -76,4 +82,4 @@ def worded(scattered, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def worded_encoder(worded):
-    return IndexEncoder.of(Encoder(str(worded), EncoderArguments([str(worded)], dtype="float32")))
+    return RealEncoder(str(worded), EncoderArguments([str(worded)], dtype="float32"))

@@ -12,8 +12,7 @@ from docsplit.embedding import encoder as encoder_module
 from docsplit.embedding.encoder import Encoder
 from docsplit.index import index as index_module
 from docsplit.index.changes import add, delete
-from docsplit.index.segments import query_words
-from docsplit.index.vectors import IndexEncoder
+from docsplit.index.index import query_words
 from tests.conftest import make_corpus
 
 TEXTS = [row["text"] for row in make_corpus(24)]
@@ -87,8 +86,7 @@ def test_documents_are_added_replaced_and_deleted(built):
 def test_what_others_change_is_seen(built, scattered):
     """No other document has lighthouses."""
     assert built.search("lighthouses", method="bm25") == []
-    encoder = IndexEncoder.of(Encoder(str(scattered)))
-    add(built.directory, [Document("theirs", "Lighthouses.")], encoder)
+    add(built.directory, [Document("theirs", "Lighthouses.")], Encoder(str(scattered)))
     assert [hit.id for hit in built.search("lighthouses", method="bm25")] == ["theirs"]
     delete(built.directory, ["theirs"])
     assert len(built) == len(TEXTS)
@@ -105,10 +103,10 @@ def test_a_folder_has_the_names_of_its_files_as_ids(scattered, tmp_path, caplog)
     assert hits == {("a.txt", "The captain"), ("deep/b.md", "A harbour")}
     assert "Documents without text, which are not in the index: 1." in caplog.text
     assert index.add(tmp_path / "notes").unchanged == 2
+    assert index_module.Index(index.directory).manifest.sources == [str((tmp_path / "notes").resolve())]
 
 
 def test_an_encoder_with_words_answers_as_it_was_built(worded, tmp_path):
-    """Words are fitted on what is indexed once it has grown; documents that are added get them, too."""
     index = Index.build({str(number): text for number, text in enumerate(TEXTS[:20])}, worded, tmp_path / "the.index")
     index.add({str(number): text for number, text in enumerate(TEXTS)})
     assert len(index) == len(TEXTS)
@@ -118,6 +116,7 @@ def test_an_encoder_with_words_answers_as_it_was_built(worded, tmp_path):
 def test_what_cannot_work_is_refused_before_anything_changes(built, encoder, scattered, tmp_path):
     for wrong, message in [
         (lambda: built.search(" "), "The question is empty"),
+        (lambda: built.delete([1]), "The id 1 is a int: ids are texts"),
         (lambda: built.search("a", count=0), "count is 0: expected 1 or more"),
         (lambda: built.search("a", method="words"), "method is 'words': expected one of hybrid, dense, bm25"),
         (lambda: built.add(["A text."]), r"need ids, .*: give \{id: text\}"),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,9 +10,8 @@ import pytest
 from docsplit.embedding import inverted_file
 from docsplit.index import approximate
 from docsplit.index.changes import add, build, delete
-from docsplit.index.first_stage import nearest
-from docsplit.index.index import Index
-from docsplit.index.manifest import InvertedFile
+from docsplit.index.index import Index, check, nearest
+from docsplit.index.store import InvertedFile, SegmentEntry
 from tests.index.conftest import ENCODER, WORDS, answers, embed
 
 
@@ -19,6 +19,7 @@ def test_millions_of_passages_are_found_in_cells(documents, queries, built, tmp_
     """With so many cells read as the recall asks for, the answers are those of an exact search, also after changes."""
     pytest.importorskip("faiss")
     monkeypatch.setattr(approximate, "PASSAGES", 60)
+    monkeypatch.setattr(SegmentEntry, "is_small", False)
     monkeypatch.setattr(inverted_file, "RECALL", 1.0)
     build(tmp_path, documents[:40], ENCODER, WORDS)
     first = Index(tmp_path).manifest.approximate
@@ -31,7 +32,13 @@ def test_millions_of_passages_are_found_in_cells(documents, queries, built, tmp_
     assert Index(tmp_path).manifest.approximate.file != first.file
     assert answers(tmp_path, queries, "dense") == answers(built, queries, "dense")
     delete(tmp_path, [])
-    assert len(list(tmp_path.glob("approximate-*"))) == 1
+    (file,) = tmp_path.glob("approximate-*")
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    assert [fault.startswith(f"{file} has changed") for fault in check(tmp_path).faults] == [True]
+    content[-1] ^= 1
+    file.write_bytes(content)
     monkeypatch.setitem(sys.modules, "faiss", None)
     approximate._read.cache_clear()
     with pytest.raises(ValueError, match="pip install faiss-cpu"):
@@ -51,17 +58,15 @@ class AllCells:
 
 
 def test_candidates_are_scored_exactly_wherever_their_passages_lie(documents, queries, tmp_path, monkeypatch):
-    """Some segments are in the file, one of them is gone from the index, and one came later."""
+    """Some segments are in the file, in another order, and one came later."""
     for start in range(0, len(documents), 20):
         change = add if start else build
         change(tmp_path, documents[start : start + 20], ENCODER, *([] if start else [WORDS]))
     delete(tmp_path, [document.id for document in documents[5:10]])
     index, vectors = Index(tmp_path), embed(queries)
     assert len(index.segments) == 4
-    names = [entry.name for entry in index.manifest.segments]
-    parts = {name: segment.passage_vectors for name, segment in zip(names, index.segments)}
-    covered = {"gone": embed(["A text that is no longer there."] * 9)} | {name: parts[name] for name in names[:3]}
-    known = InvertedFile("x.faiss", list(covered), list(map(len, covered.values())), 1, 1.0)
+    covered = {segment.entry.name: segment.passage_vectors for segment in (index.segments[2], index.segments[0])}
+    known = InvertedFile("x.faiss", 0, "", list(covered), 1, 1.0)
     monkeypatch.setattr(approximate, "_read", lambda path, probes: AllCells(np.concatenate(list(covered.values()))))
     monkeypatch.setattr(approximate, "CANDIDATES", sum(map(len, covered.values())))
     index.manifest = dataclasses.replace(index.manifest, approximate=known)
@@ -70,11 +75,13 @@ def test_candidates_are_scored_exactly_wherever_their_passages_lie(documents, qu
         np.testing.assert_allclose([score for _, score in ours], [score for _, score in exact], atol=1e-6)
 
 
-@pytest.mark.parametrize(("covered", "needed"), [(None, True), ("ab", False), ("a", True)])
-def test_a_new_file_is_made_once_too_many_passages_are_in_no_cell(covered, needed, monkeypatch):
-    segments = {name: type("segment", (), {"passage_vectors": np.zeros((50, 2))}) for name in "ab"}
-    known = covered and InvertedFile("x.faiss", list(covered), [50] * len(covered), 1, 1.0)
+@pytest.mark.parametrize(("covered", "needed"), [(None, True), ("ab", False), ("a", True), ("abc", True)])
+def test_a_new_file_is_made_once_too_many_passages_are_in_no_cell(covered, needed, tmp_path, monkeypatch):
+    """Or once a segment that it covers is there no more."""
+    segments = [SimpleNamespace(entry=SimpleNamespace(name=name), passage_vectors=np.zeros((50, 2))) for name in "ab"]
+    known = covered and InvertedFile("x.faiss", 0, "", list(covered), 1, 1.0)
     monkeypatch.setattr(approximate, "PASSAGES", 99)
     assert approximate.is_needed(segments, known) == needed
     monkeypatch.setattr(approximate, "PASSAGES", 100)
-    assert not approximate.is_needed(segments, known)
+    assert approximate.is_needed(segments, known) == (covered == "abc")
+    assert approximate.make(tmp_path, segments) is None  # too few

@@ -8,9 +8,8 @@ import pytest
 from docsplit.index import changes
 from docsplit.index import overview as index_overview
 from docsplit.index.changes import build, delete
-from docsplit.index.index import Index
+from docsplit.index.index import Index, query_words
 from docsplit.index.overview import _most_similar, _names, clusters, duplicates
-from docsplit.index.segments import query_words
 from tests.index.conftest import ENCODER, WORDS
 
 

@@ -16,7 +16,6 @@ from docsplit.embedding.encoder import Encoder
 from docsplit.index import changes
 from docsplit.index import ray as ray_engine
 from docsplit.index.index import Index
-from docsplit.index.vectors import IndexEncoder
 from tests.conftest import make_corpus
 
 
@@ -56,9 +55,9 @@ def assert_same(index, expected):
     assert [index.segments[0].ids[row] for row in range(len(index))] == [f"d{row}" for row in range(120)]
     (segment,), (wanted_segment,) = index.segments, expected.segments
     np.testing.assert_allclose(segment.passage_vectors, wanted_segment.passage_vectors, atol=1e-5)
-    np.testing.assert_allclose(segment.document_vectors, wanted_segment.document_vectors, atol=1e-5)
+    np.testing.assert_allclose(index.document_vectors(), expected.document_vectors(), atol=1e-5)
     assert len(segment.passage_vectors) > 200
-    for vector in wanted_segment.document_vectors[:20]:
+    for vector in expected.document_vectors()[:20]:
         hits, wanted = (searched.search(vector, ["kettle"], 10, "dense") for searched in (index, expected))
         assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in wanted], abs=1e-5)
         assert hits[0].id == wanted[0].id
@@ -81,10 +80,10 @@ def test_workers_that_are_killed_lose_nothing_and_double_nothing(cluster, build,
 
     def kill():
         killed.append(kill_one_that(lambda title: "MapWorker" in title and "__init__" in title))
-        while not [*tmp_path.glob("killed/cache/ray-*/*.npy")]:
+        while not [*tmp_path.glob("killed/cache/ray-*/*.f32")]:
             time.sleep(0.002)
         killed.append(kill_one_that(lambda title: "MapWorker" in title and ".submit" in title))
-        killed.append(len([*tmp_path.glob("killed/cache/ray-*/*.npy")]))
+        killed.append(len([*tmp_path.glob("killed/cache/ray-*/*.f32")]))
 
     thread = threading.Thread(target=kill)
     thread.start()
@@ -100,7 +99,7 @@ def test_a_build_that_was_stopped_goes_on(cluster, build, monkeypatch):
     def full(*arguments):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(changes, "write_segment", full)
+    monkeypatch.setattr(changes, "append_segment", full)
     with pytest.raises(OSError, match="No space left"):
         build("stopped", "--engine", "ray")
     monkeypatch.undo()
@@ -137,8 +136,8 @@ def without_a_cluster(shards, description):
         yield int(result["start"][0]), vectors.reshape(int(result["count"][0]), -1)
 
 
-def test_workers_embed_without_words_and_the_index_has_them(worded, documents, tmp_path, monkeypatch):
-    """As one process makes it, also after a fitting: workers know nothing of words that were fitted in the index."""
+def test_workers_embed_with_the_words_of_the_encoder(worded, documents, tmp_path, monkeypatch):
+    """As one process does. What has its file is not embedded again, and shards come in any order."""
     monkeypatch.setattr(ray_engine, "SHARD_TEXTS", 8)
     monkeypatch.setattr(ray_engine, "_vectors_of", without_a_cluster)
     encoder = Encoder(str(worded))
@@ -148,18 +147,16 @@ def test_workers_embed_without_words_and_the_index_has_them(worded, documents, t
 
     rows = list(read_documents(documents))
     for name, embed in (("here", None), ("ray", on_ray)):
-        prepared = IndexEncoder.of(encoder, embed)
-        changes.build(tmp_path / name, rows[:60], prepared, 20)
-        changes.add(tmp_path / name, rows[60:90], prepared, 20)
-        changes.add(tmp_path / name, rows[90:91], prepared, 20)
+        changes.build(tmp_path / name, rows[:60], encoder, 20, embed=embed)
+        changes.add(tmp_path / name, rows[60:91], encoder, embed=embed)
     ours, theirs = Index(tmp_path / "ray"), Index(tmp_path / "here")
-    assert ours.manifest.words.documents == theirs.manifest.words.documents == 90
     np.testing.assert_allclose(ours.document_vectors(), theirs.document_vectors(), atol=1e-2)
     for one, other in zip(ours.segments, theirs.segments, strict=True):
         np.testing.assert_allclose(one.passage_vectors, other.passage_vectors, atol=1e-2)
-        np.testing.assert_allclose(one.plain_vectors().passages, other.plain_vectors().passages, atol=1e-2)
-    first = ours.segments[0]
-    assert np.abs(first.passage_vectors - first.plain_vectors().passages).max() > 0.03
+    texts = [row.text for row in rows[:60]]
+    on_ray(texts)
+    monkeypatch.setattr(ray_engine, "_vectors_of", lambda shards, description: iter(shards and pytest.fail("again")))
+    np.testing.assert_allclose(on_ray(texts), encoder.embed_for_index(texts), atol=1e-2)
 
 
 def test_without_ray_the_error_names_the_remedy(build, monkeypatch, tmp_path):

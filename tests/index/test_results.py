@@ -29,18 +29,17 @@ from docsplit.runtime.command import BOLD, RESET, Style
         (Deleted(1), "Deleted 1 document."),
         (Deleted(1234), "Deleted 1,234 documents."),
         (Built(12, 40), "Indexed 12 documents (40 passages)."),
-        (Built(1, 1, 2), "Indexed 1 document (1 passage); 2 have no text and were left out."),
+        (Built(1, 1, 2), "Indexed 1 document (1 passage); without text, left out: 2."),
         (
             Added(documents=12, passages=1000, empty=1, unchanged=3),
-            "Added 12 documents (1,000 passages); 3 were unchanged; 1 has no text and was left out.",
+            "Added 12 documents (1,000 passages); unchanged: 3; without text, left out: 1.",
         ),
-        (Added(5, 9, replaced=2), "Added 3 documents and replaced 2 documents (9 passages)."),
-        (Added(2, 9, replaced=2), "Replaced 2 documents (9 passages)."),
-        (Added(unchanged=25), "Added nothing; 25 were unchanged."),
+        (Added(5, 9, replaced=2), "Added 3 documents (9 passages); replaced: 2."),
+        (Added(unchanged=25), "Added 0 documents (0 passages); unchanged: 25."),
         (Exported(60, 0), "The collection holds 60 passages."),
         (
             Exported(60, 1),
-            "The collection holds 60 passages; 1 text was cut, since a field of the database holds no more.",
+            "The collection holds 60 passages; texts that were cut, since a field of the database holds no more: 1.",
         ),
     ],
 )
@@ -111,7 +110,7 @@ def test_many_pairs_are_counted_and_some_shown():
     assert lines[:3] == ["similarity 0.990, 50 % same wording:", "     First  [a]", "     b0"]
     assert len(lines) == 3 * SHOWN_PAIRS + 1
     assert lines[-1] == (
-        f"{SHOWN_PAIRS + 7} pairs of documents with a similarity of 0.9 or more; 7 more than shown, --json has all."
+        f"{SHOWN_PAIRS + 7} pairs of documents with a similarity of 0.9 or more; not shown, --json has all: 7."
     )
     assert Duplicates(0.9, pairs[:1]).lines()[-1] == "1 pair of documents with a similarity of 0.9 or more."
     assert "same text" in Duplicates(0.9, [Pair("a", "b", 1.0, 1.0)]).lines()[0]

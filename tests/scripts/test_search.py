@@ -4,6 +4,7 @@ import base64
 import gzip
 import json
 import logging
+import os
 import re
 import shutil
 import subprocess
@@ -11,8 +12,6 @@ import sys
 
 import numpy as np
 import pytest
-import torch
-from safetensors.torch import load_file
 
 import explore
 import search
@@ -24,7 +23,6 @@ from docsplit.embedding.encoder import Encoder
 from docsplit.embedding.loading import words_of
 from docsplit.embedding.neighbours import nearest
 from docsplit.index.index import Index
-from docsplit.index.vectors import with_words_of
 from docsplit.runtime.files import ROOT
 from docsplit.runtime.vectors import unit
 from tests.conftest import make_corpus
@@ -111,6 +109,24 @@ def test_what_changed_is_embedded_and_nothing_else(index, notes, tmp_path, answe
     assert {row["id"] for row in answer("query", index, "lighthouses", "--method", "bm25")["rows"]} == {names[0]}
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are UTF-8 there")
+def test_a_name_that_is_no_utf8_hides_no_other_document(index, notes, tmp_path):
+    """It is found, printed in codes, and deleted by its bytes."""
+    more = tmp_path / "more"
+    shutil.copytree(notes, more)
+    (more / os.fsdecode(b"caf\xe9.txt")).write_text("Quite another text about lighthouses.")
+
+    def run(*words):
+        command = [sys.executable, "search.py", *map(str, words)]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
+
+    assert b"Added 1 document (1 passage); unchanged: 25." in run("add", index, more)
+    assert b"unchanged: 26." in run("add", index, more)
+    for words in (("--json",), ()):
+        assert b"caf" in run("query", index, "lighthouses", "--method", "bm25", *words)
+    assert run("delete", index, b"caf\xe9.txt".decode(errors="surrogateescape")) == b"Deleted 1 document.\n"
+
+
 def test_duplicates_and_clusters(index, notes, answer):
     first = sorted(name.name for name in notes.iterdir() if name.name != "copy.txt")[0]
     rows = answer("duplicates", index, "--threshold", 0.99999)["rows"]
@@ -164,7 +180,7 @@ def test_a_build_that_is_stopped_goes_on(notes, scattered, tmp_path, run_here, a
         raise OSError(28, "No space left on device")
 
     words = ("build", notes, "--model", scattered, "--index_dir", tmp_path / "index")
-    monkeypatch.setattr(changes, "write_segment", full)
+    monkeypatch.setattr(changes, "append_segment", full)
     with pytest.raises(OSError, match="No space left"):
         run_here(search.main, *words)
     monkeypatch.undo()
@@ -218,56 +234,33 @@ def worded_index(notes, worded, tmp_path, answer):
 
 
 def test_an_encoder_with_words_finds_its_documents_and_says_whose_words_they_are(
-    worded_index, notes, worded, index, tmp_path, answer, caplog
+    worded_index, notes, worded, index, answer, caplog
 ):
-    """Passages have words and queries none, before and after a fitting on the index's own documents."""
+    """Passages have words and queries none."""
     query = sorted(notes.iterdir())[3].read_text()[:60]
     encoder = Encoder(str(worded))
-    passages = {
-        document.id: [passage.text for passage in to_passages(document.text, 20)] for document in read_documents(notes)
-    }
-
-    def assert_found(used):
-        caplog.clear()
-        with caplog.at_level(logging.INFO):
-            hits = answer("query", worded_index, query, "--method", "dense", "--count", 3)["rows"]
-        best = {
-            key: float((used.embed_for_index(texts) @ encoder.embed_query(query)).max())
-            for key, texts in passages.items()
-        }
-        assert [hit["score"] for hit in hits] == pytest.approx(sorted(best.values(), reverse=True)[:3], abs=1e-3)
-        assert caplog.text.count(Index(worded_index).manifest.words.sentence()) == 1
-
-    assert_found(encoder)
-    assert answer("info", worded_index)["words"].endswith("had 25 documents when they came into use.")
     with caplog.at_level(logging.INFO):
-        assert answer("add", worded_index, notes, "--refit", "always")["unchanged"] == 25
-    assert "Words are fitted anew on 25 documents: --refit always says so." in caplog.text
-    used = with_words_of(encoder, worded_index, Index(worded_index).manifest)
-    assert used is not encoder
-    assert_found(used)
-    assert "fitted on 25 documents of this index.\n" in answer("info", worded_index, as_json=False)
+        hits = answer("query", worded_index, query, "--method", "dense", "--count", 3)["rows"]
+    best = []
+    for document in read_documents(notes):
+        passages = [passage.text for passage in to_passages(document.text, 20)]
+        best.append(float((encoder.embed_for_index(passages) @ encoder.embed_query(query)).max()))
+    assert [hit["score"] for hit in hits] == pytest.approx(sorted(best, reverse=True)[:3], abs=1e-3)
+    words = "Documents carry the words that the encoder brings."
+    assert caplog.text.count(words) == 1
+    assert answer("info", worded_index)["words"] == words
     assert answer("info", index)["words"] is None
 
 
-def test_words_are_for_encoders_that_add_them(index, notes, failure_of, run_here, capsys):
-    assert "adds no words of documents" in failure_of(search.main, "add", index, notes, "--refit", "always")
-    with pytest.raises(SystemExit):
-        run_here(search.main, "add", index, notes, "--refit", "sometimes")
-    assert "--refit has no sometimes. Choose among auto, always, never" in capsys.readouterr().err
-
-
 def test_an_index_with_words_can_be_explored(worded_index, notes, worded, tmp_path, run_here, answer, monkeypatch):
-    """Neighbours are those of the index's vectors; its own words are in the sentences, too, after a fitting."""
-    answer("add", worded_index, notes, "--refit", "always")
+    """Neighbours are those of the index's vectors; words are in the sentences, too."""
     embedded, embed = [], encode.embed_documents
     monkeypatch.setattr(encode, "embed_documents", lambda model, *rest, **more: embedded.append(model) or
                         embed(model, *rest, **more))  # fmt: skip
     run_here(explore.main, worded_index, "--map", "pca", "--neighbours", 3, "--output", tmp_path / "page.html")
     index = Index(worded_index)
     (model,) = embedded
-    table = load_file(worded_index / index.manifest.words.folder / "words.safetensors")["vectors"]
-    assert torch.equal(words_of(model).vectors(), table)
+    assert words_of(model) is not None
     vectors = index.document_vectors()
     np.testing.assert_array_equal(payload_of(tmp_path / "page.html")["neighbours"], nearest(vectors, 3)[0])
     # The encoder itself, on a corpus.

@@ -1,4 +1,4 @@
-"""An index in a vector database: a new one is a class and a row, and gets every passage once."""
+"""An index in a vector database: it gets every passage once. Milvus is an extra: `make test-engines`."""
 
 import dataclasses
 import json
@@ -9,12 +9,12 @@ import pytest
 import search
 from docsplit.data.passages import to_passages
 from docsplit.data.readers.base import Document
-from docsplit.index.changes import add, build, delete
-from docsplit.index.databases import export as databases
-from docsplit.index.databases.export import DATABASES, export
+from docsplit.index import databases
+from docsplit.index.changes import build, delete
+from docsplit.index.databases import DATABASES, LONGEST_TEXT, _cut, export
 from docsplit.index.index import Index
 from docsplit.index.results import Exported
-from docsplit.index.vectors import with_words_of
+from tests.conftest import free_port
 from tests.index.conftest import ENCODER, WORDS, embed
 
 LONGEST = 60  # letters of a text
@@ -106,14 +106,57 @@ def test_an_empty_title_and_a_strange_id_arrive(tmp_path, memory):
     assert (passage.id, passage.document, passage.title) == ("ä long#0", "ä long", "")
 
 
-def test_a_database_gets_vectors_with_words(documents, worded, worded_encoder, memory, monkeypatch, tmp_path):
-    """A search in it compares them with queries without."""
-    monkeypatch.setattr(Memory, "create", lambda self, dimension, replace: self.collections.update({self.name: []}))
-    build(tmp_path, documents[:25], worded_encoder, WORDS)
-    add(tmp_path, [], worded_encoder, refit="always")
-    index = Index(tmp_path)
-    export(index, "memory", "here")
-    used = with_words_of(worded_encoder.with_words, tmp_path, index.manifest)
-    expected = used.embed_for_index([passage.text for passage in index.passages()])
-    np.testing.assert_allclose([saved.vector for saved in memory["documents"]], expected, atol=1e-5)
-    assert np.abs(expected - worded_encoder.embed([passage.text for passage in index.passages()])).max() > 0.01
+def test_without_its_client_the_error_names_the_remedy(index, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pymilvus", None)
+    with pytest.raises(ValueError, match="pip install pymilvus"):
+        export(index, "milvus", "x.db")
+
+
+def test_a_cut_text_fits_a_field_and_is_no_broken_letter():
+    text = "a" + "ä" * 40_000
+    assert len(_cut(text, LONGEST_TEXT).encode()) == LONGEST_TEXT
+    assert len(_cut(text, LONGEST_TEXT - 1).encode()) == LONGEST_TEXT - 2
+    assert text.startswith(_cut(text, LONGEST_TEXT - 1))
+    assert _cut("short", LONGEST_TEXT) == "short"
+
+
+@pytest.fixture(params=["milvus_lite", "milvus"])
+def uri(request, tmp_path):
+    """A file, and a real server."""
+    engine = pytest.importorskip(request.param)
+    if request.param == "milvus_lite":
+        yield str(tmp_path / "notes.db")
+        return
+    server = engine.MilvusServer()
+    server.set_base_dir(str(tmp_path / "milvus"))
+    server.listen_port = free_port()
+    server.start()
+    yield f"http://{server.server_address}:{server.listen_port}"
+    server.stop()
+
+
+@pytest.mark.engines
+def test_milvus_gives_the_answers_of_the_index(documents, queries, tmp_path, uri, run_here, capsys):
+    pymilvus = pytest.importorskip("pymilvus")
+    build(tmp_path / "long", [*documents, Document("ä long", f"{'ä' * 40_000} and more.")], ENCODER, WORDS)
+    delete(tmp_path / "long", [documents[3].id])
+    index = Index(tmp_path / "long")
+    count = index.num_passages()
+    assert export(index, "milvus", uri) == Exported(count, cut=1)
+    with pytest.raises(ValueError, match="There is a collection 'documents'"):
+        export(index, "milvus", uri)
+    capsys.readouterr()
+    run_here(search.main, "export", index.directory, "--to", "milvus", uri, "--replace", "--json")
+    assert json.loads(capsys.readouterr().out) == {"passages": count, "cut": 1}
+    client = pymilvus.MilvusClient(uri)
+    for query in queries:
+        vector = embed([query])[0]
+        (hits,) = client.search("documents", [vector.tolist()], limit=20, output_fields=["document", "text"])
+        expected = index.search(vector, [], 5, "dense")
+        best = {}
+        for hit in hits:
+            best.setdefault(hit["entity"]["document"], (hit["distance"], hit["entity"]["text"]))
+        assert list(best)[:5] == [hit.id for hit in expected]
+        for hit in expected:
+            assert best[hit.id][0] == pytest.approx(hit.score, abs=1e-5)
+            assert hit.passage.startswith(best[hit.id][1])
