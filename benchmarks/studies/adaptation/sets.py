@@ -4,6 +4,7 @@ Each set has one metric, fixed before anything was searched. The texts to adapt 
 document, except Cranfield's: they are the collection that is searched.
 """
 
+import json
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -17,8 +18,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import train_test_split
 
-from benchmarks.studies.ranking.step import write_collection
 from docsplit.data.bm25 import BM25, bm25_scores
+from docsplit.data.corpora import add_text, load_corpus
 from docsplit.data.sets.arguments import LabelledArguments, RankingArguments
 from docsplit.data.sets.citations import load_pair_files
 from docsplit.data.sets.labelled import LabelledSplit, load_labelled, stratified_sample
@@ -211,9 +212,11 @@ def _python_docs_search(data_dir: Path, part: str, size: int) -> DataSet:
 
 def _wikipedia_titles(data_dir: Path, part: str, size: int) -> DataSet:
     """Search articles for titles; queries are those of a hash, the other titles are not asked."""
+    rows = load_corpus(str(data_dir / "wikipedia" / "train.parquet"))
+    rows = add_text(rows.select(range(min(MAX_DOCUMENTS, len(rows)))), "text")
     with tempfile.TemporaryDirectory() as folder:
         articles = Path(folder) / "articles.jsonl"
-        write_collection(str(data_dir / "wikipedia" / "train.parquet"), MAX_DOCUMENTS, articles)
+        articles.write_text("".join(json.dumps({"title": row["title"], "text": row["text"]}) + "\n" for row in rows))
         return _ranking(RankingArguments(str(articles), queries="title"))
 
 
