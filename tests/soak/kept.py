@@ -112,7 +112,7 @@ def _words(place: Path, folder: Path) -> Any:
 def _record() -> Record:
     samples = np.random.default_rng(RNG_SEED).normal(size=100).round(5).tolist()
     rows = [{"cell": "a", "metric": "accuracy", "value": 0.1, "samples": samples}]
-    return Record("first", "done", "a", "x", "commit", 1.5, 1.0, [1.0, 0.5], rows)
+    return Record("first", "done", "a", "x", "commit", 1.5, rows)
 
 
 def _study_cell(place: Path, folder: Path) -> Any:
@@ -124,7 +124,7 @@ def _study_cell(place: Path, folder: Path) -> Any:
 
 def _study_samples(place: Path, folder: Path) -> Any:
     if not folder.exists():
-        write_results(Results({}, [], {}, {"a": _record()}, {}), folder / "study.json")
+        write_results(Results({}, [], {"a": _record()}, {}), folder / "study.json")
     return read_results(folder / "study.json")
 
 
