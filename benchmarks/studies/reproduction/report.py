@@ -251,8 +251,8 @@ def contents_of(reported: Reported) -> dict[str, Any]:
                                     for test in comparison.tests]} for comparison in one.comparisons]}
         for one in reported.judged
     ]  # fmt: skip
-    return {"title": reported.plan.recipe["title"], "versions": versions(), "rows": rows, "gains": [vars(gain) for gain in gains_of(reported)],
-            "hypotheses": _finite(verdicts), "missing": [vars(one) for one in reported.plan.missing]}  # fmt: skip
+    return {"title": reported.plan.recipe["title"], "versions": versions(), "rows": rows, "hypotheses": _finite(verdicts),
+            "gains": [vars(gain) for gain in gains_of(reported)], "missing": [vars(one) for one in reported.plan.missing]}  # fmt: skip
 
 
 def scaled(figure: Figure, value: float | None) -> float | None:
