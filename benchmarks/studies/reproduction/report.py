@@ -251,8 +251,9 @@ def contents_of(reported: Reported) -> dict[str, Any]:
                                     for test in comparison.tests]} for comparison in one.comparisons]}
         for one in reported.judged
     ]  # fmt: skip
-    return {"title": reported.plan.recipe["title"], "versions": versions(), "rows": rows, "hypotheses": _finite(verdicts),
-            "gains": [vars(gain) for gain in gains_of(reported)], "missing": [vars(one) for one in reported.plan.missing]}  # fmt: skip
+    missing, gains = [[vars(one) for one in some] for some in (reported.plan.missing, gains_of(reported))]
+    return {"title": reported.plan.recipe["title"], "versions": versions(), "rows": rows, "gains": gains,
+            "hypotheses": _finite(verdicts), "missing": missing}  # fmt: skip
 
 
 def scaled(figure: Figure, value: float | None) -> float | None:
