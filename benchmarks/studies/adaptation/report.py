@@ -59,7 +59,6 @@ COLOURS = {  # of what the figure shows: words, training, neither
     **dict.fromkeys(("adapt", "adapt + words"), "tab:blue"),
     "TF-IDF": "tab:gray",
 }
-PANELS_A_ROW = 3  # so that the figure can be read at 700 pixels
 
 
 @dataclass
@@ -226,7 +225,7 @@ def plot(results: Results, path: Path) -> None:
     data = [name for name in SETS if any(name == key[0] for key in summary_of)]
     if not methods:
         return
-    columns = min(len(data), PANELS_A_ROW)
+    columns = min(len(data), 3)  # so that the figure can be read at 700 pixels
     lines = -(-len(data) // columns)
     size = (2.1 * columns + 2.4, (0.3 * len(methods) + 1) * lines + 0.5)
     figure, axes = plt.subplots(

@@ -146,7 +146,7 @@ def test_the_numbers_in_the_tables_are_shown_with_the_papers(reported):
     assert attention.count("does not apply") == 3, "verbs, adjectives and others"
     assert re.search(r"^\| MLM, python_docs +\|( +not run yet \|){4}$", text, re.MULTILINE)
     assert re.search(
-        r"\. 18 of \d+ cells ran\. Not run: trainings \(\d+\), classification python_docs \(\d+\), .*\. "
+        r"\. 16 of \d+ cells ran\. Not run: trainings \(\d+\), classification python_docs \(\d+\), .*\. "
         r"Failed: links python_docs: crop seed=0, ",
         text,
     )
