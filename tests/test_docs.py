@@ -86,6 +86,8 @@ def test_a_command_names_scripts_recipes_and_options_that_exist(page, command):
         if "run_study(" in source:  # which adds the options that all studies have to those of a dictionary
             options_of_all = (ROOT / "benchmarks" / "engine" / "cells.py").read_text()
             source = re.sub(r'"(\w+)": \{', r'"--\1"', source) + options_of_all
+        if "make_parser(" in source:
+            source += (ROOT / "benchmarks" / "speed" / "meters.py").read_text()
         passed_on = [option for word in words[3:] if " " in word for option in word.split() if option.startswith("--")]
         parsers = [Parser(arguments, {}, conflict_handler="resolve") for arguments in ARGUMENTS.values()]
         assert set(passed_on) <= {option for parser in parsers for option in parser._option_string_actions}

@@ -161,7 +161,7 @@ def test_loading(written, wordpiece, tmp_path, monkeypatch):
 
 def test_micro_batches(written):
     (small, large) = written(micro_batches, "--cuts", "72:1024", "72:36864", "--step_rows", 0)["cuts"]
-    assert large["micro_batches"] == 1 < small["micro_batches"]
+    assert 1 <= large["micro_batches"] < small["micro_batches"]
     assert 0 < small["padding_share"] < large["padding_share"]
 
 
