@@ -32,8 +32,6 @@ from typing import Any
 from docsplit.runtime.files import ROOT
 from docsplit.runtime.options import CommandParser
 
-SPEEDS = ("recipe", "measured")
-
 
 def parse_options() -> argparse.Namespace:
     """Parse the command line."""
@@ -48,9 +46,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", metavar="PATTERN",
                         help="cells whose name has this in it (* for anything), and those that they need")  # fmt: skip
     parser.add_argument("--list", action="store_true", help="list the cells and what they need; run nothing")
-    parser.add_argument("--dry_run", nargs="?", const=SPEEDS[0], choices=SPEEDS,
-                        help="check every command and project the hours, from the recipe's speed or, `measured`, from "
-                        "some seconds of training here; run nothing")  # fmt: skip
+    parser.add_argument("--dry_run", action="store_true", help="check every command, project the hours; run nothing")
     parser.add_argument("--jobs", type=int, help="cells at a time (default: the recipe's)")
     parser.add_argument("--retry", action="store_true", help="run failed cells again")
     parser.add_argument("--any_code", action="store_true", help="count cells that other code made as finished")
@@ -103,8 +99,7 @@ def main() -> None:
         print_needs(study, plan)
         return
     with OutputFolder(options.output_dir, "reproduce.py", "--output_dir"):
-        running = argparse.Namespace(output=options.output_dir / "cells.json", jobs=jobs, budget_hours=None, nice=0,
-                                     retry=options.retry)  # fmt: skip
+        running = argparse.Namespace(output=options.output_dir / "cells.json", jobs=jobs, nice=0, retry=options.retry)
         code = run(study, running)
         everything = open_study(plan, options, whole=True)
         print(write_report(everything, plan, hypotheses, options))
@@ -144,27 +139,24 @@ def dry_run(plan: Any, options: argparse.Namespace, jobs: int) -> None:
     Raises:
         ValueError: if a script refuses its command.
     """
-    from benchmarks.studies.reproduction.dry_run import PLACEHOLDER, about_speed, measured_speed, problems, projection
+    from benchmarks.studies.reproduction.dry_run import PLACEHOLDER, about_speed, problems, projection
     from benchmarks.studies.reproduction.plan import make_plan
 
     everything = make_plan(plan.recipe, options.data_dir, options.model_name_or_path is not None, with_all_data=True)
     study = open_study(everything, options, data_dir=PLACEHOLDER)
     if wrong := list(problems(study)):
         raise ValueError("These commands are refused:\n" + "\n".join(wrong))
-    speed = plan.recipe["speed"]
-    if options.dry_run == "measured":
-        speed = measured_speed(plan.recipe, options.model_name_or_path)
     print(f"{plan.recipe['title']}: every command parses, those of data that are not here too.")
-    print(about_speed(plan.recipe, speed))
-    print(f"\nWith the data that are here:\n{projection(open_study(plan, options), plan, speed, jobs)}")
+    print(about_speed(plan.recipe))
+    print(f"\nWith the data that are here:\n{projection(open_study(plan, options), plan, jobs)}")
     if plan.missing:
-        print(f"\nWith all data:\n{projection(study, everything, speed, jobs)}\n")
+        print(f"\nWith all data:\n{projection(study, everything, jobs)}\n")
         print_missing(plan)
 
 
 def print_needs(study: Any, plan: Any) -> None:
     """Print what each cell needs before it, and what is missing."""
-    for cell in study.cells()[0].values():
+    for cell in study.cells().values():
         if cell.needs:
             print(f"{cell.name}: after {', '.join(other.name for other in cell.needs.values())}")
     print_missing(plan)

@@ -11,13 +11,13 @@ import zipfile
 import zlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from docsplit.runtime.files import CHECKSUM, Damaged, read_json, read_sealed, write_sealed, write_text, write_whole
+from docsplit.runtime.files import Damaged, read_json, read_sealed, write_sealed, write_text, write_whole
 
 STEPS = 1e5  # of a sample to one: samples have five decimals
 SAMPLES = "samples"
@@ -35,13 +35,9 @@ class Record:
     content: str
     commit: str | None = None
     seconds: float = 0.0  # by the clock
-    cpu_seconds: float = 0.0
-    steps: list[float] = field(default_factory=list)  # seconds of each
     rows: list[Row] = field(default_factory=list)
     error: str | None = None
     log: list[str] | None = None  # the end of a failed step's
-    weights: str | None = None  # hash of the weights that it left for other cells
-    read_weights: dict[str, str] = field(default_factory=dict)  # and of those that it read, by the variable of `needs`
 
     @classmethod
     def from_json(cls, values: Any, path: Path) -> "Record":
@@ -51,29 +47,25 @@ class Record:
             Damaged: if that is no record.
         """
         try:
-            record = cls(**values)
+            record = cls(**{one.name: values[one.name] for one in fields(cls) if one.name in values})
         except TypeError as error:
             raise Damaged(f"{path} is damaged: it holds no record of a cell ({error}).") from error
         texts = [record.name, record.status, record.key, record.content]
-        texts += [text or "" for text in (record.commit, record.error, record.weights)]
-        numbers = [record.seconds, record.cpu_seconds, *_as_list(record.steps)]
-        if not all(isinstance(text, str) for text in texts) or not all(map(_is_number, numbers)):
+        texts += [text or "" for text in (record.commit, record.error)]
+        if not all(isinstance(text, str) for text in texts) or not _is_number(record.seconds):
             raise Damaged(f"{path} is damaged: a record of a cell has values of another type.")
-        if not isinstance(record.read_weights, dict):
-            raise Damaged(f"{path} is damaged: a record of a cell has no names of the weights that it read.")
         check_rows(record.rows, path)
         return record
 
     @classmethod
     def read(cls, path: Path) -> "Record":
-        """Read a record that `write` wrote, or an earlier version without a checksum.
+        """Read a record that `write` wrote.
 
         Raises:
             FileNotFoundError: if there is none.
             Damaged: if it is not what was written.
         """
-        content = read_json(path)
-        return cls.from_json(read_sealed(path) if CHECKSUM in content else content, path)
+        return cls.from_json(read_sealed(path), path)
 
     def write(self, path: Path) -> None:
         """Write the record whole or not at all."""
@@ -94,7 +86,6 @@ class Results:
 
     versions: dict[str, str | None] = field(default_factory=dict)
     not_run: list[str] = field(default_factory=list)
-    waiting: dict[str, int] = field(default_factory=dict)  # cells of a group that begin when another one is finished
     cells: dict[str, Record] = field(default_factory=dict)  # by key
     apart: dict[str, Record] = field(default_factory=dict)
 
@@ -110,9 +101,8 @@ class Results:
 
     def what_is_missing(self) -> str:
         """Return the line below the tables that names the cells which they lack."""
-        missing = [*self.not_run, *(f"{count} cells of {group}" for group, count in self.waiting.items())]
         failed = [record.name for record in self.failed]
-        return f"Cells not run: {', '.join(missing) or 'none'}. Failed: {', '.join(failed) or 'none'}."
+        return f"Cells not run: {', '.join(self.not_run) or 'none'}. Failed: {', '.join(failed) or 'none'}."
 
 
 def check_rows(rows: Any, path: Path) -> None:
@@ -135,10 +125,6 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _as_list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
-
-
 def read_results(path: Path) -> Results:
     """Return the results that `write_results` wrote, samples included.
 
@@ -158,11 +144,11 @@ def read_results(path: Path) -> Results:
             {key: Record.from_json(entry | {"rows": rows[key]}, path) for key, entry in content[name].items()}
             for name in ("cells", "apart")
         )
-        versions, not_run, waiting = content["versions"], content["not_run"], content["waiting"]
+        versions, not_run = content["versions"], content["not_run"]
         has_names = isinstance(not_run, list) and all(isinstance(name, str) for name in not_run)
-        if not has_names or not isinstance(versions, dict) or not isinstance(waiting, dict):
-            raise Damaged(f"{path} is damaged: versions, not_run or waiting are of another type.")
-        return Results(versions, not_run, waiting, cells, apart)
+        if not has_names or not isinstance(versions, dict):
+            raise Damaged(f"{path} is damaged: versions or not_run are of another type.")
+        return Results(versions, not_run, cells, apart)
     except (KeyError, TypeError, AttributeError) as error:
         problem = f"{type(error).__name__}: {error}"
         raise Damaged(f"{path} is damaged: it holds no results of a study ({problem}).") from error
@@ -175,7 +161,7 @@ def write_results(results: Results, path: Path) -> None:
     samples = {key: values for key, record in records.items() if (values := _samples_of(record.rows)).size}
     if samples:
         write_whole(path.with_suffix(".npz"), lambda temporary: _save(temporary, samples))
-    parts = [f'"{name}": {json.dumps(getattr(results, name))}' for name in ("versions", "not_run", "waiting")]
+    parts = [f'"{name}": {json.dumps(getattr(results, name))}' for name in ("versions", "not_run")]
     parts += [f'"{name}": {_one_a_line({key: record.without_rows() for key, record in some.items()})}'
               for name, some in (("cells", results.cells), ("apart", results.apart))]  # fmt: skip
     parts += [f'"{name}": {_one_a_line([_counted(row) for record in some.values() for row in record.rows])}'
@@ -231,10 +217,3 @@ def _one_a_line(entries: dict[str, Any] | list[Any]) -> str:
 
 def _compact(entry: Any) -> str:
     return json.dumps(entry, separators=(",", ":"))
-
-
-def write_report(path: Path, contents: Any, text: str) -> None:
-    """Write the JSON of a benchmark, and its tables in Markdown beside it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, json.dumps(contents, indent=2) + "\n")
-    write_text(path.with_suffix(".md"), text)

@@ -3,9 +3,7 @@
 import hashlib
 import json
 import re
-import statistics
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import product
@@ -19,10 +17,9 @@ from benchmarks.engine.results import Record, Results, read_results
 from docsplit.runtime.files import ROOT, Damaged, hash_of_code, versions
 
 RECORD = "cell.json"  # in a cell's folder, once it is finished
-WEIGHTS = "*.safetensors"  # anywhere in a cell's folder
 FIELDS = ("data", "task", "method", "seed")  # of each row, beside cell, metric, value and seconds
-STUDY_WORDS = {"variables", "code", "formerly", "groups"}
-GROUP_WORDS = {"grid", "cases", "code", "data", "fields", "steps", "measures", "selection", "from", "needs"}
+STUDY_WORDS = {"variables", "code", "groups"}
+GROUP_WORDS = {"grid", "cases", "code", "data", "fields", "steps", "measures", "needs"}
 STEP_WORDS = {"script", "module", "launch", "words", "recipe", "options", "again"}
 Variables = dict[str, Any]
 Group = dict[str, Any]  # as the YAML has it
@@ -96,14 +93,12 @@ class Study:
         self.finished = {key: record for some in before for key, record in (some.apart | some.cells).items()}
         done = {record.content: record for record in self.finished.values() if record.status == "done"}
         self.of_any_code = done if any_code else {}
-        self.weights_before: dict[str, str | None] = {}  # of forgotten cells, by content
         content = yaml.safe_load(source.read_text(encoding="utf-8")) if isinstance(source, Path) else source
         if unknown := _unknown_words(content):
             named = source if isinstance(source, Path) else "A study"
             raise ValueError(f"{named} has {', '.join(sorted(unknown))}, which a study does not know.")
         self.groups: dict[str, Group] = content["groups"]
         self.variables: Variables = content.get("variables", {}) | dict(given)
-        self.formerly: dict[str, str] = content.get("formerly", {})
         self.paths = {
             name: str(Path(value).resolve())
             for name, value in given.items()
@@ -122,37 +117,29 @@ class Study:
         files = {name for name in files if (ROOT / name).exists() and not Path(name).is_absolute()}
         return ["docsplit", *sorted(files | {path.name for path in ROOT.glob("modeling_*.py")})]
 
-    def cells(self) -> tuple[dict[str, Cell], dict[str, int]]:
-        """Every cell that is known by now, by key, and how many more of each group wait for another one's; of those
-        that `only` names."""
-        cells, waiting = self.all_cells()
-        return self._chosen(cells), waiting
+    def cells(self) -> dict[str, Cell]:
+        """Return the cells that `only` names and all that they need, by key, in their order."""
+        cells = self.all_cells()
+        if self.only is None:
+            return cells
+        chosen = [cell for cell in cells.values()
+                  if any(some in cell.name or fnmatchcase(cell.name, f"*{some}*") for some in self.only)]  # fmt: skip
+        kept = {cell.key for cell in chosen}
+        while more := {other.key for key in kept for other in cells[key].needs.values()} - kept:
+            kept |= more
+        return {key: cell for key, cell in cells.items() if key in kept}
 
-    def all_cells(self) -> tuple[dict[str, Cell], dict[str, int]]:
-        """Every cell that is known by now, by key, and how many more of each group wait for another one's."""
+    def all_cells(self) -> dict[str, Cell]:
+        """Return every cell by key, whatever `only` says."""
         cells: dict[str, Cell] = {}
         cells_of: dict[str, list[Cell]] = {}
-        waiting: dict[str, int] = {}
         for name, group in self.groups.items():
-            starts: list[Variables] | None = [{}]
-            if chosen := group.get("from"):
-                if chosen["group"] not in cells_of | waiting:
-                    raise ValueError(f"{name} is from {chosen['group']!r}, expected a group that stands above it.")
-                starts = None if chosen["group"] in waiting else self._best(chosen, cells_of[chosen["group"]])
             grid = group.get("grid", {})
             combinations = [dict(zip(grid, values)) for values in product(*grid.values())]
             variants = [combination | case for combination in combinations for case in group.get("cases", [{}])]
-            if starts is None:
-                waiting[name] = len(variants) * group["from"].get("best", 1)
-                continue
-            if waiting.keys() & set(group.get("needs", {}).values()):
-                waiting[name] = len(variants) * len(starts)
-                continue
-            combined = [start | variables for start in starts for variables in variants]
-            cells_of[name] = [self._cell(name, each, self._needed(name, each, cells_of)) for each in combined]
-            for cell in cells_of[name]:
-                cells.setdefault(cell.key, cell)
-        return cells, waiting
+            cells_of[name] = [self._cell(name, each, self._needed(name, each, cells_of)) for each in variants]
+            cells |= {cell.key: cell for cell in cells_of[name]}
+        return cells
 
     def _needed(
         self, group_name: str, variables: Variables, cells_of: Mapping[str, Sequence[Cell]]
@@ -174,19 +161,6 @@ class Study:
             needed[name] = fitting[0]
         return needed
 
-    def _chosen(self, cells: dict[str, Cell]) -> dict[str, Cell]:
-        """Return the cells that `only` names, and all that they need, in their order."""
-        if self.only is None:
-            return cells
-        kept = {key for key, cell in cells.items() if self._is_chosen(cell.name)}
-        while more := {other.key for key in kept for other in cells[key].needs.values()} - kept:
-            kept |= more
-        return {key: cell for key, cell in cells.items() if key in kept}
-
-    def _is_chosen(self, name: str) -> bool:
-        """Whether a name has one of the patterns in it."""
-        return any(some in name or fnmatchcase(name, f"*{some}*") for some in self.only or ())
-
     def _cell(self, group_name: str, variables: Variables, needs: dict[str, Cell]) -> Cell:
         group, known = self.groups[group_name], self.variables | variables
         # Folders and paths of this machine are left to the run: they are no part of the key.
@@ -199,9 +173,8 @@ class Study:
         # "{model}" as data is a folder, or the name of something elsewhere, which stands among the options.
         files = [name for name in group.get("data", []) if name[1:-1] not in known or name[1:-1] in self.paths]
         data = [self._hash_of_data(pattern) for pattern in resolve(files, known | self.paths)]
-        hashed = parts | {"steps": [self._under_its_first_name(step) for step in parts["steps"]]}
         key, content = (
-            _hash_of([*code, data, hashed, *([of_needed] if needs else [])])
+            _hash_of([*code, data, parts, *([of_needed] if needs else [])])
             for code, of_needed in (
                 ([self.code_of[group_name]], {name: cell.key for name, cell in needs.items()}),
                 ([], {name: cell.content for name, cell in needs.items()}),
@@ -211,10 +184,6 @@ class Study:
         short = {name: value for name, value in variables.items() if not isinstance(value, dict | list)}
         told = [f"{name}={value}" for name, value in short.items() if not re.match("--|.*{", str(value))]
         return Cell(group_name, " ".join([group_name, *told]), key, content, variables, **parts, needs=needs)
-
-    def _under_its_first_name(self, step: Step) -> Step:
-        """Return the step as it was called when its results were made: moving its module makes no cell another one."""
-        return step | {"module": self.formerly.get(step["module"], step["module"])} if "module" in step else step
 
     def _hash_of_data(self, pattern: str) -> str:
         """Hash the contents of a file, of all files in a folder, or of all that fit a pattern with *."""
@@ -227,20 +196,6 @@ class Study:
             contents = [(file.name, hashlib.blake2b(file.read_bytes()).hexdigest()) for file in files]
             self.hashes[pattern] = hashlib.blake2b(repr(contents).encode(), digest_size=8).hexdigest()
         return self.hashes[pattern]
-
-    def _best(self, chosen: Variables, candidates: Sequence[Cell]) -> list[Variables] | None:
-        """Return the variables of the best cells of a group; None as long as one is to do, or if none has a value."""
-        selection, records = self.groups[chosen["group"]]["selection"], [self.record(cell) for cell in candidates]
-        sign = {"max": -1, "min": 1}[selection.get("mode", "max")]
-        scored = []
-        for order, (cell, record) in enumerate(zip(candidates, records)):
-            if record is None:
-                return None
-            values = [row["value"] for row in record.rows if row["metric"] == selection["metric"]]
-            if values:
-                scored.append((sign * statistics.mean(values), order, cell.variables))
-        ordered = [variables for _, _, variables in sorted(scored, key=lambda entry: entry[:2])]
-        return ordered[: chosen.get("best", 1)] or None
 
     def folder(self, cell: Cell) -> Path:
         """Return the folder that a cell's processes write to."""
@@ -265,8 +220,6 @@ class Study:
 
     def forget(self, cell: Cell) -> None:
         """Let a finished cell run again."""
-        if (record := self.record(cell)) is not None:
-            self.weights_before[cell.content] = record.weights
         (self.folder(cell) / RECORD).unlink(missing_ok=True)
         self.finished.pop(cell.key, None)
         self.of_any_code.pop(cell.content, None)
@@ -296,47 +249,15 @@ class Study:
         """Return the folders of the cells that it needs, by their variables."""
         return {name: str(self.finished_folder(other)) for name, other in cell.needs.items()}
 
-    def weights_needed(self, cell: Cell) -> dict[str, str]:
-        """Return the hashes of the weights of the cells that it needs, by their variables, where they are known."""
-        records = {name: self.record(other) for name, other in cell.needs.items()}
-        return {name: record.weights for name, record in records.items() if record is not None and record.weights}
-
-    def read_differently(self, cells: Iterable[Cell]) -> set[str]:
-        """Return the names of the cells whose weights these finished cells read in more than one version, directly or
-        through others: such a cell ran again between them and came out otherwise, so that they cannot be compared."""
-        hashes: dict[str, set[str]] = defaultdict(set)
-        waiting, seen = list(cells), set[str]()
-        while waiting:
-            cell = waiting.pop()
-            record = self.record(cell)
-            if record is None or cell.key in seen:
-                continue
-            seen.add(cell.key)
-            for name, other in cell.needs.items():
-                if name in record.read_weights:
-                    hashes[other.name].add(record.read_weights[name])
-            if cell.needs and record.weights:  # what it read is followed below: it must be what the others know it by
-                hashes[cell.name].add(record.weights)
-            waiting += cell.needs.values()
-        return {name for name, values in hashes.items() if len(values) > 1}
-
     def results(self) -> Results:
         """Return the records of all finished cells, whatever `only` says; those of other code, data or options are
         kept, apart."""
-        cells, waiting = self.all_cells()
+        cells = self.all_cells()
         records = {record.key: record for cell in cells.values() if (record := self.record(cell))}
         finished = {record.content for record in records.values()}
         not_run = [cell.name for cell in cells.values() if cell.content not in finished]
         apart = {key: record for key, record in self.finished.items() if key not in records}
-        return Results(versions(), not_run, waiting, records, apart)
-
-
-def weights_in(folder: Path) -> str | None:
-    """Return a hash of all weights in a folder; None if it has none."""
-    digest, files = hashlib.blake2b(digest_size=8), sorted(folder.rglob(WEIGHTS))
-    for path in files:
-        digest.update(f"{path.relative_to(folder).as_posix()};".encode() + path.read_bytes())
-    return digest.hexdigest() if files else None
+        return Results(versions(), not_run, records, apart)
 
 
 def _unknown_words(content: Mapping[str, Any]) -> set[str]:

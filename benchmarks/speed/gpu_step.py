@@ -34,7 +34,6 @@ import dataclasses
 import functools
 import importlib.util
 import json
-import os
 import statistics
 import tempfile
 import warnings
@@ -43,14 +42,19 @@ from typing import Any
 
 import numpy as np
 import torch
-import transformers
 from transformers import BertConfig
-from transformers.trainer_callback import PrinterCallback, TrainerCallback
+from transformers.trainer_callback import TrainerCallback
 
-from benchmarks.engine.results import write_report
-from benchmarks.speed import jobs
-from benchmarks.speed.contenders import training as contenders
-from benchmarks.speed.training import Contender, measure_peaks, native_precision, say
+from benchmarks.speed import contenders, jobs
+from benchmarks.speed.meters import (
+    add_device,
+    in_process,
+    make_parser,
+    measure_peaks,
+    native_precision,
+    write_results,
+)
+from benchmarks.speed.training import Contender, prepare_environment, say
 from docsplit.data.collators import Batch, DocSplitCollator, MaskedRow
 from docsplit.data.tokenization import load_tokenizer
 from docsplit.evaluation.results.markdown import markdown_table
@@ -91,6 +95,7 @@ class Step(contenders.TrainingContender):
     """A contender whose steps are timed and looked at, without a hook in the encoder, which may be compiled."""
 
     job: StepJob
+    counts_tokens = False
 
     def prepare(self) -> float:
         """Return the loss of the first batch in the precision of the job, without dropout."""
@@ -114,19 +119,6 @@ class Step(contenders.TrainingContender):
     def arguments(self) -> dict[str, Any]:
         """Return what the Trainer is told: on a GPU with workers, as our script has them."""
         return super().arguments() | {"dataloader_num_workers": 4 if self.job.device == "cuda" else 0}
-
-    def train(
-        self, documents: list[jobs.Document], untimed_steps: int = 0, *callbacks: TrainerCallback
-    ) -> contenders.Clock:
-        """Train one pass over the documents, with a new Trainer and optimizer that are gone afterwards."""
-        clock = contenders.Clock(self.job.device, self.job.precision, untimed_steps)
-        trainer = self.trainer(documents, self.arguments())
-        trainer.remove_callback(PrinterCallback)
-        for callback in (clock, *callbacks):
-            trainer.add_callback(callback)
-        trainer.train()
-        self.model.zero_grad()
-        return clock
 
     def measure(self, round_number: int) -> dict[str, float]:
         """Time a round: tokens and useful operations a second, and memory in MB."""
@@ -320,38 +312,26 @@ def markdown(results: dict[str, Any]) -> str:
 
 def parse_options() -> argparse.Namespace:
     """Return the command line's options, checked."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__, "gpu_step.json")
+    add_device(parser)
     parser.add_argument("--model", choices=list(jobs.MODELS), default="base", help="size of the BERT (default: base)")
     parser.add_argument("--documents", type=int, nargs="+", default=[36], help="documents of a step (default: 36)")
-    parser.add_argument(
-        "--budget", type=int, nargs="+", help="most tokens of a micro-batch of ours (default: the script's)"
-    )
+    parser.add_argument("--budget", type=int, nargs="+", help="most tokens of a micro-batch (default: the script's)")
     parser.add_argument("--compile", action="store_true", help="compile ours with torch.compile")
     parser.add_argument("--packed", action="store_true", help="pack the sequences of ours in place of padding")
     parser.add_argument("--cache_gradients", action="store_true", help="ours keeps one micro-batch's activations")
     parser.add_argument("--contrastive_only", action="store_true", help="no masked LM, for all")
-    parser.add_argument(
-        "--dropout",
-        type=float,
-        default=0.1,
-        help="of states and attention (default: 0.1; packs have none in attention)",
-    )
+    parser.add_argument("--dropout", type=float, default=0.1, help="default: 0.1; packs have none in attention")
     parser.add_argument("--view_tokens", type=int, help="tokens of each view, 8 to 512 (default: log-normal)")
-    parser.add_argument(
-        "--beside", nargs="*", choices=list(BESIDE), default=["trainer_dynamic", "st_flash"], help="may be empty"
-    )
+    parser.add_argument("--beside", nargs="*", choices=list(BESIDE), default=["trainer_dynamic", "st_flash"])
     parser.add_argument("--steps", type=int, help="timed steps of a round (default: 20; CPU 2)")
     parser.add_argument("--rounds", type=int, default=3, help="timed rounds; the median counts (default: 3)")
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--precision", choices=["auto", "bf16", "fp32"], default="auto")
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/gpu_step.json"))
     options = parser.parse_args()
     if min(options.documents) < 2 or options.rounds < 1 or not 0 <= options.dropout < 1:
         parser.error("--documents must be 2 or more, --rounds 1 or more, and --dropout from 0 to below 1.")
     if options.view_tokens is not None and not 8 <= options.view_tokens <= 512:
         parser.error("--view_tokens must be 8 to 512.")
-    if options.precision == "auto":
-        options.precision = native_precision(options.device)
+    options.precision = options.precision or native_precision(options.device)
     options.steps = options.steps or (20 if options.device == "cuda" else 2)
     options.budget = options.budget or [default_training_tokens(torch.device(options.device))]
     return options
@@ -381,11 +361,7 @@ def measure_all(options: argparse.Namespace, job: StepJob, peak: float) -> list[
 def main() -> None:
     """Measure, compare the losses, and write JSON and table."""
     options = parse_options()
-    os.environ["TQDM_DISABLE"] = "1"  # in the processes of the contenders
-    os.environ["TOKENIZERS_PARALLELISM"] = "true"
-    if options.device == "cuda":
-        os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")  # Trainer would use all that it sees
-    transformers.utils.logging.disable_progress_bar()
+    prepare_environment(options.device)
     about = {"hardware": hardware(options.device), "versions": versions(), "precision": options.precision}
     with tempfile.TemporaryDirectory() as folder:
         jobs.write_model(options.model, Path(folder))
@@ -397,13 +373,13 @@ def main() -> None:
             micro_batch_tokens=None, compile=options.compile, packed=options.packed, view_tokens=options.view_tokens,
             cache_gradients=options.cache_gradients, masked_lm=not options.contrastive_only,
         )  # fmt: skip
-        peak = measure_peaks(job)[options.precision]
+        peak = in_process(measure_peaks, options.device, [options.precision])[options.precision]
         rows = measure_all(options, job, peak)
     check_losses(rows, options.precision)
     keys = list(settings_of("ours", job, options))
     results = about | {"peak_flops": peak, "rows": [*earlier_rows(options.output, about, rows, keys), *rows]}
     tables = markdown(results)
-    write_report(options.output, results, tables)
+    write_results(options.output, results, tables)
     print(f"\n{tables}\nWritten to {options.output} and {options.output.with_suffix('.md')}.")
 
 

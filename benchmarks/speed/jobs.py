@@ -14,6 +14,7 @@ from torch import Tensor
 from transformers import BertConfig, BertForMaskedLM, BertTokenizer
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
+from benchmarks.speed.meters import DTYPES
 from docsplit.modeling.settings import IGNORED
 
 MLM_PROBABILITY, MAX_LENGTH, SEED = 0.15, 512, 0
@@ -26,13 +27,7 @@ LENGTH_MU, LENGTH_SIGMA, LENGTH_CORRELATION = 5.068, 0.8, 0.9
 POOL_BATCHES = 50  # among so many batches Trainer's group_by_length sorts
 
 MODELS: dict[str, dict[str, int]] = {  # BERT-base, but for ...
-    "tiny": {
-        "num_hidden_layers": 2,
-        "hidden_size": 32,
-        "num_attention_heads": 2,
-        "intermediate_size": 64,
-        "vocab_size": 200,
-    },
+    "tiny": {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64},
     "small": {"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024},
     "base": {},
 }
@@ -49,18 +44,17 @@ class Job:
     steps: int  # of a round
     rounds: int
     micro_batch_tokens: int | None
-    keep_freed_memory: bool = False
 
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of matrix products under autocast; weights and optimizer are always float32."""
-        return torch.bfloat16 if self.precision == "bf16" else torch.float32
+        return DTYPES[self.precision]
 
 
 def write_model(name: str, folder: Path) -> BertConfig:
     """Return a random BERT without attention dropout, and a tokenizer with a word for each of its ids."""
     config = BertConfig(attention_probs_dropout_prob=0.0, max_position_embeddings=MAX_LENGTH)
-    config.update(MODELS[name])
+    config.update(MODELS[name] | ({"vocab_size": 200} if name == "tiny" else {}))
     # With the usual spread of weights all texts get about the same vector, and equal losses would say little.
     config.initializer_range = 1.6 / config.hidden_size**0.5
     torch.manual_seed(SEED)

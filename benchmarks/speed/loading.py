@@ -13,7 +13,6 @@ Everything is measured in alternating rounds of one process, and reported as the
 a round, which a busy machine changes less.
 """
 
-import argparse
 import json
 import os
 import statistics
@@ -26,13 +25,13 @@ from accelerate.data_loader import skip_first_batches
 from torch.utils.data import DataLoader, RandomSampler
 from transformers import PreTrainedTokenizerBase
 
-from benchmarks.speed.meters import seconds_of
+from benchmarks.speed.meters import make_parser, seconds_of, write_results
 from docsplit.data import corpora, preparation
 from docsplit.data.collators import DocSplitCollator
 from docsplit.data.segmentation import DEFAULT_SPLITTER, clean_text, load_sentence_splitter
 from docsplit.data.streaming import DocumentStream, StreamLayout
 from docsplit.data.tokenization import load_tokenizer, tokenize_units, train_wordpiece
-from docsplit.runtime.files import cache_directory, write_text
+from docsplit.runtime.files import cache_directory
 from docsplit.runtime.launching import hardware
 
 BATCH_SIZE = 36
@@ -119,17 +118,12 @@ def measure_resuming(
 
 
 def main() -> None:
-    """Measure the three on one corpus, then write JSON and print a line for each number."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Measure the three on one corpus, then write JSON and print it."""
+    parser = make_parser(__doc__, "loading.json")
     parser.add_argument("--corpus", default=corpora.PYTHON_DOCS, help="corpus, named as in the pretraining script")
-    parser.add_argument(
-        "--tokenizer_name", help="tokenizer on the Hub or here (default: WordPiece trained on the documents)"
-    )
+    parser.add_argument("--tokenizer_name", help="on the Hub or here (default: WordPiece trained on the documents)")
     parser.add_argument("--documents", type=int, default=2000, help="documents to draw and preprocess (default: 2000)")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument(
-        "--output", type=Path, default=Path("benchmarks/results/loading.json"), help="JSON file to write"
-    )
     options = parser.parse_args()
 
     corpus = corpora.add_text(corpora.load_corpus(options.corpus), "text").select_columns(["text"])
@@ -152,17 +146,8 @@ def main() -> None:
             "preprocessing": measure_preprocessing(sample, tokenizer, processes, options.rounds),
             "resuming": measure_resuming(whole.with_format("numpy"), options.corpus, tokenizer, options.rounds),
         }
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    write_text(options.output, json.dumps(results, indent=2) + "\n")
-    drawing = results["drawing"]
-    print(f"a pair of views from cached units: {drawing['draw_us']:.0f} us a document")
-    print(f"splitting and tokenising again:    {drawing['split_and_tokenise_us']:.0f} us, {drawing['ratio']:.0f} x")
-    print(f"batches with masks, one process:   {drawing['loader_documents_per_second']:.0f} documents/s")
-    for count, row in results["preprocessing"].items():
-        print(f"{count} processes: {row['documents_per_second']:.0f} documents/s, {row['gain']:.2f} x")
-    for name, row in results["resuming"].items():
-        early, late = row["at_1_percent_s"], row["at_99_percent_s"]
-        print(f"resuming ({name}): {early:.3f} s at 1 % of an epoch, {late:.3f} s at 99 %: {row['ratio']:.2f} x")
+    write_results(options.output, results)
+    print(json.dumps(results, indent=2))
 
 
 if __name__ == "__main__":

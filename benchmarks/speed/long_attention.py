@@ -15,27 +15,30 @@ small`: 2 layers, 512 wide; `base`: Longformer-base), in training mode, on the s
 
 First the two Longformers must have the same hidden states. Then every contender runs in a process of its own, one at a
 time, at 4,096 tokens in rounds, so that a slower machine is slower for all; the fastest step counts. Memory is the
-allocator's peak during a step, above weights and gradients. A contender's longer documents are left out once a step is
-expected to take longer than `--longest_step`, or more memory than there is, if its cost goes on growing as it did. The
-last line is the ratio that others read.
+allocator's peak during a step, above weights and gradients. A contender's longer documents are left out once a step
+failed, or is expected to take longer than `--longest_step`, if its cost goes on growing as it did. (At 704 tokens or
+fewer transformers computes full attention for bigbird.) The last line is the ratio that others read.
 """
 
 import argparse
-import multiprocessing
 import statistics
 import time
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
-from tqdm import tqdm
 from transformers import AutoConfig, AutoModel
 
-from benchmarks.engine.results import write_report
-from benchmarks.speed.meters import fastest_product
+from benchmarks.speed.meters import (
+    add_device,
+    fastest_product,
+    in_process,
+    make_parser,
+    native_precision,
+    write_results,
+)
 from benchmarks.speed.scaling import peak_memory
-from benchmarks.speed.training import native_precision
 from docsplit.evaluation.results.markdown import markdown_table
 from docsplit.modeling.families.longformer_attention import use_blocked_attention
 from docsplit.runtime.files import versions
@@ -61,15 +64,9 @@ EQUAL = {"fp32": 1e-4, "bf16": 0.1}  # of hidden states, which have a standard d
 def make(name: str, job: dict[str, Any]) -> Any:
     """Return a contender on its device, in training mode."""
     model_type = CONTENDERS[name]
-    config = AutoConfig.for_model(
-        model_type,
-        vocab_size=VOCABULARY,
-        max_position_embeddings=job["length"] + 2,
-        pad_token_id=1,
-        bos_token_id=0,
-        eos_token_id=2,
-        **MODELS[job["model"]],
-    )
+    ids = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "vocab_size": VOCABULARY}
+    sizes = MODELS[job["model"]] | {"max_position_embeddings": job["length"] + 2}
+    config = AutoConfig.for_model(model_type, **ids, **sizes)
     config.update({"hidden_dropout_prob": job["dropout"], "attention_probs_dropout_prob": job["dropout"]})
     if model_type == "longformer":
         config.update({"attention_window": job["window"]})
@@ -94,7 +91,7 @@ def inputs_of(name: str, job: dict[str, Any]) -> dict[str, torch.Tensor]:
     return inputs
 
 
-def measure(name: str, job: dict[str, Any], results: Any) -> None:
+def measure(name: str, job: dict[str, Any]) -> dict[str, float]:
     """Measure seconds of the fastest step, forward and backward, and peak memory in MB; runs in a separate process."""
     use_all_cores(torch.device(job["device"]), world_size=1)
     model, inputs = make(name, job), inputs_of(name, job)
@@ -116,22 +113,16 @@ def measure(name: str, job: dict[str, Any], results: Any) -> None:
     step()  # gradients are there from here on
     memory = peak_memory(step, torch.device(job["device"])) / 2**20
     seconds, forward = min(step() for _ in range(job["steps"]))
-    results.send({"seconds": seconds, "forward": forward, "memory_mb": memory})
+    return {"seconds": seconds, "forward": forward, "memory_mb": memory}
 
 
 def run(name: str, job: dict[str, Any]) -> dict[str, float] | None:
-    """Yield a contender's measurements; nothing if it failed, most likely for lack of memory, as its output says."""
-    context = multiprocessing.get_context("spawn")
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=measure, args=(name, job, sender))
-    process.start()
-    sender.close()
+    """Return a contender's measurements; None, with a line, if it failed, most likely for lack of memory."""
     try:
-        return receiver.recv()
-    except EOFError:
+        return in_process(measure, name, job)
+    except (BrokenProcessPool, RuntimeError) as error:
+        print(f"{name} at {job['length']}: {type(error).__name__}: {str(error).splitlines()[0]}")
         return None
-    finally:
-        process.join()
 
 
 def largest_difference(job: dict[str, Any]) -> float:
@@ -158,29 +149,22 @@ def peak_flops(job: dict[str, Any]) -> float:
     return fastest_product(8192 if job["device"] == "cuda" else 2048, dtype, job["device"])
 
 
-def memory_free(device: str) -> float:
-    """Return the free memory in MB."""
-    return (torch.cuda.mem_get_info()[0] if device == "cuda" else psutil.virtual_memory().available) / 2**20
-
-
 def measure_all(job: dict[str, Any], options: argparse.Namespace) -> tuple[list[dict[str, Any]], list[str]]:
     """Measure all contenders and lengths; return their rows, and the reason for each that was left out."""
     rows: list[dict[str, Any]] = []
     left_out: list[str] = []
     stopped: set[str] = set()
-    last: dict[str, dict[str, float]] = {}
-    progress = tqdm(total=len(options.lengths) * len(options.contenders), unit="row")
+    last: dict[str, float] = {}
     for length in options.lengths:
         names = [name for name in options.contenders if name not in stopped]
         parts: dict[str, list[dict[str, float]]] = {name: [] for name in names}
         for _ in range(options.rounds if length == LENGTH_OF_RATIO else 1):
             for name in names:
-                progress.set_description(f"{name} at {length}")
+                print(f"{name} at {length}", flush=True)
                 part = run(name, job | {"length": length}) if name not in stopped else None
                 parts[name] += [part] if part else []
                 stopped |= set() if part else {name}
         for name in options.contenders:
-            progress.update()
             if name in stopped:
                 left_out.append(f"{name} at {length}")
                 continue
@@ -192,29 +176,20 @@ def measure_all(job: dict[str, Any], options: argparse.Namespace) -> tuple[list[
                 | {"tokens_per_second": tokens / best["seconds"]}
             )
             # It goes on growing as it grew last; before that is known, as attention of quadratic cost does.
-            before = last.get(name, {"seconds": best["seconds"] / 4, "memory_mb": memory / 4})
-            last[name] = {"seconds": best["seconds"], "memory_mb": memory}
-            seconds_next = best["seconds"] ** 2 / before["seconds"]
-            memory_next = memory**2 / before["memory_mb"]
-            if seconds_next > options.longest_step or memory_next > 0.8 * memory_free(options.device):
+            growth = best["seconds"] / last[name] if name in last else 4
+            last[name] = best["seconds"]
+            if best["seconds"] * growth > options.longest_step:
                 stopped.add(name)
-    progress.close()
     return rows, left_out
 
 
 def table(results: dict[str, Any]) -> str:
     """Return what was compared, the Markdown table of all rows, and what was left out."""
     rows = [
-        [
-            f"{row['length']:,}",
-            row["contender"],
-            f"{row['seconds']:.3f}",
-            f"{row['forward']:.3f}",
-            f"{row['tokens_per_second']:,.0f}",
-            f"{row['memory_mb']:,.0f}",
-        ]
+        [f"{row['length']:,}", row["contender"], f"{row['seconds']:.3f}", f"{row['forward']:.3f}",
+         f"{row['tokens_per_second']:,.0f}", f"{row['memory_mb']:,.0f}"]
         for row in results["rows"]
-    ]
+    ]  # fmt: skip
     lines = [
         f"{results['hardware']}; {results['precision']}, {results['model']} model, batch {results['batch_size']}, "
         f"window {results['window']}, dropout {results['dropout']:g}; hidden states of the two Longformers differ by "
@@ -257,80 +232,42 @@ def plot(results: dict[str, Any], path: Path) -> None:
 
 def main() -> None:
     """Compare the two Longformers, measure all contenders, then write JSON, table and picture."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__, "long_attention.json")
+    add_device(parser)
+    lengths = [512, 1024, 2048, 4096, 8192, 16384, 32768]
     parser.add_argument("--model", choices=MODELS, default="small")
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
-    parser.add_argument(
-        "--lengths", type=int, nargs="+", default=[512, 1024, 2048, 4096, 8192, 16384, 32768], help="tokens of a text"
-    )
-    parser.add_argument(
-        "--window", type=int, default=512, help="tokens that a token attends to, half to either side (default: 512)"
-    )
+    parser.add_argument("--lengths", type=int, nargs="+", default=lengths, help="tokens of a text")
+    parser.add_argument("--window", type=int, default=512, help="attended to, half to either side (default: 512)")
     parser.add_argument("--batch_size", type=int, default=1)
-    parser.add_argument(
-        "--dropout",
-        type=float,
-        default=0.0,
-        help="dropout of attention weights and hidden states (default: 0; checkpoints: 0.1)",
-    )
+    parser.add_argument("--dropout", type=float, default=0.0, help="default: 0; checkpoints have 0.1")
     parser.add_argument("--rounds", type=int, default=3, help=f"rounds at {LENGTH_OF_RATIO} tokens (default: 3)")
     parser.add_argument("--steps", type=int, default=3, help="timed steps a round; the fastest counts")
-    parser.add_argument(
-        "--longest_step", type=float, default=60, help="most seconds of a step; longer ones are left out (default: 60)"
-    )
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cpu", "cuda"])
-    parser.add_argument(
-        "--precision",
-        choices=["auto", "bf16", "fp32"],
-        default="auto",
-        help="auto: bf16 where the hardware multiplies it natively",
-    )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path("benchmarks/results/long_attention.json"),
-        help="JSON file to write, with a table and a PNG beside it",
-    )
+    parser.add_argument("--longest_step", type=float, default=60, help="most seconds of a step (default: 60)")
     options = parser.parse_args()
     if not {"blocked", "longformer"} <= set(options.contenders) or LENGTH_OF_RATIO not in options.lengths:
         parser.error(f"the ratio needs blocked and longformer among --contenders and {LENGTH_OF_RATIO} in --lengths.")
     options.lengths.sort()
-    if "bigbird" in options.contenders and options.lengths[0] <= 704:
-        print("bigbird: at 704 tokens or fewer transformers computes full attention.")
 
     use_all_cores(torch.device(options.device), world_size=1)
-    precision = native_precision(options.device) if options.precision == "auto" else options.precision
-    job = {
-        "model": options.model,
-        "device": options.device,
-        "precision": precision,
-        "window": options.window,
-        "batch_size": options.batch_size,
-        "dropout": options.dropout,
-        "steps": options.steps,
-    }
+    precision = options.precision or native_precision(options.device)
+    job = {name: getattr(options, name) for name in ("model", "device", "window", "batch_size", "dropout", "steps")}
+    job["precision"] = precision
     difference = largest_difference(job | {"length": LENGTH_OF_RATIO})
     if not difference < EQUAL[precision]:
         raise ValueError(f"The hidden states of the two Longformers differ by {difference:.1e}.")
     rows, left_out = measure_all(job, options)
-    at_ratio = {row["contender"]: row for row in rows if row["length"] == LENGTH_OF_RATIO}
+    at_ratio = {row["contender"]: row["seconds"] for row in rows if row["length"] == LENGTH_OF_RATIO}
     if not {"blocked", "longformer"} <= set(at_ratio):
         raise ValueError(
             f"There is no ratio: at {LENGTH_OF_RATIO} tokens a Longformer was left out. Raise --longest_step."
         )
-    ratio = at_ratio["longformer"]["seconds"] / at_ratio["blocked"]["seconds"]
-    needed = needed_flops(job | {"length": LENGTH_OF_RATIO})
-    results = {
-        "hardware": hardware(options.device),
-        "versions": versions(),
-        **job,
-        "largest_difference": difference,
-        "rows": rows,
-        "left_out": left_out,
-        "share_of_peak": needed / at_ratio["blocked"]["seconds"] / peak_flops(job),
-        "ratio": ratio,
-    }
-    write_report(options.output, results, table(results))
+    ratio = at_ratio["longformer"] / at_ratio["blocked"]
+    share = needed_flops(job | {"length": LENGTH_OF_RATIO}) / at_ratio["blocked"] / peak_flops(job)
+    results = {"hardware": hardware(options.device), "versions": versions(), **job}
+    results |= {"largest_difference": difference, "rows": rows, "left_out": left_out}
+    results |= {"share_of_peak": share, "ratio": ratio}
+    write_results(options.output, results, table(results))
     plot(results, options.output.with_suffix(".png"))
     print(f"\n{table(results)}\nWritten: {options.output}\nforward+backward at {LENGTH_OF_RATIO}: ratio {ratio:.2f}")
 

@@ -1,37 +1,74 @@
-"""The meters of `benchmarks.speed.training`: seconds, memory, and the most that a machine computes."""
+"""What benchmarks measure with: seconds, memory, the most that a machine computes, processes of their own."""
 
+import argparse
 import ctypes
 import gc
+import json
+import multiprocessing
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.speed.jobs import Job
+from docsplit.runtime.files import write_text
+from docsplit.runtime.launching import default_dtype
 
 SIZES = {"cpu": (1024, 2048, 4096), "cuda": (8192,)}  # of matrices whose products are the peak
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+def make_parser(doc: str | None, results: str) -> argparse.ArgumentParser:
+    """Return a parser with the docstring as help, and `--output`, by default a file of benchmarks/results."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    path = Path("benchmarks/results") / results
+    parser.add_argument("--output", type=Path, default=path, help=f"JSON file to write (default: {path})")
+    return parser
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """Add `--device` and `--precision`."""
+    default = "cuda" if torch.cuda.is_available() else "cpu"
+    parser.add_argument("--device", choices=["cpu", "cuda"], default=default)
+    parser.add_argument("--precision", choices=list(DTYPES), help="default: bf16 where the hardware multiplies it")
+
+
+def native_precision(device: str) -> str:
+    """bf16 where the hardware multiplies it natively, else fp32."""
+    return "bf16" if default_dtype(torch.device(device)) == torch.bfloat16 else "fp32"
+
+
+def write_results(path: Path, contents: Any, text: str | None = None) -> None:
+    """Write JSON, and its tables in Markdown beside it if there are any."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, json.dumps(contents, indent=2) + "\n")
+    if text is not None:
+        write_text(path.with_suffix(".md"), text)
+
+
+def in_process(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Run a function of a module in a new process, which is gone afterwards, and return what it returns.
+
+    Raises:
+        BrokenProcessPool: if the process was killed, for lack of memory for example.
+    """
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
+        return process.submit(function, *arguments).result()
 
 
 class Memory:
-    """Peak memory of this process above what it had before the model; Linux only.
+    """Peak memory of this process above what it had when this was made; Linux only.
 
-    The allocator is the system's, as a stock Trainer has it. On a CPU it maps large tensors anew for each use, and the
-    kernel clears every page: for dense logits that can be half of a step. With `keep_freed_memory` timed steps get
-    their memory before, and keep what they free, as a GPU's allocator does and a tuned one on a CPU can. That takes
-    more memory than need be, so the peak is in any case that of some steps before, under the usual rules.
+    The allocator is the system's, as a stock Trainer has it.
     """
 
-    FRAGMENTED = 1.75  # the heap may grow to this multiple of the peak
-
     def __init__(self, device: str):
-        self.device = device
-        self.libc = ctypes.CDLL(None)
+        self.device, self.peak = device, 0
         self.release()
         self.before = 0 if device == "cuda" else kilobytes("/proc/self/status", "VmRSS") * 1024
-        self.peak = 0
 
     def start(self) -> None:
         """Count the peak anew, from what is in use now."""
@@ -49,19 +86,10 @@ class Memory:
             self.peak = kilobytes("/proc/self/status", "VmHWM") * 1024 - self.before
         self.release()
 
-    def reserve(self) -> None:
-        """Get as much memory as will be needed, and keep what is freed until `release`."""
-        if self.device == "cpu":
-            trim_threshold, mmap_max = -1, -4  # of mallopt(3)
-            self.libc.mallopt(mmap_max, 0)
-            self.libc.mallopt(trim_threshold, -1)
-            available = kilobytes("/proc/meminfo", "MemAvailable") * 1024
-            torch.ones(int(min(self.FRAGMENTED * self.peak, 0.7 * available)), dtype=torch.uint8)
-
     def release(self) -> None:
-        """Give everything that is not in use to the other contenders."""
+        """Give everything that is not in use to other processes."""
         gc.collect()
-        self.libc.malloc_trim(0)
+        ctypes.CDLL(None).malloc_trim(0)
         if self.device == "cuda":
             torch.cuda.empty_cache()
 
@@ -73,7 +101,7 @@ class AllocatedMemory:
     """
 
     def __enter__(self) -> "AllocatedMemory":
-        self.peak, self._before, self._done = 0, self._now(), threading.Event()
+        self.peak, self._before, self._done = 0, kilobytes("/proc/self/status", "RssAnon"), threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
         return self
@@ -84,24 +112,15 @@ class AllocatedMemory:
 
     def _watch(self) -> None:
         while not self._done.wait(0.001):
-            self.peak = max(self.peak, self._now() - self._before)
-
-    @staticmethod
-    def _now() -> int:
-        return kilobytes("/proc/self/status", "RssAnon") * 1024
+            self.peak = max(self.peak, (kilobytes("/proc/self/status", "RssAnon") - self._before) * 1024)
 
 
 def kilobytes(file: str, name: str) -> int:
-    """Return a value of a status file of Linux: VmRSS (memory of this process), VmHWM (its peak), MemAvailable."""
+    """Return a value of a status file of Linux: VmRSS (memory of this process), VmHWM (its peak), RssAnon."""
     for line in Path(file).read_text().splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1])
     raise OSError(f"{file} says nothing about {name}.")
-
-
-def fastest(choices: list[dict[str, Any]], seconds: Callable[[dict[str, Any]], float]) -> dict[str, Any]:
-    """Return the settings with which `seconds`, called once with each, is least."""
-    return min(choices, key=seconds)
 
 
 def seconds_of(function: Any, *args: Any) -> float:
@@ -111,15 +130,9 @@ def seconds_of(function: Any, *args: Any) -> float:
     return time.perf_counter() - start
 
 
-class MatrixProducts:
-    """The most that this machine computes: the fastest square matrix product, of sizes that fill it."""
-
-    def __init__(self, job: Job):
-        self.device = job.device
-
-    def measure(self, dtype: torch.dtype) -> float:
-        """Return floating-point operations per second, after a second for each size."""
-        return max(fastest_product(size, dtype, self.device) for size in SIZES[self.device])
+def measure_peaks(device: str, precisions: Sequence[str]) -> Mapping[str, float]:
+    """Return the operations a second of the fastest square matrix products, of sizes that fill the machine."""
+    return {name: max(fastest_product(size, DTYPES[name], device) for size in SIZES[device]) for name in precisions}
 
 
 def fastest_product(size: int, dtype: torch.dtype, device: str, seconds: float = 1.0) -> float:
@@ -127,7 +140,7 @@ def fastest_product(size: int, dtype: torch.dtype, device: str, seconds: float =
 
     On a GPU events on its own clock are around ten products at a time: launches, and waiting for it, take no part.
     """
-    left, right, product = square_matrices(size, dtype, device)
+    left, right, product = (torch.randn(size, size, device=device).to(dtype) for _ in range(3))
     count, fastest, until = (10 if device == "cuda" else 1), float("inf"), time.perf_counter() + seconds
     while (start := time.perf_counter()) < until:
         if device == "cuda":
@@ -143,8 +156,3 @@ def fastest_product(size: int, dtype: torch.dtype, device: str, seconds: float =
             passed = time.perf_counter() - start
         fastest = min(fastest, passed / count)
     return 2 * size**3 / fastest
-
-
-def square_matrices(size: int, dtype: torch.dtype, device: str) -> list[torch.Tensor]:
-    """Return three random matrices (size, size)."""
-    return [torch.randn(size, size, device=device).to(dtype) for _ in range(3)]

@@ -11,10 +11,7 @@ fastest counts, since other work on the machine slows a step more than a cut. Th
 of cutting: this one is as small as any that is worth training.
 """
 
-import argparse
-import json
 import statistics
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,10 +21,10 @@ from tqdm import tqdm
 from transformers import BertConfig
 
 from benchmarks.speed.jobs import CLS, LENGTH_MU, LENGTH_SIGMA, MASK, MAX_LENGTH
-from benchmarks.speed.meters import seconds_of
+from benchmarks.speed.meters import make_parser, seconds_of, write_results
 from docsplit.evaluation.results.markdown import markdown_table
 from docsplit.modeling.encoding import micro_batches
-from docsplit.runtime.files import versions, write_text
+from docsplit.runtime.files import versions
 from docsplit.runtime.launching import hardware
 from modeling_docsplit import DocSplitForContrastivePretraining
 
@@ -50,13 +47,8 @@ def measure_cut(rows: int, budget: int, repeats: int) -> dict[str, Any]:
         groups = list(micro_batches(lengths, budget))
         counts.append(len(groups))
         padding.append(1 - int(lengths.sum()) / sum(len(order) * longest for order, longest in groups))
-    return {
-        "rows": rows,
-        "budget": budget,
-        "milliseconds": statistics.median(milliseconds),
-        "micro_batches": statistics.median(counts),
-        "padding_share": statistics.median(padding),
-    }
+    medians = {"milliseconds": milliseconds, "micro_batches": counts, "padding_share": padding}
+    return {"rows": rows, "budget": budget} | {name: statistics.median(values) for name, values in medians.items()}
 
 
 def measure_step(rows: int, budget: int, steps: int) -> float:
@@ -84,67 +76,36 @@ def measure_step(rows: int, budget: int, steps: int) -> float:
 
 def table(results: dict[str, Any]) -> str:
     """Return a table with a line for each batch and budget; the step is empty where none was timed."""
-    lines = [
-        [
-            f"{row['rows']:,}",
-            f"{row['budget']:,}",
-            f"{row['micro_batches']:,.0f}",
-            f"{100 * row['padding_share']:.2f}",
-            f"{row['milliseconds']:.2f}",
-            f"{row['step_milliseconds']:,.0f}" if "step_milliseconds" in row else "",
-            f"{100 * row['share_of_step']:.3f}" if "share_of_step" in row else "",
-        ]
-        for row in results["cuts"]
-    ]
+    lines = []
+    for row in results["cuts"]:
+        cut = [f"{row[name]:,.0f}" for name in ("rows", "budget", "micro_batches")]
+        cut += [f"{100 * row['padding_share']:.2f}", f"{row['milliseconds']:.2f}"]
+        if "step_milliseconds" in row:
+            lines.append([*cut, f"{row['step_milliseconds']:,.0f}", f"{100 * row['share_of_step']:.3f}"])
+        else:
+            lines.append([*cut, "", ""])
     header = ["rows", "budget", "micro-batches", "padding %", "ms to cut", "ms of a step", "cutting, % of it"]
     return f"{results['hardware']}\n\n{markdown_table(header, lines)}"
 
 
-def parse_cut(text: str) -> tuple[int, int]:
-    """Read 72:1024 as rows and tokens of a micro-batch.
-
-    Raises:
-        ArgumentTypeError: if it is something else.
-    """
-    rows, _, budget = text.partition(":")
-    if not (rows.isdecimal() and budget.isdecimal()) or int(rows) < 4 or int(rows) % 2 or int(budget) < 1:
-        raise argparse.ArgumentTypeError(
-            f"{text!r}: expected ROWS:TOKENS, as 72:1024, with an even number of rows: two for each document."
-        )
-    return int(rows), int(budget)
-
-
 def main() -> None:
     """Cut batches of all sizes, time steps of the small ones, then write JSON and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--cuts",
-        nargs="+",
-        type=parse_cut,
-        default=[parse_cut(cut) for cut in CUTS],
-        metavar="ROWS:TOKENS",
-        help=f"views of a batch, and tokens of a micro-batch (default: {' '.join(CUTS)})",
-    )
-    parser.add_argument(
-        "--repeats", type=int, default=20, help="times each batch is cut; the median counts (default: 20)"
-    )
+    parser = make_parser(__doc__, "micro_batches.json")
+    parser.add_argument("--cuts", nargs="+", default=CUTS, metavar="ROWS:TOKENS",
+                        help="views of a batch, and tokens of a micro-batch")  # fmt: skip
+    parser.add_argument("--repeats", type=int, default=20, help="times each batch is cut; the median counts")
     parser.add_argument("--steps", type=int, default=20, help="timed steps; the fastest counts (default: 20)")
     parser.add_argument("--step_rows", type=int, default=72, help="largest batch with timed steps (default: 72)")
-    parser.add_argument(
-        "--output", type=Path, default=Path("benchmarks/results/micro_batches.json"), help="JSON file to write"
-    )
     options = parser.parse_args()
-
     cuts = []
-    for rows, budget in tqdm(options.cuts, unit="cut"):
+    for rows, budget in tqdm([map(int, cut.split(":")) for cut in options.cuts], unit="cut"):
         row = measure_cut(rows, budget, options.repeats)
         if rows <= options.step_rows:
             row["step_milliseconds"] = measure_step(rows, budget, options.steps)
             row["share_of_step"] = row["milliseconds"] / row["step_milliseconds"]
         cuts.append(row)
     results = {"hardware": hardware("cpu"), "versions": versions(), "threads": torch.get_num_threads(), "cuts": cuts}
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    write_text(options.output, json.dumps(results, indent=2) + "\n")
+    write_results(options.output, results)
     print(f"{table(results)}\n\nWritten: {options.output}")
 
 

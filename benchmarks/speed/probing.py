@@ -11,18 +11,17 @@ encoder of one layer of the same width. Weights are random: none need be downloa
 """
 
 import argparse
-import json
 import statistics
 import tempfile
-import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from datasets import Dataset
 from transformers import BertConfig, BertModel
 
-from benchmarks.speed.meters import seconds_of
+from benchmarks.speed.meters import make_parser, seconds_of, write_results
 from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.data.sets.labelled import load_labelled
 from docsplit.data.tokenization import load_tokenizer, train_wordpiece
@@ -30,11 +29,30 @@ from docsplit.embedding.encode import embed_documents
 from docsplit.embedding.loading import load_encoder
 from docsplit.evaluation.heads.base import HeadInput, few_shot_runs, full_runs
 from docsplit.evaluation.heads.table import HEADS
-from docsplit.runtime.files import cache_directory, write_text
+from docsplit.runtime.files import cache_directory
 from docsplit.runtime.launching import hardware
 
 
-def encoder_of(layers: int, tokenizer, folder: Path, max_seq_length: int):
+def parser_of_documents(doc: str | None, results: str) -> argparse.ArgumentParser:
+    """Return a parser with the options of labelled documents and a timed encoder."""
+    parser = make_parser(doc, results)
+    parser.add_argument("--train_file", help="labelled documents (default: python_docs)")
+    parser.add_argument("--test_file")
+    parser.add_argument("--tokenizer_name", help="on the Hub or here (default: WordPiece trained on the documents)")
+    parser.add_argument("--max_seq_length", type=int, default=512)
+    parser.add_argument("--layers", type=int, default=12, help="of the timed encoder (default: 12, BERT-base)")
+    parser.add_argument("--sample", type=int, default=128, help="documents timed in passes (default: 128)")
+    return parser
+
+
+def tokenizer_of(options: argparse.Namespace, texts: list[str]) -> Any:
+    """Return the tokenizer that is named, else WordPiece of these texts."""
+    if options.tokenizer_name:
+        return load_tokenizer(options.tokenizer_name)
+    return train_wordpiece(Dataset.from_dict({"text": texts}), "text", 30522, cache_directory())
+
+
+def encoder_of(layers: int, tokenizer: Any, folder: Path, max_seq_length: int) -> Any:
     """Return BERT-base (768 wide, 12 heads) with `layers` layers and mean pooling."""
     torch.manual_seed(0)
     path = folder / f"layers-{layers}"
@@ -45,66 +63,45 @@ def encoder_of(layers: int, tokenizer, folder: Path, max_seq_length: int):
 
 def main() -> None:
     """Time embedding on a sample and every head in full, then print the share and write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--train_file", help="labelled documents (default: python_docs)")
-    parser.add_argument("--test_file")
-    parser.add_argument(
-        "--tokenizer_name", help="tokenizer on the Hub or here (default: WordPiece trained on the documents)"
-    )
-    parser.add_argument("--max_seq_length", type=int, default=512)
-    parser.add_argument("--layers", type=int, default=12, help="layers of the timed encoder (default: 12, BERT-base)")
-    parser.add_argument("--sample", type=int, default=128, help="documents timed in each round (default: 128)")
+    parser = parser_of_documents(__doc__, "probing.json")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--shots", type=int, nargs="+", default=[5, 10, 20])
-    parser.add_argument(
-        "--output", type=Path, default=Path("benchmarks/results/probing.json"), help="JSON file to write"
-    )
     options = parser.parse_args()
-
     split = load_labelled(LabelledArguments(train_file=options.train_file, test_file=options.test_file))
     texts = split.train_texts + split.test_texts
-    if options.tokenizer_name:
-        tokenizer = load_tokenizer(options.tokenizer_name)
-    else:
-        tokenizer = train_wordpiece(Dataset.from_dict({"text": texts}), "text", 30522, cache_directory())
+    tokenizer = tokenizer_of(options, texts)
     sample = [texts[row] for row in np.random.default_rng(0).permutation(len(texts))[: options.sample]]
     with tempfile.TemporaryDirectory() as folder:
         base = encoder_of(options.layers, tokenizer, Path(folder), options.max_seq_length)
         shallow = encoder_of(1, tokenizer, Path(folder), 128)
-    num_parameters = sum(parameter.numel() for parameter in base.parameters())
 
     contenders = {
         "embed_documents, default dtype": lambda: embed_documents(base, sample),
         "embed_documents, float32": lambda: embed_documents(base, sample, dtype=torch.float32),
         "SentenceTransformer.encode": lambda: base.encode(sample, show_progress_bar=False),
     }
-    seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(options.rounds):
-        for name, contender in contenders.items():
-            seconds[name].append(seconds_of(contender))
+    rounds = [{name: seconds_of(embed) for name, embed in contenders.items()} for _ in range(options.rounds)]
+    seconds = {name: [round_[name] for round_ in rounds] for name in contenders}
     embedding_seconds = statistics.median(seconds["embed_documents, default dtype"]) * len(texts) / len(sample)
     same_work = zip(seconds["embed_documents, float32"], seconds["SentenceTransformer.encode"])
     print(f"Embedding {len(texts):,} documents: {embedding_seconds:,.0f} s, from {len(sample)} of them")
 
     embeddings, _ = embed_documents(shallow, texts, show_progress=True)
     train, test = np.split(embeddings, [len(split.train_texts)])
+    settings = {f"{shots} shots, 10 draws": (few_shot_runs(split, shots, 10), True) for shots in options.shots}
+    settings["all labels, 3 seeds"] = (full_runs(split, 3), False)
     head_seconds = {}
     for name, head in HEADS.items():
-        for shots in (*options.shots, None):
-            runs = full_runs(split, 3) if shots is None else few_shot_runs(split, shots, 10)
-            start = time.perf_counter()
-            head(HeadInput(train, split.train_labels, runs, test, len(split.class_names), few_shot=shots is not None))
-            head_seconds[f"{name}, {'all labels, 3 seeds' if shots is None else f'{shots} shots, 10 draws'}"] = (
-                time.perf_counter() - start
-            )
+        for setting, (runs, few_shot) in settings.items():
+            data = HeadInput(train, split.train_labels, runs, test, len(split.class_names), few_shot=few_shot)
+            head_seconds[f"{name}, {setting}"] = seconds_of(head, data)
+            print(f"{f'{name}, {setting}':<36}{head_seconds[f'{name}, {setting}']:8.1f} s")
     total = sum(head_seconds.values())
-    for name, value in head_seconds.items():
-        print(f"{name:<36}{value:8.1f} s")
     print(f"{'all heads':<36}{total:8.1f} s, {total / embedding_seconds:.3f} of the embedding")
     results = {
         "documents": len(texts),
         "classes": len(split.class_names),
-        "encoder_parameters": num_parameters,
+        "encoder_parameters": sum(parameter.numel() for parameter in base.parameters()),
         "max_seq_length": options.max_seq_length,
         "hardware": hardware("cuda" if torch.cuda.is_available() else "cpu"),
         "sample_documents": len(sample),
@@ -114,8 +111,7 @@ def main() -> None:
         "head_seconds": {name: round(value, 1) for name, value in head_seconds.items()},
         "heads_to_embedding": round(total / embedding_seconds, 4),
     }
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    write_text(options.output, json.dumps(results, indent=2) + "\n")
+    write_results(options.output, results)
 
 
 if __name__ == "__main__":

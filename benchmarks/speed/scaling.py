@@ -15,7 +15,6 @@ no more processes than GPUs: NCCL needs one for each. Memory is the allocator's 
 the weights and gradients; a second step is timed.
 """
 
-import argparse
 import json
 import os
 import socket
@@ -30,16 +29,12 @@ import torch.multiprocessing as mp
 from torch.nn.parallel import DistributedDataParallel
 from transformers import BertConfig
 
-from benchmarks.speed.training import native_precision
+from benchmarks.speed.jobs import MODELS
+from benchmarks.speed.meters import add_device, make_parser, native_precision, write_results
 from docsplit.runtime.files import write_text
 from docsplit.runtime.launching import default_training_tokens, hardware
 from modeling_docsplit import DocSplitForContrastivePretraining
 
-MODELS: dict[str, dict[str, int]] = {
-    "tiny": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64},
-    "small": {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 1024},
-    "base": {},
-}
 VOCABULARY = 30522
 MASK_ID, FIRST_ORDINARY_ID = 103, 1000
 
@@ -138,11 +133,7 @@ def run(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     output.unlink()
     names = ("documents", "longest", "processes", "micro_batch_tokens", "cache_gradients")
     row = {name: job[name] for name in names} | row
-    print(
-        f"{row['documents']:>9} {row['longest']:>8} {row['processes']:>10} {row['tokens']:>9} {row['seconds']:>8.2f} "
-        f"{row['tokens_per_second']:>10.0f} {row['memory_mb']:>10.0f}",
-        flush=True,
-    )
+    print(", ".join(f"{name} {value:,.4g}" for name, value in row.items()), flush=True)
     return row
 
 
@@ -154,7 +145,7 @@ def possible_processes(asked: list[int], device: str) -> list[int]:
     return [number for number in asked if number <= devices]
 
 
-def plot(tables: dict[str, list[dict[str, Any]]], path: Path) -> None:
+def plot(tables: dict[str, Any], path: Path) -> None:
     """Plot memory and speed over the contrastive batch, and over the length of views."""
     import matplotlib.pyplot as plt
 
@@ -180,79 +171,41 @@ def plot(tables: dict[str, list[dict[str, Any]]], path: Path) -> None:
 
 def main() -> None:
     """Measure the three tables, printing each row, then write JSON and picture."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__, "scaling.json")
+    add_device(parser)
     parser.add_argument("--model", choices=MODELS, default="small")
-    parser.add_argument(
-        "--documents", type=int, nargs="+", default=[36, 96, 384, 1536], help="numbers of documents a batch"
-    )
-    parser.add_argument(
-        "--lengths", type=int, nargs="+", default=[128, 512, 1024, 2048, 4096], help="tokens of a view"
-    )
+    parser.add_argument("--documents", type=int, nargs="+", default=[36, 96, 384, 1536], help="of a batch")
+    parser.add_argument("--lengths", type=int, nargs="+", default=[128, 512, 1024, 2048, 4096], help="of a view")
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2], help="at most one for each GPU")
-    parser.add_argument(
-        "--tokens", type=int, default=16384, help="tokens of each batch while its length grows (default: 16384)"
-    )
-    parser.add_argument(
-        "--micro_batch_tokens", type=int, help="most tokens of a forward pass (default: 1024; GPU 4096)"
-    )
+    parser.add_argument("--tokens", type=int, default=16384, help="of each batch while its length grows")
+    parser.add_argument("--micro_batch_tokens", type=int, help="most tokens of a forward pass (default: the script's)")
     parser.add_argument("--steps", type=int, default=2, help="timed steps; the fastest counts (default: 2)")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cpu", "cuda"])
-    parser.add_argument(
-        "--precision",
-        choices=["auto", "bf16", "fp32"],
-        default="auto",
-        help="auto: bf16 where the hardware multiplies it natively",
-    )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path("benchmarks/results/scaling.json"),
-        help="JSON file to write, with a PNG beside it",
-    )
     options = parser.parse_args()
-
     options.output.parent.mkdir(parents=True, exist_ok=True)
-    precision = native_precision(options.device) if options.precision == "auto" else options.precision
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    job = {
-        "model": options.model,
-        "device": options.device,
-        "bf16": precision == "bf16",
-        "cores": cores,
-        "steps": options.steps,
-        "processes": 1,
-        "cache_gradients": True,
-        "micro_batch_tokens": options.micro_batch_tokens or default_training_tokens(torch.device(options.device)),
-        "longest": 128,
-        "mean_length": 60,
-        "documents": max(options.documents[0], 2),
-    }
+    precision = options.precision or native_precision(options.device)
+    budget = options.micro_batch_tokens or default_training_tokens(torch.device(options.device))
+    job = {"model": options.model, "device": options.device, "bf16": precision == "bf16", "steps": options.steps,
+           "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+           "processes": 1, "cache_gradients": True, "micro_batch_tokens": budget, "longest": 128, "mean_length": 60,
+           "documents": max(options.documents[0], 2)}  # fmt: skip
+    by_length = [
+        {"longest": length, "mean_length": length * 0.75, "micro_batch_tokens": max(budget, length),
+         "documents": max(options.tokens // (2 * length), 2)}
+        for length in options.lengths
+    ]  # fmt: skip
+    processes = possible_processes(options.processes, options.device)
     jobs = {
         "batch": [job | {"documents": documents} for documents in options.documents],
-        "length": [
-            job
-            | {"longest": length, "mean_length": length * 0.75}
-            | {"documents": max(options.tokens // (2 * length), 2)}
-            | {"micro_batch_tokens": max(job["micro_batch_tokens"], length)}
-            for length in options.lengths
-        ],
-        "processes": [
-            job | {"processes": processes, "documents": 96}
-            for processes in possible_processes(options.processes, options.device)
-        ],
+        "length": [job | other for other in by_length],
+        "processes": [job | {"processes": number, "documents": 96} for number in processes],
     }
-    results = {
-        "hardware": hardware(options.device),
-        "model": options.model,
-        "precision": precision,
-        "torch": torch.__version__,
-    }
-    tables: dict[str, list[dict[str, Any]]] = {}
+    results: dict[str, Any] = {"hardware": hardware(options.device), "model": options.model, "precision": precision}
+    results["torch"] = torch.__version__
     for name, its_jobs in jobs.items():
-        print(f"\n{name}\ndocuments  longest  processes    tokens  seconds   tokens/s         MB")
-        tables[name] = [run(its_job, options.output.parent) for its_job in its_jobs]
-        write_text(options.output, json.dumps(results | tables, indent=2) + "\n")
-    plot(tables, options.output.with_suffix(".png"))
+        print(f"\n{name}")
+        results[name] = [run(its_job, options.output.parent) for its_job in its_jobs]
+        write_results(options.output, results)
+    plot(results, options.output.with_suffix(".png"))
 
 
 if __name__ == "__main__":

@@ -12,19 +12,14 @@ bm25s index; it loads all of them to answer.
     query    one query by vector, the best ten, when everything is in memory
     batch    100 queries at once
     words    one query by words
-    mine     100 queries at once; theirs as mine_hard_negatives does with use_faiss, by an index made for the purpose
     memory   at the peak of opening and queries, beside the vectors themselves: what the process allocates
-    mapped   the same with the pages of files that are mapped, which the system takes back when it needs them
 
 Each is measured in processes of their own, in alternating rounds; the ratios are medians over rounds, ours by theirs.
 """
 
-import argparse
 import json
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -34,15 +29,13 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from benchmarks.speed.meters import AllocatedMemory, Memory, seconds_of
-from docsplit.runtime.files import ROOT, versions, write_text
+from benchmarks.speed.meters import AllocatedMemory, in_process, make_parser, seconds_of, write_results
+from docsplit.runtime.files import versions
 from docsplit.runtime.launching import hardware
 
-SIZES = (10_000, 100_000, 1_000_000)
 DIMENSION, CLUSTERS, WORDS, VOCABULARY = 256, 200, 30, 20_000
 QUERIES, REPEATS = 100, 20
-UNITS = {"build": "s", "open": "s", "query": "ms", "batch": "ms", "words": "ms", "mine": "ms"}
-UNITS |= {"memory": "MB", "mapped": "MB"}
+UNITS = {"build": "s", "open": "s", "query": "ms", "batch": "ms", "words": "ms", "memory": "MB"}
 FACTORS = {"s": 1.0, "ms": 1e3, "MB": 1e-6}
 
 
@@ -137,27 +130,6 @@ def ask_theirs(folder: Path, queries: np.ndarray) -> dict[str, Any]:
     }
 
 
-def mine(contender: str, folder: Path, queries: np.ndarray) -> dict[str, float]:
-    """Return the seconds of the search for hard negatives, if faiss is installed."""
-    try:
-        import faiss
-    except ImportError:
-        return {}
-    if contender == "ours":
-        from docsplit.index.index import Index, nearest
-
-        segments = Index(folder).segments
-        return {"mine": _median(lambda _: nearest(segments, queries, 10))}
-    vectors = np.load(folder / "vectors.npy")
-
-    def search(_: int) -> None:
-        index = faiss.IndexFlatIP(DIMENSION)
-        index.add(vectors)
-        index.search(queries, 10)
-
-    return {"mine": _median(search)}
-
-
 def _words(number: int) -> str:
     return f"w{number + 2} w{number + 40} w{1000 + number}"
 
@@ -171,12 +143,9 @@ CONTENDERS = {"ours": (build_ours, ask_ours), "theirs": (build_theirs, ask_their
 
 def measure(contender: str, size: int, folder: Path) -> dict[str, Any]:
     """Build and ask once, and ask once more for the memory, which is watched; in a process each."""
-    program = [sys.executable, "-m", "benchmarks.speed.search", "--sizes", str(size), "--part"]
     answers: dict[str, Any] = {}
     for part in ("build", "ask", "memory"):
-        command = [*program, part, "--contender", contender, "--folder", str(folder)]
-        answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-        answers |= json.loads(answer.splitlines()[-1])
+        answers |= in_process(do_part, part, contender, size, folder)
     return answers
 
 
@@ -194,18 +163,11 @@ def do_part(part: str, contender: str, size: int, folder: Path) -> dict[str, Any
         return {"build": seconds_of(build, folder, vectors, make_texts(size))}
     queries = np.load(folder.parent / "queries.npy")
     if part == "ask":
-        return ask(folder, queries) | mine(contender, folder, queries)
-    memory = Memory("cpu")
-    memory.start()
+        return ask(folder, queries)
     with AllocatedMemory() as allocated:
         ask(folder, queries)
-    memory.stop()
-    vectors_mapped = contender == "ours"  # theirs are in what is allocated
-    vector_bytes = size * DIMENSION * 4
-    return {
-        "memory": allocated.peak - (0 if vectors_mapped else vector_bytes),
-        "mapped": memory.peak - vector_bytes,
-    }
+    # Our vectors are mapped, theirs are in what is allocated
+    return {"memory": allocated.peak - (0 if contender == "ours" else size * DIMENSION * 4)}
 
 
 def compare(size: int, rounds: int) -> dict[str, Any]:
@@ -250,28 +212,17 @@ def markdown(results: dict[str, Any]) -> str:
 
 def main() -> None:
     """Measure all sizes, and write JSON and a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
+    parser = make_parser(__doc__, "search.json")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks" / "results" / "search.json")
-    for name in ("part", "contender", "folder"):
-        parser.add_argument(f"--{name}", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.part:
-        print(json.dumps(do_part(options.part, options.contender, options.sizes[0], Path(options.folder))))
-        return
     rows: list[dict[str, Any]] = []
     results = {"rows": rows, "dimension": DIMENSION, "rounds": options.rounds}
     results |= {"versions": versions(), "hardware": hardware("cpu")}
-    options.output.parent.mkdir(parents=True, exist_ok=True)
     for size in tqdm(options.sizes, unit="size"):
         rows.append(compare(size, options.rounds))
-        write_text(options.output, json.dumps(results, indent=1) + "\n")
-        write_text(options.output.with_suffix(".md"), markdown(results))
+        write_results(options.output, results, markdown(results))
     print(table(rows))
-    for row in rows:
-        ratios = ", ".join(f"{name} {row[f'{name}_ratio']:.2f} x" for name in ("build", "query"))
-        print(f"{row['documents']} documents: {ratios}, memory {row['memory_ratio']:.2f} of semantic_search")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python -m benchmarks.speed.training
     python -m benchmarks.speed.training --models small --contenders docsplit trainer_dynamic --rounds 5
 
-`benchmarks/speed/contenders/table.py` says what is compared. Each contender has a process of its own, which stays
+`benchmarks/speed/contenders.py` says what is compared. Each contender has a process of its own, which stays
 alive and sleeps while the others work. First all compute the loss of the same batch in full precision, and the run
 ends if they differ: they do the same work. Then they take turns, round by round, forwards and backwards: a round is
 one pass of a stock Trainer over the same documents. Ratios are medians over the rounds of the ratio within a round,
@@ -26,9 +26,7 @@ all contenders: with it PyTorch's attention on a CPU is several times slower. On
 documents (with or without bf16) and not the published 36: the dense logits of 36 padded to 512 need more than 20 GB.
 """
 
-import argparse
 import contextlib
-import dataclasses
 import multiprocessing
 import os
 import statistics
@@ -38,18 +36,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 import transformers
 
-from benchmarks.engine.results import write_report
-from benchmarks.speed.contenders.table import CONTENDERS, serve
+from benchmarks.speed.contenders import CONTENDERS, serve
 from benchmarks.speed.jobs import MODELS, Job, mean_length, write_model
+from benchmarks.speed.meters import (
+    add_device,
+    in_process,
+    make_parser,
+    measure_peaks,
+    native_precision,
+    write_results,
+)
 from docsplit.evaluation.results.markdown import markdown_table
 from docsplit.runtime.files import versions
-from docsplit.runtime.launching import default_dtype, hardware
+from docsplit.runtime.launching import hardware
 
 STARTED = time.perf_counter()
-SHARE_OF_TIME = 0.6  # after which the last model begins
 TRAINING = [name for name in CONTENDERS if not name.endswith("_encode")]
 # With equal losses, or vectors: (contenders, allowed relative difference).
 EQUAL = (
@@ -75,33 +78,15 @@ COLUMNS = {  # of the table: (title, factor, format)
     "loader_stall": ("stall %", 100, ".1f"),
     "mfu": ("MFU %", 100, ".1f"),
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """How much is measured unless options say otherwise."""
-
-    batch_size: int
-    steps: int
-    rounds: int
-    contenders: tuple[str, ...] = tuple(CONTENDERS)
-
-
-ON_A_SLOW_DEVICE = ("docsplit", "trainer_dynamic", "trainer_group_by_length", "docsplit_contrastive", "st_mnrl")
-PLANS = {
-    ("tiny", "cpu", "bf16"): Plan(4, 2, 1),
-    ("small", "cpu", "bf16"): Plan(16, 4, 3),
-    ("base", "cpu", "bf16"): Plan(8, 2, 2, ON_A_SLOW_DEVICE),
-    ("tiny", "cpu", "fp32"): Plan(4, 2, 1),
-    ("small", "cpu", "fp32"): Plan(8, 4, 3),
-    ("base", "cpu", "fp32"): Plan(4, 2, 1, ON_A_SLOW_DEVICE[:2]),
-    ("tiny", "cuda", "bf16"): Plan(4, 2, 1),
-    ("small", "cuda", "bf16"): Plan(36, 50, 5),
-    ("base", "cuda", "bf16"): Plan(36, 25, 5),
-    ("tiny", "cuda", "fp32"): Plan(4, 2, 1),
-    ("small", "cuda", "fp32"): Plan(36, 25, 5),
-    ("base", "cuda", "fp32"): Plan(36, 10, 3),
+PLANS = {  # of a model and device: documents of a batch, steps of a round, rounds
+    ("tiny", "cpu"): (4, 2, 1),
+    ("small", "cpu"): (16, 4, 3),
+    ("base", "cpu"): (8, 2, 2),
+    ("tiny", "cuda"): (4, 2, 1),
+    ("small", "cuda"): (36, 50, 5),
+    ("base", "cuda"): (36, 25, 5),
 }
+WITHOUT_MUCH_WAITING = ["docsplit", "trainer_dynamic", "trainer_group_by_length", "docsplit_contrastive", "st_mnrl"]
 
 
 class Contender:
@@ -145,11 +130,6 @@ class Contender:
         self.process.kill()
 
 
-def native_precision(device: str) -> str:
-    """bf16 where the hardware multiplies it natively, else fp32."""
-    return "bf16" if default_dtype(torch.device(device)) == torch.bfloat16 else "fp32"
-
-
 def check_equal(values: dict[str, Any]) -> None:
     """Compare the losses, or vectors, of contenders that should have the same.
 
@@ -168,100 +148,68 @@ def check_equal(values: dict[str, Any]) -> None:
                 )
 
 
-def ratios_of(rounds: dict[str, list[dict[str, float]]]) -> dict[str, list[float]]:
-    """Return each ratio of `RATIOS` whose contenders ran, for each round."""
-    return {
-        ratio: [ours[key] / theirs[key] for ours, theirs in zip(rounds[name], rounds[other])]
-        for ratio, (name, other, key) in RATIOS.items()
-        if name in rounds and other in rounds
-    }
-
-
-def measure_model(job: Job, names: list[str], until: float) -> dict[str, Any]:
-    """Return rows and ratios of one model; only the first round begins if it would not end before `until`."""
-    peaks = measure_peaks(job)
-    unavailable, values, constants = {}, {}, {}
+def measure_model(job: Job, names: list[str]) -> dict[str, Any]:
+    """Return rows and ratios of one model."""
+    peaks = in_process(measure_peaks, job.device, sorted({"fp32", job.precision}))
+    constants = {}
     rounds: dict[str, list[dict[str, float]]] = {}
     processes = {name: Contender(name, job) for name in names}
     try:
-        for name, contender in processes.items():
-            try:
-                values[name] = contender.ask("prepare")
-            except ModuleNotFoundError as error:
-                unavailable[name] = str(error)
-                say(f"  {name} is left out: {error}")
-        contenders = {name: contender for name, contender in processes.items() if name not in unavailable}
+        values = {name: contender.ask("prepare") for name, contender in processes.items()}
         check_equal(values)
         losses = {name: value for name, value in values.items() if name in TRAINING}
         say(f"  equal losses: {', '.join(f'{name} {loss:.5f}' for name, loss in losses.items())}")
-        for name, contender in contenders.items():
-            constants[name] = contender.ask("warm_up")
+        for name in values:
+            constants[name] = processes[name].ask("warm_up")
             rounds[name] = []
         for number in range(job.rounds):
-            started = time.perf_counter()
-            order = list(contenders.items())
-            for name, contender in order if number % 2 == 0 else order[::-1]:
-                measures = contender.ask("measure", number)
+            for name in values if number % 2 == 0 else reversed(values):
+                measures = processes[name].ask("measure", number)
                 peak = peaks[job.precision if name in TRAINING else "fp32"]
                 measures["mfu"] = measures.pop("flops_per_second") / peak
                 measures["peak_memory_mb"] = constants[name]["peak_memory_mb"]
                 rounds[name].append(measures)
                 say(f"  round {number + 1} of {job.rounds}, {name}: {measures['tokens_per_second']:,.0f} tokens/s")
-            if number + 1 < job.rounds and 2 * time.perf_counter() - started > until:
-                say(f"  no time is left for round {number + 2}")
-                break
     finally:
         for contender in processes.values():
             contender.close()
-    ratios = ratios_of(rounds)
+    rows = {}
+    for name, measured in rounds.items():
+        speeds = [measures["tokens_per_second"] for measures in measured]
+        rows[name] = {key: statistics.median(measures[key] for measures in measured) for key in measured[0]}
+        rows[name] |= {"tokens_per_second_min": min(speeds), "tokens_per_second_max": max(speeds)}
+        rows[name] |= {"settings": constants[name]["settings"]}
+    ratios = {
+        ratio: [ours[key] / theirs[key] for ours, theirs in zip(rounds[name], rounds[other])]
+        for ratio, (name, other, key) in RATIOS.items()
+        if name in rounds and other in rounds
+    }
     return {
-        "rows": {
-            name: {key: statistics.median(measures[key] for measures in measured) for key in measured[0]}
-            | {
-                "tokens_per_second_min": min(measures["tokens_per_second"] for measures in measured),
-                "tokens_per_second_max": max(measures["tokens_per_second"] for measures in measured),
-                "settings": constants[name]["settings"],
-            }
-            for name, measured in rounds.items()
-        },
+        "rows": rows,
         "ratios": {name: statistics.median(values) for name, values in ratios.items()},
         "ratio_ranges": {name: [min(values), max(values)] for name, values in ratios.items()},
         "losses": losses,
-        "unavailable": unavailable,
         "peak_flops": peaks,
         "batch_size": job.batch_size,
         "documents": job.batch_size * job.steps,
-        "rounds": number + 1,
+        "rounds": job.rounds,
         "tokens_per_view": mean_length(job),
     }
 
 
-def measure_peaks(job: Job) -> dict[str, float]:
-    """Measure the operations a second of the fastest matrix products, in the precisions that are used."""
-    process = Contender("matrix_products", job)
-    dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16}
-    try:
-        return {name: process.ask("measure", dtypes[name]) for name in sorted({"fp32", job.precision})}
-    finally:
-        process.close()
-
-
 def markdown(results: dict[str, Any]) -> str:
     """Return the tables as Markdown."""
-    lines = [
-        f"{results['hardware']}; {results['precision']}; "
-        + ", ".join(f"{name} {version or 'none'}" for name, version in results["versions"].items())
-    ]
+    packages = ", ".join(f"{name} {version or 'none'}" for name, version in results["versions"].items())
+    lines = [f"{results['hardware']}; {results['precision']}; {packages}"]
     for model, measured in results["models"].items():
         peaks = ", ".join(f"{name} {peak / 1e9:,.0f}" for name, peak in measured["peak_flops"].items())
-        rows = [
-            [
-                name,
-                f"{row['tokens_per_second_min']:,.0f} ... {row['tokens_per_second_max']:,.0f}",
-                *(format(row[key] * factor, form) if key in row else "" for key, (_, factor, form) in COLUMNS.items()),
-            ]
-            for name, row in measured["rows"].items()
-        ]
+        rows = []
+        for name, row in measured["rows"].items():
+            spread = f"{row['tokens_per_second_min']:,.0f} ... {row['tokens_per_second_max']:,.0f}"
+            shown = (
+                format(row[key] * factor, form) if key in row else "" for key, (_, factor, form) in COLUMNS.items()
+            )
+            rows.append([name, spread, *shown])
         ratios = [
             [name, f"{ratio:.2f}", "{:.2f} ... {:.2f}".format(*measured["ratio_ranges"][name])]
             for name, ratio in measured["ratios"].items()
@@ -276,7 +224,6 @@ def markdown(results: dict[str, Any]) -> str:
             "",
             markdown_table(["ratio", "median", "min ... max"], ratios),
         ]
-        lines += [f"\nLeft out: {name}, because {why}." for name, why in measured["unavailable"].items()]
     return "\n".join(lines) + "\n"
 
 
@@ -285,113 +232,47 @@ def say(line: str) -> None:
     print(f"{time.perf_counter() - STARTED:6.0f} s  {line}", flush=True)
 
 
-def parse_options() -> argparse.Namespace:
-    """Return the command line's options; None where it leaves them to each model's `PLANS`."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--models",
-        nargs="+",
-        choices=list(MODELS),
-        default=["small", "base"],
-        help="sizes of the model (default: small base)",
-    )
-    parser.add_argument(
-        "--contenders",
-        nargs="+",
-        choices=list(CONTENDERS),
-        help="contenders to measure (default: all; for base on a CPU those without much waiting)",
-    )
-    parser.add_argument(
-        "--minutes",
-        type=float,
-        default=20,
-        help="time for all models; rounds that do not fit are left out (default: 20)",
-    )
-    parser.add_argument("--rounds", type=int, help="timed rounds at most (default: 1 to 5)")
-    parser.add_argument(
-        "--documents", type=int, help="documents of a round, whole batches (default: 8 to 1,800, by device and model)"
-    )
-    parser.add_argument("--batch_size", type=int, help="documents of a batch (default: 4 to 16 on a CPU, 36 on a GPU)")
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument(
-        "--precision",
-        choices=["auto", "fp32", "bf16"],
-        default="auto",
-        help="precision of training; auto: bf16 where the hardware multiplies it natively. Encoding is fp32",
-    )
-    parser.add_argument(
-        "--micro_batch_tokens",
-        type=int,
-        help="micro-batches of docsplit (default: that of run_docsplit_pretraining.py)",
-    )
-    parser.add_argument(
-        "--keep_freed_memory",
-        action="store_true",
-        help="on a CPU, all contenders keep what they free, as with a tuned allocator (default: the system's)",
-    )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path("benchmarks/results/latest.json"),
-        help="JSON file to write, with a table beside it",
-    )
-    options = parser.parse_args()
-    if options.precision == "auto":
-        options.precision = native_precision(options.device)
-    plans = [plan_of(options, model) for model in options.models]
-    if any(plan.batch_size < 2 or plan.steps < 1 for plan in plans):
-        parser.error("--batch_size must be 2 or more, and --documents at least as many.")
-    return options
-
-
-def plan_of(options: argparse.Namespace, model: str) -> Plan:
-    """Return how much of a model is measured: the options, else `PLANS`."""
-    plan = PLANS[model, options.device, options.precision]
-    batch_size = options.batch_size or plan.batch_size
-    return Plan(
-        batch_size=batch_size,
-        steps=options.documents // batch_size if options.documents else plan.steps,
-        rounds=options.rounds or plan.rounds,
-        contenders=tuple(options.contenders or plan.contenders),
-    )
+def prepare_environment(device: str) -> None:
+    """Set what the processes of the contenders read."""
+    os.environ |= {"TQDM_DISABLE": "1", "TOKENIZERS_PARALLELISM": "true"}
+    if device == "cuda":
+        os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")  # Trainer would use all that it sees
+    transformers.utils.logging.disable_progress_bar()
 
 
 def main() -> None:
     """Measure the models one after another, then write and print the results."""
-    options = parse_options()
-    os.environ["TQDM_DISABLE"] = "1"  # in the contenders' processes
-    os.environ["TOKENIZERS_PARALLELISM"] = "true"
-    if options.device == "cuda":
-        os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")  # Trainer would use all that it sees
-    transformers.utils.logging.disable_progress_bar()
-    results: dict[str, Any] = {
-        "hardware": hardware(options.device),
-        "versions": versions(),
-        "precision": options.precision,
-    }
+    parser = make_parser(__doc__, "latest.json")
+    add_device(parser)
+    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=["small", "base"])
+    parser.add_argument("--contenders", nargs="+", choices=list(CONTENDERS), help="default: all; base on a CPU: five")
+    parser.add_argument("--rounds", type=int, help="timed rounds (default: 1 to 5)")
+    parser.add_argument("--documents", type=int, help="of a round, whole batches (default: 8 to 1,800)")
+    parser.add_argument("--batch_size", type=int, help="documents of a batch (default: 4 to 16 on a CPU, 36 on a GPU)")
+    parser.add_argument("--micro_batch_tokens", type=int, help="of docsplit (default: the pretraining script's)")
+    options = parser.parse_args()
+    precision = options.precision or native_precision(options.device)
+    prepare_environment(options.device)
     models = {}
-    for position, model in enumerate(options.models, 1):
-        plan = plan_of(options, model)
+    for model in options.models:
+        batch_size, steps, rounds = PLANS[model, options.device]
+        batch_size = options.batch_size or (batch_size // 2 if precision == "fp32" and model != "tiny" else batch_size)
+        steps = options.documents // batch_size if options.documents else steps
+        if batch_size < 2 or steps < 1:
+            parser.error("--batch_size must be 2 or more, and --documents at least as many.")
+        few = model == "base" and options.device == "cpu"
+        names = options.contenders or (WITHOUT_MUCH_WAITING if few else list(CONTENDERS))
         with tempfile.TemporaryDirectory() as folder:
             config = write_model(model, Path(folder))
-            say(f"{model}: {config.num_hidden_layers} layers, {config.hidden_size} wide, {options.precision}")
-            job = Job(
-                folder=Path(folder),
-                device=options.device,
-                precision=options.precision,
-                batch_size=plan.batch_size,
-                steps=plan.steps,
-                rounds=plan.rounds,
-                micro_batch_tokens=options.micro_batch_tokens,
-                keep_freed_memory=options.keep_freed_memory,
-            )
-            share = 1.0 if position == len(options.models) else SHARE_OF_TIME
-            until = STARTED + 60 * options.minutes * share
-            models[model] = measure_model(job, list(plan.contenders), until)
+            say(f"{model}: {config.num_hidden_layers} layers, {config.hidden_size} wide, {precision}")
+            rounds, tokens = options.rounds or rounds, options.micro_batch_tokens
+            job = Job(Path(folder), options.device, precision, batch_size, steps, rounds, tokens)
+            models[model] = measure_model(job, names)
     first = models[options.models[0]]
+    results = {"hardware": hardware(options.device), "versions": versions(), "precision": precision}
     results |= {"peak_flops": first["peak_flops"], "models": models, "ratios": first["ratios"], "rows": first["rows"]}
     tables = markdown(results)
-    write_report(options.output, results, tables)
+    write_results(options.output, results, tables)
     print(f"\n{tables}")
     say(f"done, results are in {options.output} and {options.output.with_suffix('.md')}")
 

@@ -15,13 +15,10 @@ from accelerate.state import AcceleratorState
 from huggingface_hub import ModelCard
 from transformers import BertModel
 
-from benchmarks.studies.claims import report as claims
-from benchmarks.studies.claims import step as claims_step
 from docsplit.evaluation.analysis import similarity
 from docsplit.evaluation.analysis.arguments import ANALYSES
 from modeling_docsplit import DocSplitForContrastivePretraining
 from run_embedding_analysis import main
-from tests.benchmarks.studies.results import results_of
 from tests.conftest import make_corpus, tiny_config
 from tests.processes import run
 
@@ -125,23 +122,6 @@ def test_every_analysis_of_every_encoder_is_in_the_json(finished, encoders):
     tfidf = contents["similarity"]["rows"][2]
     assert tfidf["inner_low"] > tfidf["inter_high"]
     assert tfidf["auc_low"] > 0.5
-
-
-def test_the_study_of_claims_reads_what_the_json_says(finished, encoders):
-    contents = contents_of(finished[0])
-    rows = [{"data": "news"} | row for row in claims_step.rows_of(contents, {encoders[2]: "masked LM"})]
-    named = claims.by_name(rows)
-    assert len(named) == len(rows)  # none stands for two
-    for number, name in enumerate(("Ours", "masked LM", "tfidf")):
-        assert named["news", "auc", name]["value"] == contents["similarity"]["rows"][number]["auc_mean"]
-    (ratio,) = (row for row in contents["attention"]["differences"] if row["measure"] == "noun_to_uniform")
-    assert named["news", "noun_to_uniform, ratio", "Ours / masked LM"]["value"] == ratio["ratio"]
-    turned = {("news", "noun_to_uniform, ratio", "masked LM / DocSplit"): {"value": 0.8, "low": 0.5, "high": 1.0}}
-    assert "1.25 [1.00, 2.00]" in claims.ratio_table(turned, ["news"])
-    text = claims.markdown(results_of(rows, not_run=["one"]))
-    nouns = contents["attention"]["rows"][0]["noun_to_uniform_mean"]
-    assert re.search(rf"noun to uniform \| +{nouns:.2f} \[", text)
-    assert "Cells not run: one." in text
 
 
 def test_a_group_of_seeds_is_their_mean(finished, encoders, run_here, files, spacy_pipeline, tmp_path):

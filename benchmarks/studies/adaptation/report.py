@@ -1,39 +1,28 @@
 """Does adapting an encoder to unlabelled documents help? Methods, data sets and levers, from one start.
 
-    python -m benchmarks.studies.adaptation.report --data_dir DIR --model DIR_OR_NAME --budget_hours 7
+    python -m benchmarks.studies.adaptation.report --data_dir DIR --model DIR_OR_NAME
     python -m benchmarks.studies.adaptation.report --data_dir DIR --model DIR_OR_NAME --list
 
-The cells are those of study.yaml: a search on validation data of one set, the winner and its contenders on five
-sets with three seeds, and what needs no training beside them. DIR has the folders 20newsgroups, aan, cranfield and
-ecthr, and wikipedia, general text for one lever (`benchmarks.studies.adaptation.levers`); python_docs is built in.
---masked_lm adds the cells from a masked LM, made for example by
-
-    python run_docsplit_pretraining.py recipes/small.yaml --contrastive_weight 0 --mlm_weight 1 --corpus ...
-
-Running again goes on where it was stopped: see `benchmarks.engine.cells`. Needs ir-measures.
+The cells are those of study.yaml: words and trainings on five sets, with three seeds, and what needs no training
+beside them. DIR has the folders 20newsgroups, aan, cranfield, ecthr and wikipedia; python_docs is built in.
+Running again goes on where it was stopped: see `benchmarks.engine.cells`.
 """
 
 import statistics
 from collections import defaultdict
 from dataclasses import dataclass
-from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
-from scipy.stats import spearmanr
+from PIL import Image
 
 from benchmarks.engine.cells import Arguments, run_study
-from benchmarks.engine.figures import save
 from benchmarks.engine.results import SAMPLES, Results, Row
 from docsplit.evaluation.results.plots import plt
 
 STUDY = Path(__file__).with_name("study.yaml")
-SIZES = ("documents", "tokens", "steps", "rough_steps")
-SIGNS = (  # what is known of vectors without labels
-    *("mean_cosine", "uniformity", "effective_rank", "alignment", "halves_uniformity", "halves_recall_at_1"),
-    "kept_neighbours",
-)
-SEARCHED = "20news"
+SIZES = ("documents", "tokens", "steps")
 SEARCH_SETS = ("cranfield", "python_docs_search", "wikipedia_titles")
 NAMES = {  # of methods and sets, in a reader's words
     "start": "the encoder as it is",
@@ -70,9 +59,6 @@ COLOURS = {  # of what the figure shows: words, training, neither
     **dict.fromkeys(("adapt", "adapt + words"), "tab:blue"),
     "TF-IDF": "tab:gray",
 }
-TITLES = {"words": "words", "adapt": "training", "TF-IDF": "TF-IDF"}  # of what the figure's title counts
-PANELS_A_ROW = 3  # so that the figure can be read at 700 pixels
-OTHERS = ("accuracy", "kmeans_nmi", "neighbour_purity", *SIGNS)
 
 
 @dataclass
@@ -117,20 +103,6 @@ def _summary(seeds: list[Row]) -> Summary:
     return Summary(seeds[0]["metric"], value, difference, float(low), float(high), len(seeds), is_trained)
 
 
-def signs(rows: list[Row]) -> dict[str, tuple[float, int]]:
-    """Return Spearman's correlation of each unsupervised sign with the accuracy, over the cells of the search."""
-    cells: dict[str, dict[str, float]] = defaultdict(dict)
-    for row in rows:
-        if row.get("part") == "validation" and row["data"] == SEARCHED:
-            cells[row["cell"]][row["metric"]] = row["value"]
-    correlations = {}
-    for name in SIGNS:
-        pairs = [(cell[name], cell["5shot_accuracy"]) for cell in cells.values() if name in cell]
-        if len(pairs) > 2:
-            correlations[name] = float(spearmanr(*zip(*pairs)).statistic), len(pairs)
-    return correlations
-
-
 def comparison(summary_of: Summaries) -> list[list[str]]:
     """Return a line a method, a column a data set: the value, and the difference to the start with its interval."""
     data, methods = (list(dict.fromkeys(key[place] for key in summary_of)) for place in (0, 1))
@@ -170,16 +142,16 @@ def _cell(method: str, summary: Summary | None) -> str:
     return f"{text} ({100 * summary.difference:+.1f}; {low:+.1f} to {high:+.1f}{seeds})"
 
 
-def geometry(rows: list[Row], data: str) -> list[list[str]]:
-    """Return a line a method: the geometry of its vectors of a set, and other numbers; means over seeds."""
+def with_all_labels(rows: list[Row]) -> list[list[str]]:
+    """Return a line a method: its accuracy with all labels on each set, the mean over seeds, in percent."""
     values: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
-        if row["data"] == data and row["part"] == "test" and "difference" not in row:
-            values[row["method"]][row["metric"]].append(row["value"])
-    names = [name for name in OTHERS if any(name in of_method for of_method in values.values())]
-    lines = [[method, *(f"{statistics.mean(of_method[name]):.3f}" if name in of_method else "" for name in names)]
-             for method, of_method in values.items()]  # fmt: skip
-    return [["", *names], *lines] if names else []
+        if row.get("part") == "test" and row["metric"] == "accuracy" and ", " not in row["data"]:
+            values[row["method"]][row["data"]].append(row["value"])
+    data = list(dict.fromkeys(name for of_method in values.values() for name in of_method))
+    lines = [[method, *(f"{100 * statistics.mean(of[name]):.1f}" if name in of else "" for name in data)]
+             for method, of in values.items()]  # fmt: skip
+    return [["", *data], *lines] if data else []
 
 
 def markdown(results: Results) -> str:
@@ -199,23 +171,8 @@ def markdown(results: Results) -> str:
             lines += [*([f"{title}:", ""] if title else []), *table(cells), ""]
     if compared := against(rows, "words", "adapt"):
         lines += ["`words` less `adapt`, on the same test items, over the seeds of `adapt`:", "", *table(compared), ""]
-    searched = [row for row in rows if row.get("part") == "validation" and row["metric"] == "5shot_accuracy"]
-    if searched:
-        body = [[row["data"], row["method"], f"{100 * row['value']:.1f}",
-                " to ".join(f"{100 * row[name]:+.1f}" for name in ("low", "high"))]
-               for row in searched]  # fmt: skip
-        lines += [
-            "The search, on validation documents; those of python_docs decided for words alone:",
-            "",
-        ]
-        lines += [*table([["", "", "5shot_accuracy", "difference to the start"], *body]), ""]
-    if correlations := signs(rows):
-        body = [[name, f"{value:+.2f}", str(count)] for name, (value, count) in correlations.items()]
-        lines += [f"Rank correlation of what is known without labels with that accuracy, on {SEARCHED}:", ""]
-        lines += [*table([["", "Spearman", "cells"], *body]), ""]
-    for data in dict.fromkeys(key[0] for key in parts["methods"]):
-        if body := geometry(rows, data):
-            lines += [f"Other numbers of {data}:", "", *table(body), ""]
+    if body := with_all_labels(rows):
+        lines += ["Accuracy with all labels:", "", *table(body), ""]
     lines += [results.what_is_missing()]
     return "\n".join(lines) + "\n"
 
@@ -268,7 +225,7 @@ def plot(results: Results, path: Path) -> None:
     data = [name for name in SETS if any(name == key[0] for key in summary_of)]
     if not methods:
         return
-    columns = min(len(data), PANELS_A_ROW)
+    columns = min(len(data), 3)  # so that the figure can be read at 700 pixels
     lines = -(-len(data) // columns)
     size = (2.1 * columns + 2.4, (0.3 * len(methods) + 1) * lines + 0.5)
     figure, axes = plt.subplots(
@@ -291,29 +248,18 @@ def plot(results: Results, path: Path) -> None:
         axis.grid(alpha=0.3)
     for axis in axes.flat[len(data) :]:
         axis.set_axis_off()
-        axis.text(0, 0.95, "points of difference to the\nencoder as it is, and their\n95 % interval", va="top",
-                  transform=axis.transAxes, fontsize=10)  # fmt: skip
-    figure.suptitle(_message(summary_of), fontsize=12)
-    save(figure, path)
-
-
-def _message(summary_of: Summaries) -> str:
-    """Return the title: on how many sets each kind of method is better than the start, its interval above 0."""
-    better = []
-    for method, title in TITLES.items():
-        lows = [summary.low for (_, other), summary in summary_of.items() if other == method]
-        if lows:
-            better.append(f"{title} on {sum(low > 0 for low in lows)} of {len(lows)} sets")
-    return f"Clearly better: {', '.join(better)}"
+    figure.suptitle("Points of difference to the encoder as it is, and their 95 % interval", fontsize=12)
+    drawn = BytesIO()  # a PNG as small as it can be without losing a pixel; it has no transparent parts
+    figure.savefig(drawn, format="png", dpi=120)
+    plt.close(figure)
+    Image.open(drawn).convert("RGB").save(path, "png", optimize=True, dpi=(120, 120))
 
 
 def main() -> None:
     """Run the cells, then write the results so far."""
-    if find_spec("ir_measures") is None:
-        raise SystemExit("nDCG is computed by ir_measures, which is not installed: pip install ir-measures.")
     arguments: Arguments = {
+        "data_dir": {"required": True, "help": "folder with a folder of each data set"},
         "model": {"required": True, "help": "the start: a SentenceTransformer, here or on the Hub"},
-        "masked_lm": {"help": "another start, with a masked-LM head"},
         "weak_start": {"help": "a start that knows little, for words"},
         "model2vec": {"help": "folder of model2vec's distillation of the start"},
         **{name: {"type": int, "help": "default: study.yaml's"} for name in SIZES},

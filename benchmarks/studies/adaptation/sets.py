@@ -4,6 +4,7 @@ Each set has one metric, fixed before anything was searched. The texts to adapt 
 document, except Cranfield's: they are the collection that is searched.
 """
 
+import json
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -15,16 +16,13 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
-from sklearn.model_selection import train_test_split
 
-from benchmarks.studies.ranking.step import write_collection
 from docsplit.data.bm25 import BM25, bm25_scores
+from docsplit.data.corpora import add_text, load_corpus
 from docsplit.data.sets.arguments import LabelledArguments, RankingArguments
 from docsplit.data.sets.citations import load_pair_files
 from docsplit.data.sets.labelled import LabelledSplit, load_labelled, stratified_sample
 from docsplit.data.sets.rankings import Retrieved, load_collection
-from docsplit.embedding.neighbours import nearest
-from docsplit.evaluation.analysis.geometry import effective_rank, kmeans_nmi
 from docsplit.evaluation.heads.base import HeadInput, runs_of
 from docsplit.evaluation.heads.frozen import linear
 from docsplit.evaluation.links import cosine_scores
@@ -35,7 +33,6 @@ from docsplit.evaluation.results.metrics import micro_f1_items, predictions
 MAX_DOCUMENTS, MAX_TEST = 2000, 1000
 DEPTH = 100  # of a ranking
 FOLDS = 5  # of queries, where the weight of BM25 is chosen
-VALIDATION_SHARE = 0.3  # of the training documents, where something is chosen
 Rows = np.ndarray  # of test items, drawn with replacement
 
 
@@ -67,20 +64,15 @@ class DataSet:
     beside_bm25: Callable[[Any], Measured] | None = None  # of features: ranked by them and by BM25
 
 
-def load(name: str, data_dir: Path, part: str = "test", max_documents: int = MAX_DOCUMENTS) -> DataSet:
+def load(name: str, data_dir: Path, max_documents: int = MAX_DOCUMENTS) -> DataSet:
     """Return a set by its name.
 
-    Args:
-        part: "test", or "validation": a part of the training documents, in place of the test documents.
-
     Raises:
-        ValueError: if there is no such set, or it has no validation part here.
+        ValueError: if there is no such set.
     """
     if name not in SETS:
         raise ValueError(f"There is no data set {name!r}, expected one of {', '.join(SETS)}.")
-    if part == "validation" and name not in ("20news", "python_docs"):
-        raise ValueError(f"{name} has no validation part here: search on 20news or python_docs.")
-    return SETS[name](data_dir, part, max_documents)
+    return SETS[name](data_dir, max_documents)
 
 
 def news(data_dir: Path, size: int, seed: int = 0) -> LabelledSplit:
@@ -97,36 +89,12 @@ def judgments(data_dir: Path) -> LabelledSplit:
     return load_labelled(LabelledArguments(label_column="labels", **files))  # type: ignore[arg-type]
 
 
-def with_validation(split: LabelledSplit) -> LabelledSplit:
-    """Return the split itself if it has a validation part, else one whose validation part is taken from its train
-    part.
-    """
-    if split.validation_texts is not None:
-        return split
-    texts, labels = split.train_texts, split.train_labels
-    train, held_out = train_test_split(
-        np.arange(len(texts)), test_size=VALIDATION_SHARE, stratify=labels, random_state=0
-    )
-    parts = {"train": train, "validation": held_out}
-    return replace(
-        split,
-        **{f"{name}_texts": [texts[row] for row in rows] for name, rows in parts.items()},  # type: ignore[arg-type]
-        **{f"{name}_labels": labels[rows] for name, rows in parts.items()},
-    )
-
-
 def _of_items(values: np.ndarray) -> Callable[[Rows], float]:
     return lambda rows: float(values[rows].mean())
 
 
-def classes_of(split: LabelledSplit, part: str) -> DataSet:
-    """Measure accuracy with 5 labels a class (logistic regression, ten draws) and all labels; clusters; neighbours."""
-    texts = split.train_texts
-    if part == "validation":
-        split = with_validation(split)
-        assert split.validation_texts is not None
-        assert split.validation_labels is not None
-        split = replace(split, test_texts=split.validation_texts, test_labels=split.validation_labels)
+def classes_of(split: LabelledSplit) -> DataSet:
+    """Measure accuracy with 5 labels a class (logistic regression, ten draws), and with all labels."""
 
     def measure(features: Any) -> Measured:
         train, test = features[: len(split.train_texts)], features[len(split.train_texts) :]
@@ -137,32 +105,9 @@ def classes_of(split: LabelledSplit, part: str) -> DataSet:
 
         few = np.mean([right(draw) for draw in split.draws()], axis=0)
         others = {"accuracy": float(right(np.arange(len(split.train_labels))).mean())}
-        if not issparse(test):
-            others |= {"kmeans_nmi": kmeans_nmi(test, split.test_labels), **_geometry(test)}
-            labels = split.test_labels
-            others |= {"neighbour_purity": float((labels[nearest(test, 10)[0]] == labels[:, None]).mean())}
         return Measured("5shot_accuracy", _of_items(few), len(split.test_labels), others)
 
-    return DataSet("classification", texts, [*split.train_texts, *split.test_texts], measure)
-
-
-def _geometry(vectors: np.ndarray) -> dict[str, float]:
-    """Return mean cosine, uniformity (Wang and Isola 2020, equation 2) and effective rank of unit vectors (N, H)."""
-    vectors = vectors[:1000]
-    cosines = (vectors @ vectors.T)[~np.eye(len(vectors), dtype=bool)].astype(np.float64)
-    return {
-        "mean_cosine": float(cosines.mean()),
-        "uniformity": float(np.log(np.exp(4 * cosines - 4).mean())),
-        "effective_rank": effective_rank(vectors),
-    }
-
-
-def _20news(data_dir: Path, part: str, size: int) -> DataSet:
-    return classes_of(news(data_dir, size), part)
-
-
-def _python_docs(data_dir: Path, part: str, size: int) -> DataSet:
-    return classes_of(docstrings(size), part)
+    return DataSet("classification", split.train_texts, [*split.train_texts, *split.test_texts], measure)
 
 
 def docstrings(size: int, seed: int = 0) -> LabelledSplit:
@@ -179,7 +124,7 @@ def docstrings(size: int, seed: int = 0) -> LabelledSplit:
     return replace(split, train_texts=[split.train_texts[row] for row in rows], train_labels=split.train_labels[rows])
 
 
-def _aan(data_dir: Path, part: str, size: int) -> DataSet:
+def _aan(data_dir: Path, size: int) -> DataSet:
     """Measure ROC-AUC of the cosine of linked and other papers; adapt on papers of no test pair."""
     folder = data_dir / "aan"
     pairs = load_pair_files(
@@ -193,27 +138,27 @@ def _aan(data_dir: Path, part: str, size: int) -> DataSet:
         return Measured("roc_auc", lambda rows: float(roc_auc_score(labels[rows], scores[rows])), len(labels))
 
     def measure(features: Any) -> Measured:
-        measured = figure_of(cosine_scores(features, pairs.test))
-        measured.others |= {} if issparse(features) else _geometry(features)
-        return measured
+        return figure_of(cosine_scores(features, pairs.test))
 
     return DataSet("links", corpus, pairs.texts, measure, lambda: figure_of(bm25_scores(pairs.texts, pairs.test)))
 
 
-def _cranfield(data_dir: Path, part: str, size: int) -> DataSet:
+def _cranfield(data_dir: Path, size: int) -> DataSet:
     return _ranking(RankingArguments(str(data_dir / "cranfield")), size)
 
 
-def _python_docs_search(data_dir: Path, part: str, size: int) -> DataSet:
+def _python_docs_search(data_dir: Path, size: int) -> DataSet:
     """Search the sealed docstrings for the first lines that were taken out of them."""
     return _ranking(RankingArguments())
 
 
-def _wikipedia_titles(data_dir: Path, part: str, size: int) -> DataSet:
+def _wikipedia_titles(data_dir: Path, size: int) -> DataSet:
     """Search articles for titles; queries are those of a hash, the other titles are not asked."""
+    rows = load_corpus(str(data_dir / "wikipedia" / "train.parquet"))
+    rows = add_text(rows.select(range(min(MAX_DOCUMENTS, len(rows)))), "text")
     with tempfile.TemporaryDirectory() as folder:
         articles = Path(folder) / "articles.jsonl"
-        write_collection(str(data_dir / "wikipedia" / "train.parquet"), MAX_DOCUMENTS, articles)
+        articles.write_text("".join(json.dumps({"title": row["title"], "text": row["text"]}) + "\n" for row in rows))
         return _ranking(RankingArguments(str(articles), queries="title"))
 
 
@@ -231,9 +176,7 @@ def _ranking(options: RankingArguments, size: int | None = None) -> DataSet:
         return top_of_scores(scores.toarray() if issparse(scores) else scores, DEPTH)
 
     def measure(features: Any) -> Measured:
-        measured = figure_of(ranked(features))
-        measured.others |= {} if issparse(features) else _geometry(features[:count])
-        return measured
+        return figure_of(ranked(features))
 
     @cache
     def by_words() -> Retrieved:
@@ -250,7 +193,7 @@ def _ranking(options: RankingArguments, size: int | None = None) -> DataSet:
     return DataSet("ranking", corpus, texts, measure, bm25, len(ranking.queries), beside_bm25)
 
 
-def _ecthr(data_dir: Path, part: str, size: int) -> DataSet:
+def _ecthr(data_dir: Path, size: int) -> DataSet:
     """Measure micro-F1 of the articles: logistic regression on all training documents, tested on both other parts."""
     split = judgments(data_dir)
     train, tested = len(split.train_texts), [*(split.validation_texts or []), *split.test_texts]
@@ -263,22 +206,54 @@ def _ecthr(data_dir: Path, part: str, size: int) -> DataSet:
         output = linear(data)
         items = micro_f1_items(predictions(output.scores, True), labels)
         above, below = items.numerators[0], items.denominators[0]
-        others = {} if issparse(features) else _geometry(features)
-        return Measured(
-            "micro_f1", lambda rows: float(above[rows].sum() / max(below[rows].sum(), 1)), len(labels), others
-        )
+        return Measured("micro_f1", lambda rows: float(above[rows].sum() / max(below[rows].sum(), 1)), len(labels))
 
     return DataSet("multi-label", split.train_texts[:size], [*split.train_texts, *tested], measure)
 
 
-SETS = {
-    "20news": _20news,
-    "python_docs": _python_docs,
+def few(data: DataSet, count: int) -> DataSet:
+    """Draw some documents of a corpus, which may be ordered by class; a smaller draw is part of a larger one."""
+    rows = np.random.default_rng(0).permutation(len(data.corpus))[:count]
+    return replace(data, corpus=[data.corpus[row] for row in rows])
+
+
+Loader = Callable[[Path, int], DataSet]  # of the data's folder and the number of documents to adapt on
+SETS: dict[str, Loader] = {
+    "20news": lambda data_dir, size: classes_of(news(data_dir, size)),
+    "python_docs": lambda data_dir, size: classes_of(docstrings(size)),
     "aan": _aan,
     "cranfield": _cranfield,
     "ecthr": _ecthr,
-}
-SEARCH_SETS = {  # of words alone
     "python_docs_search": _python_docs_search,
     "wikipedia_titles": _wikipedia_titles,
 }
+
+
+def _other_documents(name: str) -> dict[str, Loader]:
+    """Return a set with other documents to adapt on: fewer, of fewer classes, drawn anew, or of another field."""
+    load_set = SETS[name]
+
+    def of_first_classes(data_dir: Path, size: int) -> DataSet:
+        data = load_set(data_dir, size)  # whose corpus is ordered by class: 11 of 20, say
+        return replace(data, corpus=data.corpus[:1000])
+
+    def of_another_field(data_dir: Path, size: int) -> DataSet:
+        return replace(load_set(data_dir, size), corpus=_aan(data_dir, size).corpus)
+
+    def of_draw(seed: int) -> Loader:
+        if name == "20news":
+            return lambda data_dir, size: classes_of(news(data_dir, size, seed))
+        return lambda data_dir, size: classes_of(docstrings(size, seed))
+
+    def of_size(count: int) -> Loader:
+        return lambda data_dir, size: few(load_set(data_dir, size), count)
+
+    return {
+        **{f"{name}, {count} documents": of_size(count) for count in (100, 300, 1000)},
+        **{f"{name}, draw {seed}": of_draw(seed) for seed in (1, 2)},
+        f"{name}, 1000 documents of the first classes": of_first_classes,
+        f"{name}, documents of another field": of_another_field,
+    }
+
+
+SETS |= _other_documents("20news") | _other_documents("python_docs")

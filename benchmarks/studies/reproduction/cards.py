@@ -8,7 +8,6 @@ committed cards byte for byte, so a changed recipe or figure needs this command.
 card (docsplit/release/model_card.py) takes the place of the one made here.
 """
 
-import argparse
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,24 +19,22 @@ import yaml
 from huggingface_hub import ModelCard, ModelCardData
 
 from benchmarks.engine.cells import words_of
-from benchmarks.studies.reproduction.card_sources import (
-    Setting,
-    Training,
-    decisions,
-    patterns,
-    settings_of,
-    training_of,
-    where_from,
+from benchmarks.studies.reproduction.plan import (
+    DATA,
+    Plan,
+    launch_of,
+    make_plan,
+    options_of,
+    papers_rows,
+    processes_of,
+    read_recipe,
+    training_group,
 )
-from benchmarks.studies.reproduction.costs import options_of
-from benchmarks.studies.reproduction.plan import DATA, Plan, make_plan, papers_rows, read_recipe
 from benchmarks.studies.reproduction.tables import TABLES
 from docsplit.evaluation.results import task
 from docsplit.evaluation.results.markdown import Markdown, bold, bullets, code, inline, markdown_table
 from docsplit.evaluation.results.paper_numbers import COLUMN, PaperTable, read_paper
-from docsplit.release.front_matter import metadata
 from docsplit.release.model_card import PAPERS
-from docsplit.release.run_record import Licence, RunRecord, Start
 from docsplit.runtime.files import ROOT, write_text
 
 RECIPE = "recipes/reproduction/paper.yaml"
@@ -48,12 +45,107 @@ OF_THE_MACHINE = {  # options of recipes that change no result
     *("output_dir", "logging_steps", "save_steps", "save_total_limit"),
     *("preprocessing_num_workers", "dataloader_num_workers"),
 }
-OUR_CHOICE = "our choice"
 MEASURES = {
     name: title
     for one in (task.LINKS, task.CLASSIFICATION, task.RANKING, task.CLUSTERING)
     for name, title in one.measures.items()
 }
+SOURCES = re.compile(r'Values marked "paper" are from (.*?); values without a source are our choice')
+
+
+@dataclass(frozen=True)
+class Training:
+    """A method that a card is about, as the recipe trains it."""
+
+    name: str
+    method: Mapping[str, Any]
+    options: Mapping[str, Any]  # those of its recipe included
+    start: str  # on the Hub
+    longformer: str | None  # the method that makes a Longformer of the start, if one does
+    conversion: Mapping[str, Any]  # and its options
+    processes: int
+    seeds: int
+    cells: int  # of one seed, its training among them
+    train_hours: float  # of one seed
+    measure_hours: float  # likewise, of all that is measured
+
+    @property
+    def recipe(self) -> str:
+        """Return the file of its settings."""
+        return str(self.method["recipe"])
+
+    @property
+    def hours(self) -> float:
+        """Return the hours of all seeds."""
+        return self.seeds * (self.train_hours + self.measure_hours)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting of a recipe, and what its comments say."""
+
+    name: str
+    value: Any
+    text: str  # of the value, as it is written
+    source: str  # the comment behind it
+    note: str  # the comment above it; the first one of a recipe is about all
+
+
+def settings_of(recipe: Path) -> list[Setting]:
+    """Read the settings of a recipe in their order, each with its comments."""
+    settings, above = [], list[str]()
+    for line in recipe.read_text(encoding="utf-8").splitlines():
+        if line.startswith("#"):
+            above.append(line.removeprefix("#").strip())
+            continue
+        if line.strip():
+            (name, value) = next(iter(yaml.safe_load(line).items()))
+            text, _, source = line.removeprefix(f"{name}:").partition(" # ")
+            settings.append(Setting(name, value, text.strip(), source.strip(), " ".join(above) if settings else ""))
+        above = []
+    return settings
+
+
+def where_from(recipe: Path) -> str:
+    """Return the sections of the paper that a recipe's settings are from, as its first comment names them."""
+    lines = recipe.read_text(encoding="utf-8").splitlines()
+    comment = " ".join(line.removeprefix("#").strip() for line in lines if line.startswith("#"))
+    found = SOURCES.search(comment)
+    assert found is not None, f"{recipe} does not say where its values are from"
+    return found[1]
+
+
+def decisions(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Return what docs/paper_map.md decides of each open question, as Markdown."""
+    page = (ROOT / "docs" / "paper_map.md").read_text(encoding="utf-8").partition("\n| open | decided |\n")[2]
+    known = dict(line.strip("| ").split(" | ", 1) for line in page.splitlines() if line.startswith("| "))
+    return [(name, known[name]) for name in names]
+
+
+def training_of(plan: Plan, name: str) -> Training:
+    """Return a method of the recipe as it is trained."""
+    recipe, method = plan.recipe, plan.recipe["methods"][name]
+    origin = recipe["methods"].get(method["from"])
+    options = options_of({"recipe": method["recipe"], "options": method["options"]})
+    measured = [group for (_, _, one), group in plan.evaluated.items() if one == name]
+    return Training(
+        name,
+        method,
+        options | {"corpus": method.get("corpus", recipe["corpus"])},
+        method["from"] if origin is None else origin["from"],
+        None if origin is None else method["from"],
+        {} if origin is None else origin["convert"],
+        processes_of(launch_of(recipe, method)),
+        len(method.get("seeds") or recipe["seeds"]),
+        1 + len(measured),
+        plan.costs[training_group(name)].hours(recipe["speed"]),
+        sum(plan.costs[group].hours(recipe["speed"]) for group in measured),
+    )
+
+
+def patterns(name: str) -> list[str]:
+    """Return what `reproduce.py --only` takes to train a method, and to measure it."""
+    return [f"{training_group(name)} seed", f": {name} seed"]
 
 
 @dataclass(frozen=True)
@@ -154,17 +246,14 @@ def _commands(training: Training, is_first: bool) -> Iterator[str]:
     if training.longformer is not None:
         own["model_name_or_path"] = f"outputs/{_slug(training.longformer)}"
         words = ["python", "convert_to_longformer.py", training.start, own["model_name_or_path"]]
-        yield _command(words, training.conversion)
+        yield shlex.join([*words, *words_of(training.conversion)])
     own |= {} if is_first else {"output_dir": f"outputs/{_slug(training.name)}"}
     script = ["run_docsplit_pretraining.py", training.recipe]
-    yield _command(["accelerate", "launch", "--num_processes", "1", *script], own)
+    yield shlex.join(["accelerate", "launch", "--num_processes", "1", *script, *words_of(own)])
     if training.processes > 1:
         launch = ["--multi_gpu", "--num_processes", str(training.processes)]
-        yield _command(["accelerate", "launch", *launch, *script], own | {BATCH: training.options[BATCH]})
-
-
-def _command(words: Sequence[str], options: Mapping[str, Any]) -> str:
-    return shlex.join([*words, *words_of(options)])
+        batch = {BATCH: training.options[BATCH]}
+        yield shlex.join(["accelerate", "launch", *launch, *script, *words_of(own | batch)])
 
 
 def _slug(name: str) -> str:
@@ -198,15 +287,14 @@ def _settings(trainings: Sequence[Training]) -> str:
         intro += (
             f'; "paper" stands for {where_from(path).removeprefix("its ")}, "open" for what the paper leaves open:'
         )
-        rows = [[code(one.name), code(one.text), one.source or _without_source(one)] for one in differing]
+        rows = [
+            [code(one.name), code(one.text), one.source or ("below" if one.note else "our choice")]
+            for one in differing
+        ]
         notes = [Markdown(f"{code(one.name)}: {inline(one.note)}") for one in differing if one.note]
         parts += [intro, markdown_table(["setting", "value", "source"], rows), bullets(notes)]
         known |= {one.name: one.value for one in shown}
     return "\n\n".join(filter(None, parts))
-
-
-def _without_source(setting: Setting) -> str:
-    return "below" if setting.note else OUR_CHOICE
 
 
 def _figures(plan: Plan, card: PaperCard) -> str:
@@ -260,7 +348,15 @@ def card_text(plan: Plan, card: PaperCard) -> str:
     only = ["--only", *(pattern for name in card.methods for pattern in patterns(name))]
     words = ["python", "reproduce.py", RECIPE, "--output_dir", FOLDER]
     first_pattern = patterns(card.methods[0])[0]
-    card_data = front_matter(card.name, [one.start for one in trainings], corpora)
+    starts = list(dict.fromkeys(one.start for one in trainings))
+    card_data = ModelCardData(  # of a trained encoder's card, without licence, numbers and widget
+        base_model=starts[0] if len(starts) == 1 else starts,
+        datasets=list(dict.fromkeys(corpus.partition(":")[0] for corpus in corpora)),
+        library_name="sentence-transformers",
+        model_name=card.name,
+        pipeline_tag="sentence-similarity",
+        tags=["docsplit", "feature-extraction", "sentence-similarity"],
+    )
     text = ModelCard.from_template(
         card_data,
         template_path=str(TEMPLATE),
@@ -287,16 +383,6 @@ def card_text(plan: Plan, card: PaperCard) -> str:
     return f"{str(text).rstrip()}\n"
 
 
-def front_matter(name: str, starts: Sequence[str], corpora: Sequence[str]) -> ModelCardData:
-    """Return the YAML at the top: that of a trained encoder's card, without licence, numbers and widget."""
-    bases = list(dict.fromkeys(starts))
-    start = Start(bases[0] if len(bases) == 1 else bases)
-    data = metadata(name, RunRecord(start=start, hardware="", processes=0, commit=None), Licence(), None)
-    data.datasets = list(dict.fromkeys(corpus.partition(":")[0] for corpus in corpora))
-    data.widget = None
-    return data
-
-
 def write_cards(folder: Path) -> list[Path]:
     """Write the card of each of `CARDS` into its folder; return the files."""
     plan, paths = make_plan(read_recipe(ROOT / RECIPE), with_all_data=True), []
@@ -308,13 +394,6 @@ def write_cards(folder: Path) -> list[Path]:
     return paths
 
 
-def main() -> None:
-    """Write the cards."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=ROOT / "model_cards", help="with a folder of each card")
-    for path in write_cards(parser.parse_args().folder):
-        print(f"Written: {path}")
-
-
 if __name__ == "__main__":
-    main()
+    for written in write_cards(ROOT / "model_cards"):
+        print(f"Written: {written}")

@@ -3,7 +3,6 @@
 import importlib
 import re
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import redirect_stderr
@@ -14,22 +13,19 @@ from typing import Any
 from benchmarks.engine.cells import command_of
 from benchmarks.engine.study import Study, resolve
 from benchmarks.studies.reproduction import measure
-from benchmarks.studies.reproduction.costs import Options, options_of
-from benchmarks.studies.reproduction.plan import FAMILIES, Plan
+from benchmarks.studies.reproduction.plan import FAMILIES, Options, Plan, options_of
 from docsplit.runtime.files import refuse_missing_path
 from docsplit.runtime.options import find_recipe, parse_arguments
 
 PLACEHOLDER = "not-made-yet"  # of a folder that a cell will write
 ON_THE_HUB = re.compile(r"[\w.-]+(/[\w.-]+)?(:[\w.-]+)?")
 NAMES = ("model_name_or_path", "corpus", "dataset_name", "tokenizer_name", "probe_corpus")
-TOKENS, ROWS = 128, 16  # of a measurement
-MEASURED_SECONDS = 5.0
 
 
 def problems(study: Study) -> Iterator[str]:
     """Yield what is wrong with the commands of a study: a line for each distinct step that its script refuses."""
     seen = set()
-    for cell in study.cells()[0].values():
+    for cell in study.cells().values():
         variables = dict.fromkeys((*cell.needs, "folder"), PLACEHOLDER) | study.paths
         for step in cell.steps:
             stated = _with_names_of_the_hub(resolve(step, variables))
@@ -101,11 +97,11 @@ def _check_names(options: Mapping[str, Any]) -> None:
             refuse_missing_path(value, "what is here, or a name on the Hub")
 
 
-def hours_of(study: Study, plan: Plan, speed: Mapping[str, Any]) -> dict[str, tuple[int, float, float]]:
+def hours_of(study: Study, plan: Plan) -> dict[str, tuple[int, float, float]]:
     """Return the cells, the projected hours, and those that are left, of each family; a finished cell has its own."""
     sums: dict[str, list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
-    for cell in study.cells()[0].values():
-        record, hours = study.record(cell), plan.costs[cell.group].hours(speed)
+    for cell in study.cells().values():
+        record, hours = study.record(cell), plan.costs[cell.group].hours(plan.recipe["speed"])
         done = record is not None and record.status == "done"
         total = sums[plan.family_of[cell.group]]
         total[0] += 1
@@ -114,9 +110,9 @@ def hours_of(study: Study, plan: Plan, speed: Mapping[str, Any]) -> dict[str, tu
     return {family: (int(sums[family][0]), sums[family][1], sums[family][2]) for family in FAMILIES if family in sums}
 
 
-def projection(study: Study, plan: Plan, speed: Mapping[str, Any], jobs: int) -> str:
+def projection(study: Study, plan: Plan, jobs: int) -> str:
     """Return a line a family, and one for all: the hours of cells that run at the same time."""
-    lines, families = [], hours_of(study, plan, speed)
+    lines, families = [], hours_of(study, plan)
     for family, (cells, hours, left) in families.items():
         lines.append(f"{family:10}{cells:5} cells{hours / jobs:9.2f} hours, of which {left / jobs:.2f} are left")
     cells, hours, left = (sum(values) for values in zip(*families.values())) if families else (0, 0.0, 0.0)
@@ -127,62 +123,11 @@ def projection(study: Study, plan: Plan, speed: Mapping[str, Any], jobs: int) ->
     ])  # fmt: skip
 
 
-def about_speed(recipe: Mapping[str, Any], speed: Mapping[str, Any]) -> str:
+def about_speed(recipe: Mapping[str, Any]) -> str:
     """Say what the recipe is made for, and what the hours are projected from."""
+    speed = recipe["speed"]
     return (
         f"The recipe is made for {recipe['hours']} hours of {recipe['hardware']}.\n"
         f"Speed: {speed['train_tokens_per_second']:,.0f} tokens/s of training, {speed['read_tokens_per_second']:,.0f} "
         f"of embedding, {speed['seconds_a_step']:g} s to start a step; {speed['hardware']}; {speed['source'].strip()}."
     )
-
-
-def measured_speed(recipe: Mapping[str, Any], model: str | None) -> dict[str, Any]:
-    """Train on random tokens for some seconds, on the device that a training would take: the speed of one cell.
-
-    Args:
-        model: the encoder to start from; None: that of the recipe's `start`.
-
-    Raises:
-        ValueError: if the recipe trains no start and none is given.
-    """
-    import torch
-    from transformers import AutoConfig, AutoModelForMaskedLM
-
-    from docsplit.modeling.pretrained import read_config
-    from docsplit.runtime.launching import accelerator, hardware
-    from docsplit.runtime.options import parse_config_overrides
-
-    if model is None and "start" not in recipe:
-        raise ValueError("This recipe starts from several encoders: name one by --model_name_or_path, to measure it.")
-    if model is not None:
-        config = read_config(model)
-    else:
-        start = recipe["start"]
-        values = parse_config_overrides(start["model_type"], start.get("config_overrides"))
-        config = AutoConfig.for_model(start["model_type"], vocab_size=start.get("vocab_size", 30522), **values)
-    device = torch.device("cpu") if recipe.get("common", {}).get("use_cpu") else accelerator()
-    torch.manual_seed(0)
-    masked_lm = AutoModelForMaskedLM.from_config(config).to(device)
-    tokens = torch.randint(5, config.vocab_size, (ROWS, TOKENS), device=device)
-
-    def seconds_of(step: Any) -> float:
-        step()
-        began, count = time.perf_counter(), 0
-        while time.perf_counter() - began < MEASURED_SECONDS:
-            step()
-            count += 1
-        return (time.perf_counter() - began) / count
-
-    def train() -> None:
-        masked_lm.base_model(tokens)[0].mean().backward()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-
-    def read() -> None:
-        with torch.inference_mode():
-            masked_lm.base_model(tokens)[0].mean().item()
-
-    began = recipe["speed"]["seconds_a_step"]
-    return {"hardware": hardware(device.type), "source": "measured here, on random tokens, without a masked LM's head",
-            "train_tokens_per_second": ROWS * TOKENS / seconds_of(train),
-            "read_tokens_per_second": ROWS * TOKENS / seconds_of(read), "seconds_a_step": began}  # fmt: skip

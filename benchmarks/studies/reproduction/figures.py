@@ -1,19 +1,43 @@
-"""The papers' figures, as tables of our numbers; and the settings of fine-tuning, the graph paper's Table 6."""
+"""The papers' figures that are numbers, as tables of ours. Maps and attention are in the cells' own report.html."""
 
-from collections.abc import Iterator
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
+from benchmarks.engine.results import Results
+from benchmarks.engine.study import Cell as StudyCell
+from benchmarks.engine.study import Study
+from benchmarks.studies.reproduction.hypotheses import Judged
 from benchmarks.studies.reproduction.measure import DRAWN
 from benchmarks.studies.reproduction.pages import Block, Cell, Heading, Table, Text
-from benchmarks.studies.reproduction.plan import evaluation_group
-from benchmarks.studies.reproduction.reported import Reported, anchor_of
-from benchmarks.studies.reproduction.tables import NOT_IN_RECIPE, RAW
+from benchmarks.studies.reproduction.plan import Plan, evaluation_group
+from benchmarks.studies.reproduction.tables import NOT_IN_RECIPE, RAW, JointTable, Numbers
 from docsplit.evaluation.results.paper_numbers import read_paper
 
+
+@dataclass
+class Reported:
+    """What the report is made of."""
+
+    plan: Plan
+    study: Study
+    results: Results
+    numbers: Numbers
+    judged: Sequence[Judged]
+    tables: Mapping[str, Sequence[JointTable]]  # by family
+    options: argparse.Namespace  # of reproduce.py
+
+    def cells_of(self, group: str) -> list[StudyCell]:
+        """Return the cells of a group of the study."""
+        return [cell for cell in self.study.cells().values() if cell.group == group]
+
+
+def anchor_of(group: str) -> str:
+    """Return the anchor of a group's numbers."""
+    return "from-" + "".join(letter if letter.isalnum() else "-" for letter in group.lower())
+
+
 TUNED = "fine-tuning of the graph paper"
-REPORTS = {  # evaluations whose figures are in a report of their own
-    "clusters": "Figures 3 and 4, maps of documents",
-    "graph attention": "Figures 6 and 7, attention of the document node and of all nodes",
-}
 
 
 def labels_curve(reported: Reported) -> Iterator[Block]:
@@ -61,31 +85,6 @@ def attention(reported: Reported) -> Iterator[Block]:
         yield Text(f"Not measured: {'; '.join(missing) or NOT_IN_RECIPE}.")
 
 
-def settings(reported: Reported) -> Iterator[Block]:
-    """Table 6: the settings of fine-tuning, ours beside the paper's."""
-    from docsplit.evaluation.arguments import ProbeArguments
-    from docsplit.evaluation.heads.finetuning import WARMUP, WEIGHT_DECAY
-
-    table = read_paper("graph").table("6")
-    evaluation = reported.plan.recipe["evaluations"].get(TUNED)
-    yield Heading(3, f"{read_paper('graph').short}, Table 6: {table.title}")
-    rows: list[list[Cell | str]] = []
-    for name, values in table.rows.items():
-        cells: list[Cell | str] = [name]
-        for (data, _), paper in zip(table.columns, values):
-            ours = NOT_IN_RECIPE
-            if evaluation is not None:
-                stated = evaluation["options"] | (evaluation["sets"].get(data) or {}).get("options", {})
-                names = ("probe_preset", "finetune_learning_rate", "finetune_epochs", "finetune_batch_size")
-                tuning = ProbeArguments(**{name: stated[name] for name in names if name in stated}).finetuning
-                ours = {"learning rate": f"{tuning.learning_rate:g}", "batch size": str(tuning.batch_size),
-                        "epoch": f"{tuning.num_epochs:g}", "warmup": f"{WARMUP:g}",
-                        "weight decay": f"{WEIGHT_DECAY:g}"}[name]  # fmt: skip
-            cells.append(Cell(ours, None, str(paper)))
-        rows.append(cells)
-    yield Table(["", *(str(data) for data, _ in table.columns)], rows)
-
-
 def convergence(reported: Reported) -> Iterator[Block]:
     """Figure 5: the validation accuracy while the encoder is fine-tuned, epoch by epoch."""
     yield Heading(3, f"{read_paper('graph').short}, Figure 5: validation accuracy while fine-tuning")
@@ -103,25 +102,7 @@ def convergence(reported: Reported) -> Iterator[Block]:
     yield Table(["", *(f"epoch {number}" for number in range(1, longest + 1))], rows)
 
 
-def pictures(reported: Reported) -> Iterator[Block]:
-    """Figures that are pictures: the reports of the analyses."""
-    for evaluation, title in REPORTS.items():
-        groups = [group for (name, _, _), group in reported.plan.evaluated.items() if name == evaluation]
-        cells = [cell for group in groups for cell in reported.cells_of(group)
-                 if (reported.study.finished_folder(cell) / "measured" / "report.html").exists()]  # fmt: skip
-        yield Heading(3, f"{read_paper('graph').short}, {title}")
-        if not cells:
-            ran = any(reported.study.record(cell) is not None for group in groups for cell in reported.cells_of(group))
-            yield Text(f"The pictures are where the cells ran. To make them anew: --only '{evaluation}'."
-                       if ran else "Not run yet." if groups else "Not in this recipe.")  # fmt: skip
-            continue
-        files = [f"cells/{reported.study.finished_folder(cell).name}/measured/report.html" for cell in cells]
-        yield Table(
-            ["cell", "its pictures"], [[cell.name, Cell("report.html", file)] for cell, file in zip(cells, files)]
-        )
-
-
 FIGURES = {  # below the tables of a family
     "docsplit": (labels_curve, attention),
-    "graph": (settings, convergence, pictures),
+    "graph": (convergence,),
 }

@@ -12,7 +12,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.engine.study import Study
-from docsplit.release.card_results import EVALUATIONS
 from docsplit.release.model_card import add_results
 from docsplit.release.run_record import RUN_FILE
 from docsplit.runtime.files import read_json
@@ -21,12 +20,9 @@ RESULTS, CURVE = "results.json", "few_shot.png"  # of an evaluation, as cards ta
 
 
 def add_measured(study: Study) -> str:
-    """Put the results of finished cells into the cards of encoders that cells trained; return what to print.
-
-    Results that are in a card since they were measured are not put there again.
-    """
+    """Put the results of finished cells into the cards of encoders that cells trained; return what to print."""
     cards = set()
-    for cell in study.cells()[0].values():
+    for cell in study.cells().values():
         record = study.record(cell)
         measured = study.finished_folder(cell) / "measured"
         if record is None or record.status != "done" or not (measured / RESULTS).exists():
@@ -38,18 +34,10 @@ def add_measured(study: Study) -> str:
         )
         cards |= {folder / "README.md" for folder in trained}
         name = re.sub(r"\W+", "_", f"{cell.fields['task']} {cell.fields['data']}")
-        if old := [
-            folder for folder in trained if not _has(folder / EVALUATIONS / name / RESULTS, measured / RESULTS)
-        ]:
-            title = str(cell.fields["task"])
-            _add(old, name, title[0].upper() + title[1:], contents["data"], measured)
+        title = str(cell.fields["task"])
+        _add(trained, name, title[0].upper() + title[1:], contents["data"], measured)
     where = f"{study.work_dir}/KEY/encoder/README.md"
     return f"Cards of trained encoders that have what was measured: {len(cards)} ({where}; --list names each KEY)."
-
-
-def _has(kept: Path, measured: Path) -> bool:
-    """Whether a card took its results after they were measured."""
-    return kept.exists() and kept.stat().st_mtime >= measured.stat().st_mtime
 
 
 def _add(encoders: list[Path], name: str, title: str, data: str, measured: Path) -> None:

@@ -13,12 +13,11 @@ from benchmarks.engine.cells import command_of
 from benchmarks.engine.results import Row
 from benchmarks.engine.study import RECORD, Study, resolve
 from benchmarks.engine.study import Cell as StudyCell
-from benchmarks.studies.reproduction.figures import FIGURES
+from benchmarks.studies.reproduction.figures import FIGURES, Reported, anchor_of
 from benchmarks.studies.reproduction.hypotheses import Hypothesis, Judged, combined, judge
 from benchmarks.studies.reproduction.measure import DATA_SETS
 from benchmarks.studies.reproduction.pages import Block, Cell, Heading, Source, Table, Text, as_html, as_markdown
 from benchmarks.studies.reproduction.plan import FAMILIES, Plan, method_named
-from benchmarks.studies.reproduction.reported import Reported, anchor_of
 from benchmarks.studies.reproduction.tables import (
     NO_ENCODER,
     Figure,
@@ -52,7 +51,7 @@ def write_report(study: Study, plan: Plan, hypotheses: Mapping[str, Hypothesis],
     """
     results = study.results()
     statuses: dict[str, str] = {}
-    for cell in study.cells()[0].values():
+    for cell in study.cells().values():
         record = study.record(cell)
         status = record.status if record is not None else "to do"
         known = statuses.get(cell.group, "done")
@@ -102,7 +101,7 @@ def blocks_of(reported: Reported) -> Iterator[Block]:
 
 def _progress(reported: Reported) -> str:
     """Say how many cells ran, and of which trainings and evaluations some did not."""
-    cells = list(reported.study.cells()[0].values())
+    cells = list(reported.study.cells().values())
     left = [cell.group for cell in cells if reported.study.record(cell) is None]
     to_do = Counter("trainings" if group.startswith("train ") else group.split(":")[0] for group in left)
     failed = [record.name for record in reported.results.failed]
@@ -112,7 +111,7 @@ def _progress(reported: Reported) -> str:
 
 
 def _groups(reported: Reported) -> list[str]:
-    done = {cell.group for cell in reported.study.cells()[0].values() if reported.study.record(cell) is not None}
+    done = {cell.group for cell in reported.study.cells().values() if reported.study.record(cell) is not None}
     return [name for name in reported.study.groups if name in done]
 
 
@@ -131,8 +130,6 @@ def _table(reported: Reported, table: JointTable) -> Iterator[Block]:
     commits = {record.commit for cell in cells if (record := reported.study.record(cell)) is not None}
     if len(commits) > 1:
         notes.append(f"Its cells were made by different code: commits {', '.join(sorted(map(str, commits)))}.")
-    if differing := reported.study.read_differently(cells):
-        notes.append(f"Its cells read different weights of {', '.join(sorted(differing))}, which ran more than once.")
     if notes:
         yield Text(" ".join(notes))
     rows: list[list[Cell | str]] = [
@@ -254,9 +251,9 @@ def contents_of(reported: Reported) -> dict[str, Any]:
                                     for test in comparison.tests]} for comparison in one.comparisons]}
         for one in reported.judged
     ]  # fmt: skip
-    gains = [vars(gain) for gain in gains_of(reported)]
+    missing, gains = [[vars(one) for one in some] for some in (reported.plan.missing, gains_of(reported))]
     return {"title": reported.plan.recipe["title"], "versions": versions(), "rows": rows, "gains": gains,
-            "hypotheses": _finite(verdicts), "missing": [vars(one) for one in reported.plan.missing]}  # fmt: skip
+            "hypotheses": _finite(verdicts), "missing": missing}  # fmt: skip
 
 
 def scaled(figure: Figure, value: float | None) -> float | None:

@@ -25,11 +25,15 @@ if options.value < 0:
     raise SystemExit("negative value")
 while options.wait is not None and not options.wait.exists():
     time.sleep(0.01)
-rows = [{"head": "linear", "score": options.value}, {"head": "knn", "score": 0.0}]
-(options.output_dir / "results.json").write_text(json.dumps({"rows": rows}))
-(options.output_dir / "model.safetensors").write_text(str(options.value) + os.environ.get("TOY_LUCK", ""))
+(options.output_dir / "results.json").write_text(json.dumps({"score": options.value}))
 """
-MEASURE = {"metric": "score", "file": "{folder}/out/results.json", "where": {"head": "linear"}, "value": "score"}
+RUN = """
+import sys
+from pathlib import Path
+from benchmarks.engine.cells import run_study
+run_study(Path(sys.argv.pop(1)), "", {"data_file": {}})
+"""
+MEASURE = {"metric": "score", "file": "{folder}/out/results.json", "value": "score"}
 
 
 @pytest.fixture
@@ -50,10 +54,10 @@ def study(tmp_path):
         )
 
         def start(*options):
-            words = [tmp_path / "study.yaml", "--work_dir", tmp_path / "work", "--output", tmp_path / "results.json"]
-            words += ["--set", f"data_file={tmp_path / 'data.txt'}", *options]
+            words = ["--work_dir", tmp_path / "work", "--output", tmp_path / "results.json", *options]
+            words += ["--data_file", tmp_path / "data.txt"]
             return subprocess.Popen(
-                [sys.executable, "-m", "benchmarks.engine.cells", *map(str, words)],
+                [sys.executable, "-c", RUN, tmp_path / "study.yaml", *map(str, words)],
                 cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             )  # fmt: skip
 

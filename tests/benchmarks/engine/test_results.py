@@ -1,7 +1,6 @@
 """The results file of a study: what is read is what was written, and samples are no part of the JSON."""
 
 import json
-from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -27,12 +26,12 @@ def results():
     """A cell with samples of two lengths and a row without, one without samples, one apart and one that failed."""
     sampled = [row("a", 0.1, samples=samples_of(0, 7)), row("a", 0.2), row("a", 0.3, samples=samples_of(1, 300))]
     cells = {
-        "a": Record("first", "done", "a", "x", "commit", 1.5, 1.0, [1.0, 0.5], sampled),
+        "a": Record("first", "done", "a", "x", "commit", 1.5, sampled),
         "b": Record("second", "done", "b", "y", rows=[row("b", 0.4)]),
         "c": Record("third", "failed", "c", "z", error="step 0: exit code 1", log=["one", "two"]),
     }
     apart = {"d": Record("old", "done", "d", "w", rows=[row("d", 0.5, samples=samples_of(2, 3))])}
-    return Results({"python": "3"}, ["fourth"], {"group": 2}, cells, apart)
+    return Results({"python": "3"}, ["fourth"], cells, apart)
 
 
 def test_what_is_read_is_what_was_written(results, tmp_path):
@@ -66,29 +65,6 @@ def test_no_damaged_file_is_believed_or_more_than_a_line(results, tmp_path):
         assert "\n" not in message
 
 
-def test_a_record_of_an_earlier_version_has_no_checksum(results, tmp_path):
-    (tmp_path / "cell.json").write_text(json.dumps(asdict(results.cells["a"])))
-    assert Record.read(tmp_path / "cell.json") == results.cells["a"]
-
-
-def test_without_samples_there_is_one_file(results, tmp_path):
-    del results.cells["a"], results.apart["d"]
-    write_results(results, tmp_path / "study.json")
-    assert [path.name for path in tmp_path.iterdir()] == ["study.json"]
-    assert read_results(tmp_path / "study.json") == results
-
-
 def test_what_is_missing_is_named(results):
-    assert results.what_is_missing() == "Cells not run: fourth, 2 cells of group. Failed: third."
+    assert results.what_is_missing() == "Cells not run: fourth. Failed: third."
     assert Results().what_is_missing() == "Cells not run: none. Failed: none."
-
-
-def test_committed_samples_are_whole_and_small():
-    assert {path.stem for path in COMMITTED} == {"adaptation", "graph", "ranking"}
-    assert sum(path.stat().st_size for path in COMMITTED) < 1_000_000
-    for path in COMMITTED:
-        sampled = [row for row in read_results(path.with_suffix(".json")).rows if "samples" in row]
-        assert len(sampled) > 50
-        assert all(len(row["samples"]) > 100 for row in sampled)
-        low, high = np.percentile([value for row in sampled for value in row["samples"]], [0, 100])
-        assert -1 <= low < high <= 1

@@ -1,7 +1,5 @@
 """Verdicts on claims, on items that were made to show, to refute, or to leave them open."""
 
-import math
-
 import numpy as np
 import pytest
 
@@ -12,15 +10,11 @@ from benchmarks.studies.reproduction.hypotheses import (
     SHOWN,
     Comparison,
     HeadTest,
-    Measured,
-    combined,
     correct,
-    growth_of_gain,
     judge,
     read_hypotheses,
 )
-from docsplit.evaluation.results.bootstrap import Difference, resample
-from docsplit.evaluation.results.items import ItemScores
+from docsplit.evaluation.results.bootstrap import Difference
 
 SEEDS, RUNS, ITEMS = 3, 2, 400
 HEADS = ["mlp raw", "linear raw"]
@@ -73,16 +67,6 @@ def test_a_claim_is_shown_or_refuted_by_all_heads_or_by_none(means, verdict, hea
     assert [test.head for test in comparison.tests] == HEADS
 
 
-def test_a_clear_difference_stays_clear_among_the_tests_of_a_family():
-    """The bootstrap draws so often that its least p survives Holm's correction."""
-    rows = rows_with(np.random.default_rng(0), {"mlp raw": (0.9, 0.2)}, shots=None)
-    (comparison,) = one("greater", rows, shots=["all"], heads=HEADS[:1]).comparisons
-    family = [comparison, *(Comparison("other", tests=list(comparison.tests)) for _ in range(299))]
-    correct(family)
-    assert comparison.tests[0].corrected < 0.05
-    assert comparison.verdict == SHOWN
-
-
 def test_a_head_that_was_not_measured_leaves_it_open():
     rows = rows_with(np.random.default_rng(0), {"mlp raw": (0.9, 0.5)})
     judged = one("greater", rows, shots=["all"])
@@ -94,31 +78,6 @@ def test_a_head_that_was_not_measured_leaves_it_open():
     assert judged.comparisons[0].lacks == "few or all labels not measured with mlp raw, linear raw"
 
 
-def test_a_system_with_other_parameters_is_another_one():
-    """BM25 is measured with two pairs of parameters: the claim is about the one whose head it names."""
-    rng = np.random.default_rng(0)
-    better, worse = scores(rng, 0.8), scores(rng, 0.5)
-    rows = [*rows_of("a", "hybrid", better), *rows_of("b", "bm25", better), *rows_of("b", "bm25", worse)]
-    for row in rows[-SEEDS:]:
-        row["head"] = "bm25 k1=0.9 b=0.4"
-    (comparison,) = one("greater", rows, shots=["all"], heads=["hybrid raw"], heads_of_b=["bm25 raw"]).comparisons
-    assert comparison.tests[0].difference.difference == 0
-    (comparison,) = one("greater", rows, shots=["all"], heads=["hybrid raw"],
-                        heads_of_b=["bm25 k1=0.9 b=0.4 raw"]).comparisons  # fmt: skip
-    assert comparison.verdict == SHOWN
-
-
-def test_two_measurements_of_one_place_are_refused():
-    rows = rows_of("a", "mlp", scores(np.random.default_rng(0), 0.8))
-    with pytest.raises(ValueError, match="Two measurements of classification, news, a, mlp, raw, None, accuracy, 0"):
-        Measured([*rows, rows[0]])
-
-
-def test_a_claim_without_measurements_is_open():
-    judged = one("greater", [], shots=["all"])
-    assert (judged.verdict, judged.comparisons[0].lacks) == (OPEN, "not measured")
-
-
 def test_seeds_that_differ_make_a_difference_unsure():
     """Of one pretraining seed each, 0.8 against 0.6 would be clear: the spread between seeds is what says no."""
     rng = np.random.default_rng(0)
@@ -128,53 +87,6 @@ def test_seeds_that_differ_make_a_difference_unsure():
     assert one("greater", rows, shots=["all"], heads=["mlp raw"]).verdict == OPEN
     first = [row for row in rows if row["seed"] == 0]
     assert one("greater", first, shots=["all"], heads=["mlp raw"]).verdict == SHOWN
-
-
-def slow_difference(a, b, draws=2000, seed=5):
-    """The two-level bootstrap, draw by draw: items with replacement, runs with replacement, seeds by Student's t.
-
-    a, b: (S, R, M). Returns low, high and the two-sided p of mean(a) - mean(b).
-    """
-    rng, found = np.random.default_rng(seed), []
-    variances = [value.mean(axis=(1, 2)).var(ddof=1) / len(value) for value in (a, b)]
-    freedom = sum(variances) ** 2 / sum(variance**2 / (SEEDS - 1) for variance in variances)
-    for _ in range(draws):
-        items = rng.integers(ITEMS, size=ITEMS)
-        drawn_runs = rng.integers(a.shape[1], size=max(a.shape[1] - 1, 1))
-        difference = a[:, drawn_runs][:, :, items].mean() - b[:, drawn_runs][:, :, items].mean()
-        deviation = sum(math.sqrt(variance) * rng.standard_normal() for variance in variances)
-        found.append(difference + deviation / math.sqrt(rng.chisquare(freedom) / freedom))
-    found = np.sort(found)
-    tail = min((found <= 0).sum(), (found >= 0).sum())
-    return found[int(0.025 * draws)], found[int(0.975 * draws)], min(1, 2 * (1 + tail) / (1 + draws))
-
-
-@pytest.mark.parametrize("spread", [0.002, 0.03], ids=["items vary", "seeds vary"])
-@pytest.mark.parametrize("gap", [0.0, 0.06, -0.04])
-def test_the_interval_and_p_are_those_of_the_slow_version(gap, spread):
-    rng = np.random.default_rng(3)
-    a, b = scores(rng, 0.7 + gap, spread), scores(rng, 0.7, spread)
-    rows = rows_of("a", "mlp raw", a) + rows_of("b", "mlp raw", b)
-    found = one("greater", rows, shots=["all"], heads=["mlp raw"]).comparisons[0].tests[0].difference
-    low, high, p_value = map(float, slow_difference(a, b))
-    assert found.difference == pytest.approx(float(a.mean() - b.mean()), abs=1e-6)
-    width = high - low
-    assert found.low == pytest.approx(low, abs=0.12 * width)
-    assert found.high == pytest.approx(high, abs=0.12 * width)
-    assert found.p_value == pytest.approx(p_value, abs=0.05)
-
-
-def test_items_of_rows_are_those_of_the_encoders():
-    rng = np.random.default_rng(1)
-    values = scores(rng, 0.5)
-    rows = rows_of("a", "mlp raw", values)
-    rows[0] |= {"metric": "micro_f1"}
-    rows = [row | {"metric": "micro_f1"} for row in rows]
-    below = [row | {"metric": "micro_f1, denominators", SAMPLES: [2.0] * (RUNS * ITEMS)} for row in rows]
-    items, seeds = Measured(rows[::-1] + below).system(("classification", "news", "a", "mlp raw", None))
-    assert seeds == SEEDS
-    assert (items.numerators == values.reshape(-1, ITEMS)).all()
-    assert (items.denominators == 2).all()
 
 
 @pytest.mark.parametrize(
@@ -197,16 +109,6 @@ def test_a_gain_that_grows_with_fewer_labels(few, verdict):
     assert one("interaction", rows, heads=["mlp raw"]).verdict == verdict
 
 
-def test_the_growth_of_a_gain_is_a_difference_of_differences():
-    rng = np.random.default_rng(6)
-    values = [scores(rng, mean, runs=runs) for mean, runs in ((0.8, 4), (0.6, 4), (0.7, 2), (0.65, 2))]
-    items = [ItemScores(value.reshape(-1, ITEMS), np.ones_like(value.reshape(-1, ITEMS))) for value in values]
-    growth = growth_of_gain(*(resample([one], pretraining_seeds=[SEEDS])[0] for one in items))
-    means = [value.mean() for value in values]
-    assert growth.difference == pytest.approx(means[0] - means[1] - means[2] + means[3], abs=1e-6)
-    assert growth.low < growth.difference < growth.high
-
-
 @pytest.mark.parametrize(("mean", "verdict"), [(0.2, SHOWN), (-0.2, REFUTED), (0.0, OPEN)])
 def test_a_number_is_compared_with_nothing(mean, verdict):
     rng = np.random.default_rng(0)
@@ -222,16 +124,6 @@ def test_a_number_is_compared_with_nothing(mean, verdict):
     assert (300 * judged.comparisons[0].tests[0].difference.p_value < 0.05) == (verdict != OPEN)  # survives Holm
 
 
-@pytest.mark.parametrize(("ends", "verdict"), [((0.1, 0.3), SHOWN), ((-0.3, -0.1), REFUTED), ((-0.1, 0.3), OPEN)])
-def test_an_interval_alone_counts_as_it_is(ends, verdict):
-    row = {"task": "words", "data": "news", "method": "a", "seed": None, "head": "redundancy", "features": "raw",
-           "shots": None, "metric": "growth", "value": sum(ends) / 2, "low": ends[0], "high": ends[1]}  # fmt: skip
-    claim = CLAIM | {"kind": "positive", "evaluation": "words", "metric": "growth"}
-    assert judge({"H": claim}, [row])[0].verdict == verdict
-    with pytest.raises(ValueError, match="measured by several heads"):
-        judge({"H": claim}, [row, row | {"head": "other"}])
-
-
 def test_holm_corrects_for_all_tests_of_a_family():
     def family(*p_values):
         tests = [HeadTest("mlp", Difference(0.1, 0.05, 0.15, p_value)) for p_value in p_values]
@@ -242,29 +134,6 @@ def test_holm_corrects_for_all_tests_of_a_family():
     assert family(0.03) == [(SHOWN, 0.03)]
     assert family(0.03, 0.9) == [(OPEN, 0.06), (OPEN, 0.9)]
     assert family(0.01, 0.9) == [(SHOWN, 0.02), (OPEN, 0.9)]
-
-
-@pytest.mark.parametrize(
-    ("verdicts", "together"),
-    [([SHOWN, SHOWN], SHOWN), ([SHOWN, OPEN], OPEN), ([SHOWN, REFUTED], REFUTED), ([], OPEN)],
-)
-def test_a_claim_on_several_sets_holds_on_all_of_them(verdicts, together):
-    assert combined(verdicts) == together
-
-
-def test_a_name_of_the_papers_stands_for_a_method():
-    rows = rows_with(np.random.default_rng(0), {"mlp raw": (0.9, 0.5)})
-    named = {"A": "a", "B": "b"}
-    claim = CLAIM | {"kind": "greater", "a": "A", "b": ["B"], "shots": ["all"], "heads": ["mlp raw"]}
-    (judged,) = judge({"H": claim}, rows, lambda name, evaluation, data: named[name])
-    assert judged.verdict == SHOWN
-    assert judged.comparisons[0].method == "a"
-
-
-def test_the_papers_claims_are_all_there():
-    claims = read_hypotheses({})
-    assert {name.partition(",")[0] for name in claims} == {f"H{number}" for number in range(1, 12)}
-    assert all(stated["says"] and stated["source"] for stated in claims.values())
 
 
 @pytest.mark.parametrize(

@@ -1,36 +1,53 @@
-"""The contenders of `benchmarks.speed.training` that train: docsplit, a stock Trainer and sentence-transformers.
+"""The contenders of `benchmarks.speed.training`: each lives in a process of its own and sleeps until it is asked.
 
-Each builds its own model from the same weights, and measures rounds of training with a Trainer. sentence-transformers
-is imported where it is used, since the others run without it. `benchmarks/speed/contenders/table.py` says what
-is compared.
+    docsplit                 DocSplitForContrastivePretraining in a stock Trainer
+    docsplit_cached          the same with `cache_gradients`
+    trainer_pad512           the plain way: BertForMaskedLM in a stock Trainer, all views padded to 512 tokens
+    trainer_dynamic          the same, padded to the longest view of the batch
+    trainer_group_by_length  the same, with batches of documents of similar length
+    docsplit_contrastive     docsplit without masked LM, to compare with the two below, which have none
+    st_mnrl                  sentence-transformers' MultipleNegativesRankingLoss
+    st_cached_mnrl           sentence-transformers' CachedMultipleNegativesRankingLoss
+    docsplit_encode          docsplit.embedding.encode
+    st_encode                SentenceTransformer.encode
+
+All train on the same documents from the same weights with the same loss: InfoNCE at temperature 0.05 in one direction,
+plus 0.1 times masked LM where there is any. Documents are random (`benchmarks/speed/jobs.py`); encoding has the
+built-in corpus.
 """
 
 import functools
-import importlib.util
 import time
+import traceback
+from multiprocessing.connection import Connection
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+import transformers
 from accelerate.utils import send_to_device
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, SequentialSampler
-from transformers import BertForMaskedLM, Trainer, TrainingArguments
+from transformers import BertConfig, BertForMaskedLM, Trainer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback, TrainerCallback
 
 from benchmarks.speed.jobs import (
+    MAX_LENGTH,
     PAD,
+    SEED,
     Document,
     Job,
     View,
     collate,
     draw_documents,
+    layer_flops,
     load_sentence_transformer,
     longest,
     num_tokens,
     useful_flops,
 )
-from benchmarks.speed.meters import Memory, fastest
+from benchmarks.speed.meters import Memory, seconds_of
 from docsplit.runtime.launching import default_training_tokens
 from modeling_docsplit import DocSplitForContrastivePretraining
 
@@ -120,6 +137,7 @@ class TrainingContender:
     model: Any
     encoder: Any
     settings: dict[str, Any]
+    counts_tokens = True  # by a hook, which a compiled encoder must not have
 
     def __init__(self, job: Job, mlm: bool = True, grouped: bool = False, pad_to: int | None = None):
         self.job, self.mlm, self.grouped = job, mlm, grouped
@@ -151,8 +169,6 @@ class TrainingContender:
         """Time a round: speed, shares of padding and waiting, and useful floating-point operations a second."""
         documents = self.documents(round_number)
         untimed_steps = UNTIMED_STEPS[self.job.device]
-        if self.job.keep_freed_memory:
-            self.memory.reserve()
         clock = self.train(longest(documents, self.job.batch_size) * untimed_steps + documents, untimed_steps)
         self.memory.release()
         return {
@@ -167,15 +183,19 @@ class TrainingContender:
         """Return the documents of a round, in the order in which this contender trains on them."""
         return draw_documents(self.job, round_number, self.encoder.config.vocab_size, self.grouped)
 
-    def train(self, documents: list[Document], untimed_steps: int = 0) -> Clock:
+    def train(self, documents: list[Document], untimed_steps: int = 0, *callbacks: TrainerCallback) -> Clock:
         """Train one pass over the documents, with a new Trainer and optimizer that are gone afterwards."""
         clock = Clock(self.job.device, self.job.precision, untimed_steps)
         trainer = self.trainer(documents, self.arguments())
         trainer.remove_callback(PrinterCallback)
-        trainer.add_callback(clock)
-        handle = self.encoder.embeddings.register_forward_pre_hook(clock.count, with_kwargs=True)
+        for callback in (clock, *callbacks):
+            trainer.add_callback(callback)
+        handles = []
+        if self.counts_tokens:
+            handles = [self.encoder.embeddings.register_forward_pre_hook(clock.count, with_kwargs=True)]
         trainer.train()
-        handle.remove()
+        for handle in handles:
+            handle.remove()
         self.model.zero_grad()
         return clock
 
@@ -232,7 +252,7 @@ class Plain(TrainingContender):
 
 
 class SentenceTransformersLoss(TrainingContender):
-    """A loss of sentence-transformers, trained by its own Trainer, or by the stock one where that lacks `datasets`.
+    """A loss of sentence-transformers, trained by its own Trainer.
 
     The loss that caches gradients has several settings: the warm-up tries each and keeps the fastest.
     """
@@ -250,14 +270,13 @@ class SentenceTransformersLoss(TrainingContender):
         self.cached = cached
         kind: Any = losses.CachedMultipleNegativesRankingLoss if cached else losses.MultipleNegativesRankingLoss
         self.make_loss = functools.partial(kind, self.model, scale=1 / TEMPERATURE)
-        self.own_trainer = importlib.util.find_spec("datasets") is not None
 
     def choose(self) -> None:
         """Keep the mini-batches, by rows or by tokens, with which two steps are fastest."""
         if self.cached:
             budgets = (512, 1024, 4096) if self.job.device == "cpu" else (4096, 16384, 65536)
             choices = [{"mini_batch_size": 32}, *({"mini_batch_num_tokens": budget} for budget in budgets)]
-            self.settings = fastest(choices, self.seconds_with)
+            self.settings = min(choices, key=self.seconds_with)
 
     def seconds_with(self, settings: dict[str, Any]) -> float:
         """Return the seconds of the second of two steps with these settings."""
@@ -268,24 +287,11 @@ class SentenceTransformersLoss(TrainingContender):
         """Return the library's trainer, with the texts of the views in two columns, tokenised batch by batch."""
         rows = [dict(zip(("first", "second"), (view.text for view in row["views"]))) for row in documents]
         loss = self.make_loss(**self.settings)
-        if not self.own_trainer:
-            return self.stock_trainer(rows, loss, arguments)
         from datasets import Dataset
         from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 
         args = SentenceTransformerTrainingArguments(**arguments, batch_sampler=in_order)
         return SentenceTransformerTrainer(self.model, args, Dataset.from_list(rows), loss=loss)
-
-    def stock_trainer(self, rows: list[dict[str, str]], loss: nn.Module, arguments: dict[str, Any]) -> Trainer:
-        """Return a stock Trainer with the collator of sentence-transformers; autocast is around the encoder as in its
-        own.
-        """
-        from sentence_transformers.sentence_transformer.data_collator import SentenceTransformerDataCollator
-
-        forward = type(self.model).forward.__get__(self.model)
-        self.model.forward = torch.autocast(self.job.device, self.job.dtype, self.job.precision == "bf16")(forward)
-        collator = SentenceTransformerDataCollator(self.model.preprocess)
-        return Trainer(LossOfColumns(loss), TrainingArguments(**arguments | {"bf16": False}), collator, rows)  # type: ignore[arg-type]
 
     def loss(self, documents: list[Document]) -> Tensor:
         """Return the loss () of one batch, whose texts are checked to have the ids that the others are given."""
@@ -300,22 +306,6 @@ class SentenceTransformersLoss(TrainingContender):
         return self.make_loss()(features, None)
 
 
-class LossOfColumns(nn.Module):
-    """A loss of sentence-transformers as the model of a stock Trainer."""
-
-    def __init__(self, loss: nn.Module):
-        super().__init__()
-        self.loss = loss
-
-    def forward(self, **columns: Tensor) -> dict[str, Tensor]:
-        """Columns `first_input_ids`, `second_input_ids` and so on, (B, T) each; the loss ()."""
-        features = [
-            {name.removeprefix(prefix): column for name, column in columns.items() if name.startswith(prefix)}
-            for prefix in ("first_", "second_")
-        ]
-        return {"loss": self.loss(features, None)}
-
-
 def in_order(dataset: Any, batch_size: int, drop_last: bool, **options: Any) -> Any:
     """Batches of neighbours, in the form that sentence-transformers' Trainer wants of a `batch_sampler`."""
     return BatchSampler(SequentialSampler(dataset), batch_size, drop_last)
@@ -326,3 +316,136 @@ def check_same_ids(input_ids: Tensor, views: list[View]) -> None:
     for row, view in zip(input_ids.tolist(), views):
         if row != view.ids.tolist() + [PAD] * (len(row) - len(view.ids)):
             raise ValueError(f"The tokenizer turns {view.text[:50]!r} ... into other ids than those of the view.")
+
+
+class EncodingContender:
+    """Embeds texts in float32. Subclasses set `encoder`, the BERT, and `encode`.
+
+    The texts are whole documents of the built-in corpus, with a vocabulary trained on it. With words of one
+    length sentence-transformers, which sorts by characters, would sort by tokens.
+    """
+
+    encoder: Any
+    settings: dict[str, Any]
+
+    def __init__(self, job: Job):
+        from docsplit.data.corpora import load_corpus
+        from docsplit.data.tokenization import train_wordpiece
+        from docsplit.runtime.files import cache_directory
+
+        corpus = load_corpus("python_docs")
+        vocab_size = BertConfig.from_pretrained(job.folder).vocab_size
+        self.tokenizer = train_wordpiece(corpus, "text", vocab_size, cache_directory())
+        self.tokenizer.model_max_length = MAX_LENGTH
+        self.corpus: list[str] = corpus["text"][:]
+        self.job, self.settings = job, {}
+        self.memory = Memory(job.device)
+
+    def encode(self, texts: list[str]) -> np.ndarray:
+        """Return the vectors (N, H) of N texts, in their order, float32."""
+        raise NotImplementedError
+
+    def texts(self, round_number: int) -> list[str]:
+        """Four times as many as a round of training has views: it is faster, and sorting needs something to sort."""
+        rng = np.random.default_rng((SEED, round_number))
+        rows = rng.integers(len(self.corpus), size=4 * 2 * self.job.steps * self.job.batch_size)
+        return [self.corpus[row] for row in rows]
+
+    def prepare(self) -> np.ndarray:
+        """Return the vectors of some texts."""
+        return self.encode(self.texts(0)[:64])
+
+    def choose(self) -> None:
+        """Choose the contender's settings, if it has any."""
+
+    def warm_up(self) -> dict[str, Any]:
+        """Encode the texts of the first round; return the peak of memory and the settings."""
+        self.choose()
+        self.memory.start()
+        self.encode(self.texts(0))
+        self.memory.stop()
+        return {"peak_memory_mb": self.memory.peak / 2**20, "settings": self.settings}
+
+    def measure(self, round_number: int) -> dict[str, float]:
+        """Time a round: tokens, without padding, and useful floating-point operations a second."""
+        texts = self.texts(round_number)
+        lengths = [len(ids) for ids in self.tokenizer(texts, truncation=True, max_length=MAX_LENGTH)["input_ids"]]
+        self.encode(texts[:64])
+        seconds = seconds_of(self.encode, texts)
+        self.memory.release()
+        return {
+            "tokens_per_second": sum(lengths) / seconds,
+            "flops_per_second": layer_flops(self.encoder, np.array(lengths, dtype=float)) / 3 / seconds,  # no backward
+        }
+
+
+class DocSplitEncode(EncodingContender):
+    """This project's bulk embedding, with its defaults."""
+
+    def __init__(self, job: Job):
+        from docsplit.embedding.encode import encode
+
+        super().__init__(job)
+        model = DocSplitForContrastivePretraining.from_pretrained(job.folder).to(job.device)
+        self.encoder = model.encoder.base_model
+        self.encode = functools.partial(encode, self.encoder, self.tokenizer)  # type: ignore[method-assign]
+
+
+class SentenceTransformerEncode(EncodingContender):
+    """The same encoder with the same tokenizer, read by sentence-transformers."""
+
+    def __init__(self, job: Job):
+        import sentence_transformers  # noqa: F401  before the memory is measured
+
+        super().__init__(job)
+        self.model = load_sentence_transformer(job)
+        self.model[0].processor = self.tokenizer
+        self.encoder = self.model[0].model
+        self.settings = {"batch_size": 32}
+
+    def encode(self, texts: list[str]) -> np.ndarray:
+        """Embed by sentence-transformers, which sorts by characters and pads batch by batch."""
+        return self.model.encode(texts, show_progress_bar=False, **self.settings)
+
+    def choose(self) -> None:
+        """Keep the batch size, of four, with which a quarter of the texts is fastest."""
+        self.settings = min([{"batch_size": size} for size in (8, 16, 32, 64)], key=self.seconds_with)
+
+    def seconds_with(self, settings: dict[str, Any]) -> float:
+        """Return the seconds that the first quarter of the texts takes with these settings."""
+        self.settings = settings
+        return seconds_of(self.encode, self.texts(0)[: len(self.texts(0)) // 4])
+
+
+CONTENDERS: dict[str, Any] = {
+    "docsplit": DocSplit,
+    "docsplit_cached": functools.partial(DocSplit, cache_gradients=True),
+    "trainer_pad512": functools.partial(Plain, pad_to=MAX_LENGTH),
+    "trainer_dynamic": Plain,
+    "trainer_group_by_length": functools.partial(Plain, grouped=True),
+    "docsplit_contrastive": functools.partial(DocSplit, mlm=False),
+    "st_mnrl": functools.partial(SentenceTransformersLoss, cached=False),
+    "st_cached_mnrl": functools.partial(SentenceTransformersLoss, cached=True),
+    "docsplit_encode": DocSplitEncode,
+    "st_encode": SentenceTransformerEncode,
+}
+
+
+def serve(name: Any, job: Job, connection: Connection) -> None:
+    """Answer requests (method, *arguments) with (done | unavailable | failed, value or reason), until one is None.
+
+    Args:
+        name: of `CONTENDERS`; or a class like them.
+    """
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    contender: Any = None
+    while (request := connection.recv()) is not None:
+        method, *arguments = request
+        try:
+            contender = contender or CONTENDERS.get(name, name)(job)
+            connection.send(("done", getattr(contender, method)(*arguments)))
+        except ModuleNotFoundError as error:
+            connection.send(("unavailable", f"{error.name} is not installed"))
+        except Exception:
+            connection.send(("failed", traceback.format_exc()))

@@ -1,0 +1,191 @@
+"""The study of adaptation: its cells, what a step measures, and what its tables and pages say."""
+
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import yaml
+from scipy.sparse import csr_array
+
+from benchmarks.engine.results import SAMPLES, Record, Results, read_results
+from benchmarks.engine.study import Study
+from benchmarks.studies.adaptation import report, step
+from benchmarks.studies.adaptation.sets import SETS, DataSet, Measured, classes_of, load
+from docsplit.data.sets.labelled import LabelledSplit
+from docsplit.embedding.lexical_ridge import RidgeFacts
+from docsplit.embedding.loading import load_encoder
+from docsplit.runtime.vectors import unit
+from tests.conftest import make_corpus
+from tests.processes import ROOT
+
+RESULTS = ROOT / "benchmarks" / "results" / "adaptation.json"
+TEXTS = [row["text"] for row in make_corpus(60)]
+
+
+def vectors_of(size, width=6):
+    """Unit vectors (size, width), always the same."""
+    return unit(np.random.default_rng(0).normal(size=(size, width)).astype(np.float32) + 0.5)
+
+
+def _first_column(features):
+    column = np.asarray(features[:, [0]].todense() if hasattr(features, "todense") else features[:, [0]]).ravel()
+    return Measured("first", lambda rows: float(column[rows].mean()), len(column), {"accuracy": 1.0})
+
+
+def toy(num_queries=0):
+    """Two thirds of the texts to fit on; the last ones are tested."""
+    return DataSet("toy", TEXTS[:40], TEXTS, _first_column, num_queries=num_queries, beside_bm25=_first_column)
+
+
+# --- Cells ---
+
+
+def test_the_cells_have_sets_that_there_are_and_nothing_is_left_open(tmp_path):
+    for name in ("20newsgroups", "aan", "cranfield", "ecthr", "wikipedia"):
+        (tmp_path / "files" / name).mkdir(parents=True)
+        (tmp_path / "files" / name / "data.txt").write_text(name)
+    given = {"data_dir": str(tmp_path / "files"), "model": "a/model", "weak_start": "a/weak", "model2vec": "static"}
+    cells = Study(report.STUDY, tmp_path, given).cells()
+    groups = yaml.safe_load(report.STUDY.read_text())["groups"]
+    assert {name for group in groups.values() for name in group["grid"]["data"]} == SETS.keys()
+    assert sum(cell.group == "adapt" for cell in cells.values()) == 5 * 3
+    for cell in cells.values():
+        assert "{" not in json.dumps(cell.steps).replace("{folder}", "").replace("{data_dir}", "").replace('{"', "")
+
+
+# --- Sets ---
+
+
+def test_classes_that_are_apart_are_told_apart():
+    labels = np.tile([0, 1], 30)
+    texts = [f"document {number} of class {label}" for number, label in enumerate(labels)]
+    data = classes_of(LabelledSplit(texts[:40], labels[:40], texts[40:], labels[40:], ["no", "yes"]))
+    noise = np.random.default_rng(0).normal(scale=0.1, size=(60, 4))
+
+    def features(labels):
+        return unit((np.eye(4)[labels] + noise).astype(np.float32))
+
+    measured = data.measure(features(labels))
+    assert (measured.metric, measured.num_items, measured.value) == ("5shot_accuracy", 20, 1.0)
+    wrong = data.measure(features(np.where(np.arange(60) < 50, labels, 1 - labels)))
+    assert (wrong.of_items(np.arange(10)), wrong.of_items(np.arange(10, 20))) == (1, 0)
+    assert data.measure(csr_array(features(labels))).others == {"accuracy": 1}
+    with pytest.raises(ValueError, match="no data set 'no'"):
+        load("no", ROOT)
+
+
+# --- A step ---
+
+
+def test_whitening_and_a_removed_component_against_their_definitions():
+    vectors = vectors_of(400)
+    covariance = np.cov(vectors, rowvar=False)
+    inverse = np.linalg.inv(np.linalg.cholesky(covariance))  # another root: cosines are the same
+    expected = unit((vectors - vectors.mean(axis=0)) @ inverse.T)
+    ours = step.whiten(vectors, vectors)
+    np.testing.assert_allclose(ours @ ours.T, expected @ expected.T, atol=1e-3)
+    top = np.linalg.eigh(covariance)[1][:, -1]
+    np.testing.assert_allclose(step.without_first_component(vectors, vectors) @ top, 0, atol=1e-4)
+
+
+def test_words_read_no_tested_text_leave_fitted_ones_out_and_queries_as_they_are(encoder, monkeypatch):
+    model, vectors = load_encoder(str(encoder), "mean"), vectors_of(60)
+    fitted = step.Fitted(toy(), model, vectors, vectors[:40])
+    other = replace(toy(), texts=[*TEXTS[:59], "A text of quite other words."])
+    again = step.Fitted(other, model, vectors, vectors[:40])
+    np.testing.assert_array_equal(again.directions[:59], fitted.directions[:59])
+    assert np.abs(again.directions[59] - fitted.directions[59]).max() > 0.01
+    without = fitted.without_each()
+    np.testing.assert_array_equal(without[40:], fitted.directions[40:])
+    np.testing.assert_allclose(without[:40], fitted.ridge.leave_one_out(), atol=1e-6)
+    monkeypatch.setattr(RidgeFacts, "weight", 1.0)
+    searched = step.Fitted(toy(num_queries=20), model, vectors, vectors[:40]).with_words()
+    np.testing.assert_array_equal(searched[40:], vectors[40:])
+    np.testing.assert_allclose(searched[:40], unit(vectors + fitted.directions)[:40], atol=1e-6)
+
+
+def test_rows_have_differences_to_the_start_on_the_same_items(encoder, tmp_path, run_here, monkeypatch):
+    monkeypatch.setitem(SETS, "20news", lambda data_dir, size: toy())
+    monkeypatch.setattr(step, "FULL_TOKENS", 20)
+    monkeypatch.setattr(step, "MORE_TOKENS", 30)
+    given = ["--data", "20news", "--data_dir", tmp_path, "--start", encoder, "--max_seq_length", 12]
+
+    def rows_of(*options):
+        run_here(step.main, *given, *options, "--rows", tmp_path / "rows.json")
+        rows = json.loads((tmp_path / "rows.json").read_text())
+        return {row["method"]: row for row in rows if "difference" in row}, rows
+
+    rows, everything = rows_of()
+    assert {"start", "words", "static", "words, leave-one-out", "words of what the start reads", "whitening",
+            "with LSA of the corpus", "with word vectors, smoothed", "TF-IDF"} <= rows.keys()  # fmt: skip
+    assert len({row["value"] for row in rows.values()}) > 10
+    assert (rows["start"]["low"], rows["start"]["high"]) == (0, 0)
+    whitened = rows["whitening"]
+    assert whitened["difference"] == pytest.approx(whitened["value"] - rows["start"]["value"])
+    assert whitened["low"] < whitened["difference"] < whitened["high"]
+    assert len(whitened[SAMPLES]) == step.DRAWS
+    assert {"seed": None, "part": "test", "metric": "accuracy", "value": 1.0}.items() <= everything[1].items()
+    lengths, _ = rows_of("--measure", "lengths")
+    assert list(lengths) == ["start on 20 tokens", "words, start on 20 tokens", "start on 30 tokens",
+                             "words, start on 30 tokens"]  # fmt: skip
+    trained, _ = rows_of("--encoder", encoder, "--measure", "words")
+    assert list(trained) == ["adapt", "adapt + words", "adapt + words, static",
+                             "adapt + words, static, leave-one-out"]  # fmt: skip
+    assert all("seed" not in row for row in trained.values())  # the training's, which the cell knows
+    assert trained["adapt + words"]["value"] == rows["words"]["value"]
+    monkeypatch.setitem(SETS, "20news", lambda data_dir, size: toy(20))
+    searched, _ = rows_of()
+    assert {"start + BM25", "words + BM25"} <= searched.keys()
+    assert "words, leave-one-out" not in searched
+
+
+# --- Tables and pages ---
+
+
+def test_tables_pool_seeds_and_items(tmp_path):
+    def row(data, method, seed, difference, **more):
+        compared = {"difference": difference, "low": 0, "high": 0, SAMPLES: [difference - 0.01, difference + 0.01]}
+        return {"cell": f"{method}{seed}", "data": data, "task": "t", "method": method, "seed": seed,
+                "part": "test", "metric": "acc", "value": 0.5 + difference} | compared | more  # fmt: skip
+
+    rows = [row("aan", "start", None, 0.0), row("aan", "adapt", 0, 0.02), row("aan", "adapt", 1, 0.04)]
+    rows += [row("aan, small", "adapt", 0, -0.1), row("aan", "weak start, words", None, 0.3)]
+    rows += [row("aan", "words", None, 0.08)]
+    results = Results(
+        not_run=["z"], cells={"x": Record("y", "failed", "x", "x"), "": Record("", "done", "", "", rows=rows)}
+    )
+    summary = report.summaries(rows)["aan", "adapt"]
+    assert (summary.value, summary.difference, summary.seeds) == (pytest.approx(0.53), pytest.approx(0.03), 2)
+    assert 0.01 <= summary.low < 0.02 < 0.04 < summary.high <= 0.05
+    text = report.markdown(results)
+    assert "| start | 50.0 |" in text
+    assert re.search(r"\| adapt \| 53\.0 \(\+3\.0; \+1\.\d to \+4\.\d, 2 seeds\) \|", text)
+    assert "| trained on the documents | **53.0** (+3.0) |" in text
+    assert "| weak start, words | 80.0 (" in text.partition("From a weak start")[2]
+    assert "| aan, small, acc | 40.0 (-10.0;" in text.partition("Other documents to adapt on")[2]
+    assert report.against(rows, "words", "adapt")[1][:2] == ["aan", "+5.0"]
+    assert "Cells not run: z. Failed: y." in text
+    report.plot(results, tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/adaptation.md"])
+def test_pages_show_the_results(page):
+    generated = report.markdown(read_results(RESULTS))
+    assert RESULTS.with_suffix(".md").read_text() == generated
+    text = (ROOT / page).read_text()
+    shown = re.search(r"<!-- from [./]*benchmarks/results/adaptation\.json -->\n\n((?:\|.*\n)+)", text)[1].splitlines()
+    assert len(shown) > 4
+
+    def cells(line):
+        return [cell.strip() for cell in line.strip("|\n").split("|")]
+
+    start = generated.index("|  | newsgroup posts, accuracy")  # the table that pages show, whole or in part
+    heading, _, *rows = [cells(line) for line in generated[start:].partition("\n\n")[0].splitlines()]
+    table = {row[0]: dict(zip(heading, row, strict=True)) for row in rows}
+    names = cells(shown[0])
+    for line in shown[2:]:
+        row = cells(line)
+        assert row == [table[row[0]][name] for name in names]
