@@ -183,7 +183,7 @@ LOST = (
 def as_command(main: Callable[[], None]) -> Callable[[], None]:
     """Wrap a script's `main`: an error that its user can do something about ends it in one line, with exit code 1.
 
-    Those are ValueErrors, OSErrors, ImportErrors and MemoryErrors, a write that failed, and a common step of processes
+    Those are ValueErrors, FloatingPointErrors, OSErrors, ImportErrors, MemoryErrors, a write that failed, and a common step of processes
     that another one has left. All others are bugs and keep their traceback; so do all with DOCSPLIT_TRACEBACK=1.
     Ctrl-C ends a script in one line too, with exit code 130. Control characters of documents and names come neither
     into logs nor into errors.
@@ -199,7 +199,7 @@ def as_command(main: Callable[[], None]) -> Callable[[], None]:
             if isinstance(error, KeyboardInterrupt):
                 end_with("stopped by Ctrl-C", code=130)
             dist: Any = sys.modules.get("torch.distributed")
-            if isinstance(error, ValueError | OSError | ImportError | MemoryError):
+            if isinstance(error, ValueError | FloatingPointError | OSError | ImportError | MemoryError):
                 frame, line = list(traceback.walk_tb(error.__traceback__))[-1]
                 is_raised = linecache.getline(frame.f_code.co_filename, line).lstrip().startswith("raise ")
                 place = "" if is_raised else f" ({SHOW_TRACEBACK}=1 shows where.)"

@@ -55,7 +55,8 @@ class Bound:
     def holds(self, value: float) -> bool:
         """Whether the option takes this number."""
         is_enough = value > self.least if self.above else value >= self.least
-        return value == self.special or (abs(value) < 2**63 and is_enough and value <= self.most)
+        can_be = abs(value) < 2**63 if isinstance(value, int) else math.isfinite(value)
+        return value == self.special or (can_be and is_enough and value <= self.most)
 
     def __str__(self) -> str:
         if self.most < math.inf:

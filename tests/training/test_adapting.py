@@ -173,9 +173,9 @@ def test_an_encoder_with_words_gives_the_formula_wherever_it_is_loaded(reads_lit
 
 
 def test_words_that_explain_little_are_written_with_less_weight(reads_little, tmp_path, monkeypatch):
-    monkeypatch.setattr(lexical_ridge, "FULL_SHARE", 0.9)
+    monkeypatch.setattr(lexical_ridge.RidgeFacts, "share_explained", 0.1)
     adapted = adapt(str(reads_little), TEXTS, tmp_path / "out", options())
-    assert 0 < adapted.weight == adapted.facts.weight < 1
+    assert adapted.weight == adapted.facts.weight == 0.5
     assert weight_of_words(load_encoder(str(tmp_path / "out"), device="cpu")) == adapted.weight
 
 
