@@ -183,10 +183,10 @@ LOST = (
 def as_command(main: Callable[[], None]) -> Callable[[], None]:
     """Wrap a script's `main`: an error that its user can do something about ends it in one line, with exit code 1.
 
-    Those are ValueErrors, FloatingPointErrors, OSErrors, ImportErrors, MemoryErrors, a write that failed, and a common step of processes
-    that another one has left. All others are bugs and keep their traceback; so do all with DOCSPLIT_TRACEBACK=1.
-    Ctrl-C ends a script in one line too, with exit code 130. Control characters of documents and names come neither
-    into logs nor into errors.
+    Those are ValueErrors, FloatingPointErrors, OSErrors, ImportErrors, MemoryErrors, a write that failed, and a common
+    step of processes that another one has left. All others are bugs and keep their traceback; so do all with
+    DOCSPLIT_TRACEBACK=1. Ctrl-C ends a script in one line too, with exit code 130. Control characters of documents and
+    names come neither into logs nor into errors.
     """
 
     def command() -> None:
