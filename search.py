@@ -186,9 +186,7 @@ def info(options: argparse.Namespace) -> Iterator[Info]:
 
 def check(options: argparse.Namespace) -> Iterator[Checked]:
     """Read all of an index; a ValueError follows the result if something is damaged."""
-    from docsplit.index.index import check
-
-    yield (checked := check(options.index))
+    yield (checked := Checked.of(options.index))
     if checked.faults:
         raise ValueError(f"The index in {options.index} is not sound: {counted(len(checked.faults), 'fault')}.")
 

@@ -81,8 +81,8 @@ def attention_to_tokens(
     """
     model = plain_encoder(model, "Attention")
     transformer, tokenizer = model[0], getattr(model[0], "processor", None)
-    is_tokenizer = isinstance(transformer, Transformer) and isinstance(tokenizer, PreTrainedTokenizerBase)
-    if not (is_tokenizer and tokenizer.is_fast):
+    is_transformer = isinstance(transformer, Transformer)
+    if not (is_transformer and isinstance(tokenizer, PreTrainedTokenizerBase) and tokenizer.is_fast):
         raise ValueError(
             "The analysis attention needs an encoder that begins with a transformer and has a fast tokenizer "
             "(tokenizer.json): leave attention out of --analyses, or the encoder out of --model_name_or_path."
@@ -90,7 +90,8 @@ def attention_to_tokens(
     encoder: Any = transformer.model
     family = family_of(encoder.config)
     family.return_attention(encoder)
-    source, limit = describe_attention(model).values()
+    described: dict[str, Any] = describe_attention(model)
+    source, limit = described.values()
     layout = Layout(limit, micro_batch_tokens, family.length_multiple(encoder))
     for start in range(0, len(texts), CHUNK_TEXTS):
         chunk = [prompt + text for text in valid_unicode(texts[start : start + CHUNK_TEXTS])]

@@ -181,7 +181,7 @@ def embed_documents(  # noqa: PLR0913 (as `SentenceTransformer.encode` has them)
 
     first = plain[0]
     if isinstance(first, Transformer) and isinstance(first.processor, PreTrainedTokenizerBase):
-        embedder = _transformer_embedder(plain, prompt, long_documents, dtype, micro_batch_tokens)
+        embedder: Any = _transformer_embedder(plain, prompt, long_documents, dtype, micro_batch_tokens)
     elif is_graph_encoder(plain):
         if long_documents == "chunk_mean":
             logger.info("A graph document model reads whole documents: --long_documents chunk_mean changes nothing.")

@@ -210,10 +210,10 @@ class Encoder:
         rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
         logger.info(f"Embedding {len(rows):,} texts with {self.name} on {self._device}")
         first = [text for text in list(rows)[:1000] if text.strip()]
-        by_section = has_graph_attention(self._model) and self._model[0].config.graph_kind != "full"
+        config: Any = self._model[0].config if has_graph_attention(self._model) else None
+        by_section = config is not None and config.graph_kind != "full"
         if first and by_section and not any(len(split_sections(text)) > 1 for text in first):
-            kind = self._model[0].config.graph_kind
-            logger.warning(no_sections(self.name, kind, f"the first {len(first):,} documents"))
+            logger.warning(no_sections(self.name, config.graph_kind, f"the first {len(first):,} documents"))
         vectors, seconds = self._embed(list(rows), self.cache_dir, show_progress)
         facts = self.facts(seconds, test_texts)
         if self.options.smooth_neighbours:

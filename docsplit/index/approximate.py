@@ -8,16 +8,13 @@ import uuid
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from docsplit.embedding import inverted_file
 from docsplit.index.store import REMEDY, InvertedFile, Segment
 from docsplit.runtime.files import Damaged, FileRecord, flush
-
-if TYPE_CHECKING:
-    from docsplit.index.index import Index
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +63,12 @@ def _read(path: str, probes: int) -> Any:
 
 
 def nearest(
-    directory: Path, known: InvertedFile, index: "Index", vectors: np.ndarray, count: int
+    directory: Path,
+    known: InvertedFile,
+    segments: Sequence[Segment],
+    ends: np.ndarray,
+    vectors: np.ndarray,
+    count: int,
 ) -> list[dict[int, float]]:
     """Find documents with passages that are probably the nearest to each query (Q, H), unordered.
 
@@ -82,8 +84,8 @@ def nearest(
         cells = _read(str(directory / known.file), known.probes)
     except ImportError as error:
         raise ValueError("This index needs faiss, which is not installed: pip install faiss-cpu.") from error
-    segments = {segment.entry.name: (segment, int(end)) for segment, end in zip(index.segments, index.ends)}
-    covered = [segments[name] for name in known.segments]
+    by_name = {segment.entry.name: (segment, int(end)) for segment, end in zip(segments, ends)}
+    covered = [by_name[name] for name in known.segments]
     parts = [segment.passage_vectors for segment, _ in covered]
     # The first passage of each document, and the document's number; -1: of one that is deleted
     ends = np.cumsum([0, *map(len, parts)])

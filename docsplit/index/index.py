@@ -15,7 +15,6 @@ import numpy as np
 from docsplit.data.fusion import fuse
 from docsplit.data.passages import to_passages
 from docsplit.data.words import telling_words, tokenize, words_in
-from docsplit.index.results import Checked
 from docsplit.index.store import Manifest, Segment, faults_in, map_data, read_manifest
 from docsplit.runtime.files import READ_WHEN_OPENED, Damaged
 
@@ -156,7 +155,7 @@ class Index:
 
         covered = [segment.entry.name in known.segments for segment in self.segments]
         exact = nearest(self.segments, vectors, count, covered)
-        found = approximate.nearest(self.directory, known, self, vectors, count)
+        found = approximate.nearest(self.directory, known, self.segments, self.ends, vectors, count)
         both = ([*some, *more.items()] for some, more in zip(exact, found))
         return [sorted(ranking, key=lambda scored: (-scored[1], scored[0]))[:count] for ranking in both]
 
@@ -314,25 +313,3 @@ def check_encoder(manifest: Manifest, encoder: "Description") -> None:
             f"({encoder['hash'][:8]}){': other ' + ', '.join(changed) if changed else ''}. Vectors of two encoders "
             "cannot be compared: build the index again."
         )
-
-
-def check(directory: Path) -> Checked:
-    """Read an index whole, and list what is not as it was written.
-
-    Raises:
-        ValueError: if there is no index, or one that is not built to its end.
-    """
-    try:
-        manifest = read_manifest(directory, is_built=True)
-    except Damaged as error:
-        return Checked(faults=[str(error)])
-    checked = Checked(files=1 + (manifest.approximate is not None), bytes=manifest.length)
-    try:
-        data = map_data(directory, manifest)
-        checked.faults = faults_in(directory, manifest, data)
-        checked.documents = sum(entry.documents for entry in manifest.segments if entry.is_sound(data))
-    except Damaged as error:
-        checked.faults = [str(error)]
-    if checked.faults and read_manifest(directory) != manifest:  # another process has changed the index meanwhile
-        return check(directory)
-    return checked

@@ -5,10 +5,13 @@ import textwrap
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from docsplit.data.passages import split_sentences
+from docsplit.index.store import faults_in, map_data, read_manifest
 from docsplit.runtime.command import Style, shown
+from docsplit.runtime.files import Damaged
 
 if TYPE_CHECKING:
     from docsplit.index.index import Hit, Index
@@ -84,6 +87,28 @@ class Checked(Result):
     files: int = 0
     bytes: int = 0
     faults: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, directory: Path) -> "Checked":
+        """Read an index whole, and list what is not as it was written.
+
+        Raises:
+            ValueError: if there is no index, or one that is not built to its end.
+        """
+        try:
+            manifest = read_manifest(directory, is_built=True)
+        except Damaged as error:
+            return cls(faults=[str(error)])
+        checked = cls(files=1 + (manifest.approximate is not None), bytes=manifest.length)
+        try:
+            data = map_data(directory, manifest)
+            checked.faults = faults_in(directory, manifest, data)
+            checked.documents = sum(entry.documents for entry in manifest.segments if entry.is_sound(data))
+        except Damaged as error:
+            checked.faults = [str(error)]
+        if checked.faults and read_manifest(directory) != manifest:  # another process has changed the index meanwhile
+            return cls.of(directory)
+        return checked
 
     def lines(self, style: Style = PLAIN) -> list[str]:
         """Write the faults, or that there is none."""

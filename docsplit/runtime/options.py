@@ -160,7 +160,8 @@ class CommandParser(argparse.ArgumentParser):
         self.bounds = bounds
         if docstring is not None:
             kwargs["description"], _, kwargs["epilog"] = as_typed(docstring).partition("\n\n")
-        kwargs = {"formatter_class": argparse.RawDescriptionHelpFormatter, "prog": running_command()} | kwargs
+        kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        kwargs.setdefault("prog", running_command())
         super().__init__(**kwargs, allow_abbrev=False)
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]

@@ -177,10 +177,11 @@ def contradictions(args: PretrainingArguments) -> Iterator[str]:
         )
     if args.dataloader_prefetch_factor is not None and not args.dataloader_num_workers:
         yield "--dataloader_prefetch_factor is for --dataloader_num_workers above 0: add them, or leave it out."
-    if not isinstance(args.lr_scheduler_kwargs or {}, dict):
-        yield f"--lr_scheduler_kwargs {args.lr_scheduler_kwargs}: give JSON such as '{{\"num_cycles\": 2}}'."
+    keywords = args.lr_scheduler_kwargs or {}
+    if not isinstance(keywords, dict):
+        yield f"--lr_scheduler_kwargs {keywords}: give JSON such as '{{\"num_cycles\": 2}}'."
         return
-    for name, value in (args.lr_scheduler_kwargs or {}).items():
+    for name, value in keywords.items():
         if isinstance(value, int | float) and not 0 <= value < math.inf:
             yield f"--lr_scheduler_kwargs {name}={value} makes a learning rate that is negative or no number."
 

@@ -74,7 +74,7 @@ class DocSplitCallback(TrainerCallback):
         model: Any = trainer.model
         model.register_forward_hook(self._observe, with_kwargs=True)
         self.draw_batches: Any = trainer.get_batch_samples
-        trainer.get_batch_samples = self._draw_and_count  # type: ignore[method-assign]
+        trainer.get_batch_samples = self._draw_and_count  # type: ignore[method-assign, assignment]
 
     @torch.no_grad()
     def _observe(self, model: nn.Module, args: Any, inputs: dict[str, Tensor], output: Any) -> None:

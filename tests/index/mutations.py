@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from docsplit.index.changes import LOCK, delete
-from docsplit.index.index import check
+from docsplit.index.results import Checked
 from docsplit.index.store import FILE
 
 NO_INDEX = "There is no index in"  # where the manifest is gone
@@ -132,6 +132,6 @@ def _outcome(directory: Path, name: str, wanted: Any, answers: Callable[[Path], 
 
 def _faults(directory: Path) -> list[str]:
     try:
-        return check(directory).faults
+        return Checked.of(directory).faults
     except ValueError as error:
         return [str(error)]

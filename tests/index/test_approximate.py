@@ -10,7 +10,8 @@ import pytest
 from docsplit.embedding import inverted_file
 from docsplit.index import approximate
 from docsplit.index.changes import add, build, delete
-from docsplit.index.index import Index, check, nearest
+from docsplit.index.index import Index, nearest
+from docsplit.index.results import Checked
 from docsplit.index.store import InvertedFile, SegmentEntry
 from tests.index.conftest import ENCODER, WORDS, answers, embed
 
@@ -36,7 +37,7 @@ def test_millions_of_passages_are_found_in_cells(documents, queries, built, tmp_
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
-    assert [fault.startswith(f"{file} has changed") for fault in check(tmp_path).faults] == [True]
+    assert [fault.startswith(f"{file} has changed") for fault in Checked.of(tmp_path).faults] == [True]
     content[-1] ^= 1
     file.write_bytes(content)
     monkeypatch.setitem(sys.modules, "faiss", None)

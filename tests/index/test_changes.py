@@ -12,8 +12,8 @@ import pytest
 from docsplit.data.readers.base import Document
 from docsplit.index import changes, store
 from docsplit.index.changes import add, build, delete, writing
-from docsplit.index.index import Index, check
-from docsplit.index.results import Added
+from docsplit.index.index import Index
+from docsplit.index.results import Added, Checked
 from docsplit.runtime.files import Damaged
 from tests.index.conftest import ENCODER, WORDS, Encoder, answers, embed
 from tests.index.mutations import contents
@@ -65,7 +65,7 @@ def test_a_merge_makes_no_segment_larger_than_others(documents, queries, built, 
     longest = max(size([document.text]) for document in documents)
     assert max(size(segment.texts) for segment in index.segments) < value + longest
     assert answers(tmp_path, queries, "bm25") == answers(built, queries, "bm25")
-    assert check(tmp_path).faults == []
+    assert Checked.of(tmp_path).faults == []
 
 
 def test_what_is_of_no_use_leaves_the_file(documents, tmp_path):
@@ -202,7 +202,7 @@ def test_a_build_that_was_stopped_goes_on(documents, queries, built, tmp_path, m
         patch.setattr(changes.Change, "commit", stopped)
         with pytest.raises(KeyboardInterrupt):
             build(directory, documents, ENCODER, WORDS)
-    for use in (Index, check, lambda directory: add(directory, documents[:1], ENCODER)):
+    for use in (Index, Checked.of, lambda directory: add(directory, documents[:1], ENCODER)):
         with pytest.raises(ValueError, match=r"is not built to its end: run `python search.py build` again"):
             use(directory)
     build(directory, documents, ENCODER, WORDS)
@@ -229,7 +229,7 @@ def test_damage_is_never_copied_and_sealed(documents, tmp_path, monkeypatch):
         add(tmp_path, documents[30:], ENCODER)
     assert contents(tmp_path) == before
     assert len(Index(tmp_path)) == 30
-    assert len(check(tmp_path).faults) == 1
+    assert len(Checked.of(tmp_path).faults) == 1
 
 
 @pytest.mark.parametrize("change", ["build", "add", "delete", "merge"])
@@ -301,7 +301,7 @@ def test_what_a_killed_change_wrote_is_cut_off(documents, queries, tmp_path):
     sound = data.read_bytes()
     data.write_bytes(sound + bytes(10**6))
     assert answers(tmp_path, queries, "hybrid") == wanted
-    assert check(tmp_path).faults == []
+    assert Checked.of(tmp_path).faults == []
     assert delete(tmp_path, []) == 0
     assert data.read_bytes() == sound
 
@@ -337,7 +337,7 @@ def test_killed_at_any_moment_it_is_the_old_or_the_new_index(documents, queries,
         process.join()
         index = Index(tmp_path / "index")
         assert len(index) in (20, 25)
-        assert check(tmp_path / "index").faults == []
+        assert Checked.of(tmp_path / "index").faults == []
         ids = [segment.ids[row] for segment, row in index.documents()]
         delete(tmp_path / "index", [name for name in ids if name.startswith("more")])
         assert answers(tmp_path / "index", queries, "dense") == wanted

@@ -8,7 +8,8 @@ import pytest
 import search
 from docsplit.data.readers.base import Document
 from docsplit.index.changes import add, build, delete
-from docsplit.index.index import Index, check, query_words
+from docsplit.index.index import Index, query_words
+from docsplit.index.results import Checked
 from tests.index.conftest import ENCODER, WORDS, embed
 from tests.index.mutations import trial
 
@@ -45,7 +46,7 @@ def test_any_damage_is_named_or_harmless(index):
     wanted = answers(index)
     outcomes = [trial(index, seed, answers, wanted) for seed in range(150)]
     assert 60 < outcomes.count("named") < 150
-    assert check(index).faults == []
+    assert Checked.of(index).faults == []
 
 
 def test_every_byte_of_the_data_counts(index):
@@ -55,7 +56,7 @@ def test_every_byte_of_the_data_counts(index):
     for place in np.random.default_rng(0).choice(len(content), 200, replace=False):
         content[place] ^= 1
         data.write_bytes(content)
-        (fault,) = check(index).faults
+        (fault,) = Checked.of(index).faults
         assert fault.startswith(f"{data} has changed since it was written, among the ")
         assert fault.endswith(f". {REMEDY}")
         content[place] ^= 1
@@ -78,10 +79,10 @@ def test_every_damaged_segment_is_listed(index, run_here, capsys):
     assert len(capsys.readouterr().out.splitlines()) == 2
     content[manifest.segments[0].start + manifest.segments[0].size // 2] ^= 1
     data.write_bytes(content)
-    checked = check(index)
+    checked = Checked.of(index)
     assert (checked.documents, checked.bytes) == (manifest.segments[0].documents, len(content))
     data.write_bytes(content[:-1])
-    (fault,) = check(index).faults
+    (fault,) = Checked.of(index).faults
     assert f"{data} has {len(content) - 1:,} bytes, not {len(content):,}." in fault
 
 
@@ -95,9 +96,9 @@ def test_a_large_index_is_read_in_full_by_check_alone(index, monkeypatch):
         Index(index)
     monkeypatch.setattr("docsplit.index.index.READ_WHEN_OPENED", len(content) - 1)
     answers(index)
-    assert len(check(index).faults) == 1
+    assert len(Checked.of(index).faults) == 1
 
 
 def test_what_is_no_finished_index_is_refused(tmp_path):
     with pytest.raises(ValueError, match="There is no index"):
-        check(tmp_path)
+        Checked.of(tmp_path)

@@ -188,13 +188,14 @@ def test_an_index_says_what_is_read_of_it(documents, tmp_path):
 FEW = """
 import os, resource, sys
 from pathlib import Path
-from docsplit.index.index import Index, check
+from docsplit.index.index import Index
+from docsplit.index.results import Checked
 directory = Path(sys.argv[1])
 before = len(os.listdir("/proc/self/fd"))
 index = Index(directory)
 print(len(index.segments), len(os.listdir("/proc/self/fd")) - before)
 resource.setrlimit(resource.RLIMIT_NOFILE, (before - 1, before - 1))
-for use in (Index, check, lambda directory: index.current()):
+for use in (Index, Checked.of, lambda directory: index.current()):
     try:
         use(directory)
     except Exception as error:

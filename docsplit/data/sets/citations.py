@@ -121,7 +121,7 @@ def load_long_range_arena(directory: str | Path) -> CitationPairs:
         ValueError: if a file is missing, or naming file and line where one cannot be understood.
     """
     texts: dict[str, str] = {}
-    pairs = {}
+    pairs: dict[Path, list[tuple[str, str, str]]] = {}
     for name in ("train", "eval", "test"):
         files = sorted(Path(directory).glob(f"*{name}.tsv"))
         if len(files) != 1:
@@ -287,8 +287,8 @@ def _assemble(texts: dict[str, str], parts: list[PairPart], counts: dict[str, in
         "papers_without_text": int(empty.sum()),
         "pairs_without_text_dropped": dropped,
         "papers_without_pair_dropped": len(texts) - len(used),
-        "test_papers_seen_in_training": int(np.isin(*papers).sum()),
-        "test_pairs_seen_in_training": int(np.isin(*pairs).sum()),
+        "test_papers_seen_in_training": int(np.isin(papers[0], papers[1]).sum()),
+        "test_pairs_seen_in_training": int(np.isin(pairs[0], pairs[1]).sum()),
     }
     if dropped:
         logger.warning(f"Dropped {dropped:,} pairs with one of {empty.sum():,} papers that have no text.")
