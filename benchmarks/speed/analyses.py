@@ -31,8 +31,8 @@ from docsplit.embedding.attention import attention_to_tokens, describe_attention
 from docsplit.embedding.encode import embed_documents
 from docsplit.evaluation.analysis.analyses import measure
 from docsplit.evaluation.analysis.arguments import ANALYSES, NEED_A_TAGGER, AnalysisArguments
-from docsplit.evaluation.analysis.embedded import Embedded, nearest_of
-from docsplit.evaluation.analysis.sample import Documents, choose_documents, redundancy
+from docsplit.evaluation.analysis.redundancy import redundancy
+from docsplit.evaluation.analysis.sample import Documents, Embedded, choose_documents, nearest_of
 from docsplit.evaluation.results.markdown import markdown_table
 from docsplit.runtime.files import cache_directory, write_text
 from docsplit.runtime.launching import hardware

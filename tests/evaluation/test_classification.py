@@ -12,6 +12,7 @@ from docsplit.evaluation.arguments import ProbeArguments
 from docsplit.evaluation.classification import Classification, head_of
 from docsplit.evaluation.heads.frozen import HeadOutput, knn, linear
 from docsplit.evaluation.heads.presets import PRESETS
+from docsplit.evaluation.results.report import rows
 from tests.conftest import make_corpus
 
 
@@ -159,10 +160,9 @@ def test_a_curve_is_drawn_where_there_are_few_labels(evaluation, tmp_path):
     for shots, files in (([], []), ([2, 4], ["few_shot.png"])):
         made = evaluation(heads=["knn"], shots=shots)
         made.results = made.measure("tfidf", None, is_main=True)
-        lines = made.write_further(made.rows(), tmp_path)
+        lines = made.write_further(rows(made.results), tmp_path)
         assert [path.name for path in tmp_path.glob("*.png")] == files
-        assert len(lines) == len(files)
-        assert all(str(tmp_path / name) in line for name, line in zip(files, lines, strict=True))
+        assert lines == files
 
 
 def test_the_probes_heads_have_as_many_epochs_as_are_given(evaluation, encoder, split, monkeypatch):

@@ -11,7 +11,7 @@ import yaml
 from huggingface_hub import ModelCard
 from transformers import DistilBertConfig
 
-from docsplit.evaluation.results.task import CLASSIFICATION, LINKS
+from docsplit.evaluation.results.result import CLASSIFICATION, LINKS
 from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.pooling import Pooling
 from docsplit.release import model_card
@@ -165,16 +165,26 @@ def test_results_stand_beside_the_baselines_of_their_run_and_take_the_place_of_o
 
 STATED = {
     "name": "document-ranking", "measures": {"ndcg_10": "nDCG@10", "median_rank": "Median rank"}, "main": "ndcg_10",
-    "columns": ["ndcg_10"], "layout": "lines", "heading": "Documents for queries",
+    "columns": ["ndcg_10"],
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("stated", "names", "task", "shown"),
     [
-        (STATED, ["ndcg_10"], "document-ranking", "nDCG@10, 95 % interval"),
-        (LINKS.to_json(), ["accuracy", "f1", "roc_auc"], "text-ranking", "#### Linked or not"),
-        (CLASSIFICATION.to_json(), ["accuracy", "macro_f1"], "text-classification", "#### Full training set"),
+        (STATED, ["ndcg_10"], "document-ranking", "nDCG@10 | 95 % interval |"),
+        (
+            LINKS.to_json(),
+            ["accuracy", "f1", "roc_auc"],
+            "text-ranking",
+            "|   F1 | ROC-AUC |",
+        ),
+        (
+            CLASSIFICATION.to_json(),
+            ["accuracy", "macro_f1"],
+            "text-classification",
+            "| 95 % interval | Macro-F1 |",
+        ),
     ],
     ids=["its own", "links", "classes"],
 )

@@ -32,7 +32,7 @@ from benchmarks.studies.reproduction.card_sources import (
 from benchmarks.studies.reproduction.costs import options_of
 from benchmarks.studies.reproduction.plan import DATA, Plan, make_plan, papers_rows, read_recipe
 from benchmarks.studies.reproduction.tables import TABLES
-from docsplit.evaluation.results import task
+from docsplit.evaluation.results import result as task
 from docsplit.evaluation.results.markdown import Markdown, bold, bullets, code, inline, markdown_table
 from docsplit.evaluation.results.paper_numbers import COLUMN, PaperTable, read_paper
 from docsplit.release.front_matter import metadata

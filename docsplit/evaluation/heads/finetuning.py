@@ -38,7 +38,7 @@ from docsplit.data.sets.labelled import LabelledSplit
 from docsplit.embedding.project_modules import plain_encoder
 from docsplit.evaluation.heads.base import HeadOutput, Run
 from docsplit.evaluation.heads.presets import FineTuning
-from docsplit.evaluation.results.metrics import ClassificationMetric
+from docsplit.evaluation.results.result import class_measures
 from docsplit.runtime.launching import accelerator
 
 logger = logging.getLogger(__name__)
@@ -347,8 +347,8 @@ def _measures(prediction: EvalPrediction) -> dict[str, float]:
     """Measure logits (N, C) against class indices (N,) or multi-hot labels (N, C); probability 0.5 is a yes."""
     logits, labels = np.asarray(prediction.predictions), np.asarray(prediction.label_ids)
     predicted = logits.argmax(axis=-1) if labels.ndim == 1 else (logits >= 0).astype(np.int64)
-    metrics = ClassificationMetric().compute(predictions=predicted, references=labels.astype(np.int64))
-    return {name: metrics[name] for name in MEASURES}
+    measured = class_measures(predicted, labels.astype(np.int64))
+    return {name: measured[name] for name in MEASURES}
 
 
 def check_finite(values: Tensor | float, what: str) -> None:

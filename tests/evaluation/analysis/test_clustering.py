@@ -1,6 +1,7 @@
 """Clusters: purity, NMI and the rest against their definitions; fitted on train, assigned on test."""
 
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,8 +17,8 @@ from docsplit.evaluation.analysis.clustering import (
     tfidf_svd,
 )
 from docsplit.evaluation.heads.tfidf import tfidf_features
-from docsplit.evaluation.results.comparison import comparisons, rows
-from docsplit.evaluation.results.task import CLUSTERING
+from docsplit.evaluation.results.report import comparisons, records, rows
+from docsplit.evaluation.results.result import CLUSTERING
 
 GENERATOR = np.random.default_rng(0)
 LABELS = GENERATOR.integers(0, 4, 60)
@@ -108,14 +109,15 @@ def test_rows_of_both_kinds_with_their_spread():
     for part in ("train", "test"):
         vectors, labels[part] = blobs(150, centres)
         features[part] = vectors * GENERATOR.uniform(0.05, 20, (150, 1))
-    found = list(clusterings("a", {"raw": features}, labels, {"num_parameters": 1}, num_seeds=3, seed=0))
-    table = {row.features: row.to_json() for row in rows(found)}
+    split = SimpleNamespace(train_labels=labels["train"], test_labels=labels["test"])
+    found = clusterings("a", {"raw": features}, split, num_seeds=3, seed=0, info={"num_parameters": 1})
+    table = {row["features"]: row for row in records(rows(found))}
     assert set(table) == {"raw", "normalized"}
     assert table["normalized"]["purity_mean"] > 0.99 > table["raw"]["purity_mean"]
     assert table["raw"]["runs"] == 3
     assert table["raw"]["purity_low"] < table["raw"]["purity_mean"] < table["raw"]["purity_high"]
-    other = clusterings("b", {"raw": features}, labels, {"num_parameters": 1}, num_seeds=3, seed=9)
-    assert [row.features for row in comparisons([*found, *other])] == ["raw", "normalized"]
+    other = clusterings("b", {"raw": features}, split, num_seeds=3, seed=9, info={"num_parameters": 1})
+    assert comparisons([*found, *other])["features"].tolist() == ["raw", "normalized"]
 
 
 def test_tfidf_svd_is_fitted_on_train():

@@ -11,8 +11,7 @@ from docsplit.embedding.graphs import attention_by_kind, document_attention
 from docsplit.embedding.lexical_ridge import fit
 from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.project_modules import with_words
-from docsplit.evaluation.analysis.contents import GraphAttentionContents
-from docsplit.evaluation.analysis.graph_attention import choose_document, graph_attention_section
+from docsplit.evaluation.analysis.graph_attention import choose_document, graph_attention_analysis
 from docsplit.explorer.page import heard_passages, summary_of
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
@@ -55,7 +54,8 @@ def test_both_graphs_are_shown_and_the_model_is_as_before(encoder, tmp_path):
     assert (reading.weights["full"] > 0).all()
     assert reading.weights["section"][0, second] > 0  # the first of a section is the document's neighbour
     assert reading.weights["section"][0, second + 1] == 0  # the others are not
-    section = graph_attention_section(GraphAttentionContents(7, {"ours": reading}), tmp_path)
+    contents, section = graph_attention_analysis(7, {"ours": reading}, tmp_path)
+    assert contents == {"document": 7, "encoders": {"ours": reading}}
     of_node, of_all = (list(csv.DictReader(figure.numbers.read_text().splitlines())) for figure in section.figures)
     nodes = len(sections) + 1
     assert (len(of_node), len(of_all)) == (2 * nodes, 2 * nodes**2)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from docsplit.evaluation.analysis import maps
-from docsplit.evaluation.analysis.maps import MappedDocuments, check_method, check_size, plot_maps, project
+from docsplit.evaluation.analysis.maps import check_method, check_size, map_analysis, project
 
 GENERATOR = np.random.default_rng(0)
 LABELS = np.repeat(np.arange(3), 20)
@@ -91,8 +91,12 @@ def test_forty_classes_are_told_apart_and_numbered(tmp_path, monkeypatch):
     classes = np.repeat(np.arange(-1, 40), 3)
     names = [r"$\from $10", *(f"class {number}" for number in range(1, 40))]  # dollars are dollars, no formula
     points = {name: GENERATOR.normal(size=(len(classes), 2)) for name in ("a", "b$$")}
-    documents = MappedDocuments(np.arange(len(classes)), classes, names)
-    figure = plot_maps(points, documents, tmp_path / "map.png", "by hand")
+    made = {name: (own, "by hand") for name, own in points.items()}
+    rows = np.arange(len(classes))
+    contents, section = map_analysis(made, dict(zip(made, made)), rows, classes, names, " Of one seed.", tmp_path)
+    assert (contents["documents"], contents["method"]) == (123, "by hand")
+    assert section.notes == ["123 test documents, by hand. Numbers stand at the median of a class. Of one seed."]
+    (figure,) = section.figures
     (drawn,) = shown
     panel = drawn.axes[0]
     styles = {(one.get_paths()[0].vertices.tobytes(), one.get_facecolor().tobytes()) for one in panel.collections}

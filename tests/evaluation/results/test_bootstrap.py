@@ -11,15 +11,17 @@ from scipy.stats import spearmanr
 from docsplit.evaluation.results import bootstrap
 from docsplit.evaluation.results.bootstrap import (
     Difference,
+    ItemPairs,
+    ItemScores,
     Resampled,
     holm,
     interval,
     is_clear,
     paired_bootstrap,
     paired_randomisation,
+    rank_correlation,
     resample,
 )
-from docsplit.evaluation.results.items import ItemPairs, ItemScores, rank_correlation
 
 
 @pytest.mark.parametrize("chunk", [1, 100, 10**6])
@@ -298,3 +300,27 @@ def test_a_set_without_a_correlation_leaves_no_interval():
     assert np.isnan(interval(one)).all()
     found = paired_bootstrap(one, other)
     assert (found.difference, np.isnan([found.low, found.high, found.p_value]).all()) == (0, True)
+
+
+def test_the_rank_correlation_is_scipys_with_ties_too():
+    rng = np.random.default_rng(0)
+    first, second = rng.integers(0, 9, (4, 50)), rng.random((4, 50)).round(1)
+    expected = [spearmanr(*pair).statistic for pair in zip(first, second)]
+    assert rank_correlation(ItemPairs(first, second)) == pytest.approx(expected)
+    constant = ItemPairs(np.ones((1, 5)), rng.random((1, 5)))
+    assert np.isnan(rank_correlation(constant)).all()
+
+
+def test_items_are_repeated_and_joined():
+    items = ItemScores(np.array([[1.0, 2.0, 3.0]]), np.array([[4.0, 5.0, 6.0]]))
+    drawn = items.repeated(np.array([2, 0, 1]))
+    assert (drawn.numerators.tolist(), drawn.denominators.tolist()) == ([[1, 1, 3]], [[4, 4, 6]])
+    both = ItemScores.joined([items, items])
+    assert (both.runs, both.size) == (2, 3)
+    assert isinstance(both, ItemScores)
+
+
+@pytest.mark.parametrize("shapes", [((2, 3), (2, 4)), ((2, 0), (2, 0)), ((0, 3), (0, 3)), ((3,), (3,))])
+def test_items_of_wrong_shapes_are_refused(shapes):
+    with pytest.raises(ValueError, match="numerators and denominators of test items must have one shape"):
+        ItemScores(*map(np.ones, shapes))

@@ -20,7 +20,7 @@ from benchmarks.studies.reproduction.hypotheses import (
     read_hypotheses,
 )
 from docsplit.evaluation.results.bootstrap import Difference, resample
-from docsplit.evaluation.results.items import ItemScores
+from docsplit.evaluation.results.bootstrap import ItemScores
 
 SEEDS, RUNS, ITEMS = 3, 2, 400
 HEADS = ["mlp raw", "linear raw"]
