@@ -28,7 +28,7 @@ from docsplit.data.sets.labelled import load_labelled
 from docsplit.data.tokenization import load_tokenizer, train_wordpiece
 from docsplit.embedding.encode import embed_documents
 from docsplit.embedding.loading import load_encoder
-from docsplit.evaluation.heads.base import HeadInput, few_shot_runs, full_runs
+from docsplit.evaluation.heads.base import HeadInput, runs_of
 from docsplit.evaluation.heads.table import HEADS
 from docsplit.runtime.files import cache_directory, write_text
 from docsplit.runtime.launching import hardware
@@ -91,7 +91,7 @@ def main() -> None:
     head_seconds = {}
     for name, head in HEADS.items():
         for shots in (*options.shots, None):
-            runs = full_runs(split, 3) if shots is None else few_shot_runs(split, shots, 10)
+            runs = runs_of(split, shots, 10, 3)
             start = time.perf_counter()
             head(HeadInput(train, split.train_labels, runs, test, len(split.class_names), few_shot=shots is not None))
             head_seconds[f"{name}, {'all labels, 3 seeds' if shots is None else f'{shots} shots, 10 draws'}"] = (

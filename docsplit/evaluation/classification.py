@@ -19,7 +19,7 @@ from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encoder import Encoder
 from docsplit.evaluation.arguments import ProbeArguments
 from docsplit.evaluation.compare import TFIDF_FACTS, LabelledEvaluation
-from docsplit.evaluation.heads.base import Head, HeadInput, few_shot_runs, runs_of
+from docsplit.evaluation.heads.base import Head, HeadInput, runs_of
 from docsplit.evaluation.heads.finetuning import Start, check_batch_size, finetune
 from docsplit.evaluation.heads.frozen import standardize
 from docsplit.evaluation.heads.mlp import mlp
@@ -59,7 +59,7 @@ class Classification(LabelledEvaluation):
             check_batch_size(args.finetuning.batch_size)
         if "setfit" in args.heads:
             for shots in args.shots:
-                check_setfit(self.split, few_shot_runs(self.split, shots, args.num_draws, args.seed))
+                check_setfit(self.split, runs_of(self.split, shots, args.num_draws, args.num_seeds, args.seed))
         if TFIDF in encoder_args.model_name_or_path and not set(args.heads) & set(TFIDF_HEADS):
             raise ValueError(f"tfidf has the heads {', '.join(TFIDF_HEADS)}: add one of them to --heads.")
 

@@ -81,29 +81,12 @@ def test_what_cannot_work_fails_before_any_encoder_is_loaded(evaluation, options
         evaluation(**options).check(EncoderArguments(names))
 
 
-def test_what_can_work_is_not_refused(evaluation):
-    evaluation(heads=["mlp", "knn", "finetune", "setfit"]).check(EncoderArguments(["tfidf", "some"]))
-
-
 def test_tfidf_has_raw_features_heads_that_take_sparse_ones_and_no_pretraining(evaluation, split):
     results = evaluation(heads=["mlp", "linear", "knn", "finetune"]).measure("tfidf", None, is_main=True)
     assert places(results) == [(head, "raw", shots) for head in ("linear", "knn") for shots in (2, None)]
     for result in results:
         assert (result.encoder, result.pretraining_seeds) == ("tfidf", None)
         assert (result.info["pooling"], result.info["num_parameters"]) == (None, 0)
-
-
-def test_every_head_reads_raw_features_and_then_standardised_ones(evaluation, encoder, split):
-    one = Encoder(str(encoder), EncoderArguments([str(encoder)], dtype="float32"))
-    results = evaluation(heads=["knn", "linear"]).measure("ours", one, is_main=True)
-    assert places(results) == [
-        (head, features, shots)
-        for features in ("raw", "standardized")
-        for head in ("knn", "linear")
-        for shots in (2, None)
-    ]
-    for result in results:
-        assert (result.encoder, result.pretraining_seeds, result.info["pooling"]) == ("ours", 1, "mean")
 
 
 def slow_knn(train, labels, test, num_classes):
@@ -124,13 +107,6 @@ def test_accuracy_is_that_of_the_encoders_own_vectors_raw_and_standardised(evalu
         assert result.of_runs("accuracy") == pytest.approx([np.mean(chosen == split.test_labels)])
 
 
-def test_the_first_process_alone_trains_heads_on_frozen_features(evaluation, encoder, trainings):
-    one = Encoder(str(encoder), EncoderArguments([str(encoder)], dtype="float32"))
-    made = evaluation(heads=["knn", "finetune"])
-    assert made.measure("tfidf", None, is_main=False) == []
-    assert places(made.measure("ours", one, is_main=False)) == [("finetune", "raw", None)]
-
-
 @pytest.mark.parametrize(("given", "read"), [("truncate", "truncate"), ("chunk_mean", "truncate")])
 def test_heads_that_train_the_encoder_read_beginnings_and_cost_no_embedding(
     evaluation, encoder, trainings, given, read
@@ -145,15 +121,6 @@ def test_heads_that_train_the_encoder_read_beginnings_and_cost_no_embedding(
         facts = result.info
         assert (facts["long_documents"], facts["embedding_seconds"], facts["smooth_neighbours"]) == (read, None, 0)
     assert {result.info["long_documents"] for result in results if result.head == "knn"} == {given}
-
-
-def test_settings_say_which_documents_there_were_and_the_sample_is_of_them(evaluation, split):
-    made = evaluation(heads=["finetune"], finetune_epochs=2)
-    settings = made.settings()
-    assert settings["data_fingerprint"] == split.fingerprint()
-    assert settings["class_names"] == split.class_names
-    assert "finetuning" in settings
-    assert made.sample() == split.train_texts[:2]
 
 
 def test_a_curve_is_drawn_where_there_are_few_labels(evaluation, tmp_path):

@@ -78,17 +78,6 @@ def test_popularity_sees_hubs_where_negatives_are_free():
     np.testing.assert_array_equal(links.popularity(pairs, seed=1), links.popularity(pairs, seed=1))
 
 
-def test_popularity_learns_ids_that_are_in_several_splits():
-    """Each paper is in pairs of one label only, and all are equally frequent: only the training labels tell."""
-    rng = np.random.default_rng(0)
-    parts = []
-    for _ in PART_NAMES:
-        linked, unlinked = rng.permutation(200).reshape(2, 100), 200 + rng.permutation(200).reshape(2, 100)
-        parts.append(PairPart(*np.concatenate([linked, unlinked], axis=1), np.repeat([1, 0], 100)))
-    pairs = as_pairs(parts)
-    assert accuracy(links.popularity(pairs), pairs.test.labels) == 1.0
-
-
 def test_popularity_features_are_counts_and_no_labels_of_the_part():
     pairs = hub_pairs(1, num_pairs=60)
     part, train = pairs.test, pairs.train

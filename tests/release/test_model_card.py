@@ -136,7 +136,7 @@ def test_no_name_can_break_a_card(directory, tmp_path):
     ]  # fmt: skip
     assert "---" not in card.text.splitlines()
     tables = [line for line in card.text.splitlines() if line.startswith("|")]
-    assert all(len(re.findall(r"(?<!\\)\|", line)) in (3, 4) for line in tables), tables
+    assert all(len(re.findall(r"(?<!\\)\|", line)) in (3, 4, 6) for line in tables), tables
 
 
 def test_results_stand_beside_the_baselines_of_their_run_and_take_the_place_of_older_ones(directory, tmp_path, capsys):
@@ -177,7 +177,7 @@ STATED = {
             LINKS.to_json(),
             ["accuracy", "f1", "roc_auc"],
             "text-ranking",
-            "|   F1 | ROC-AUC |",
+            " ROC-AUC |",
         ),
         (
             CLASSIFICATION.to_json(),
@@ -349,7 +349,7 @@ def test_a_card_says_what_was_trained_on_and_how_much_of_the_test_was_seen(direc
     add_results([str(folder)], "Classification", "news.jsonl", tmp_path / "out")
     card = (folder / "README.md").read_text()
     assert re.search(r"\| documents in corpus +\| +80,000 \|\n\| documents used +\| +71,234 \|", card)
-    assert "seen in pretraining (and near-duplicates included): encoder 12.5 % (25.0 %)." in card
+    assert "encoder saw 12.5 % of the test documents in training (25.0 % with near-duplicates)." in card
     folder = directory(all_results=RESULTS | {"documents_in_corpus": None})  # of a stream
     assert "documents in corpus" not in write_card(folder)
 

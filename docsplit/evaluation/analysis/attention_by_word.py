@@ -54,9 +54,7 @@ class WordWeights:
     pieces: int  # that are no special tokens
 
 
-def document_words(
-    tagged: Iterable[tuple[Sequence[str], Sequence[str], np.ndarray]],
-) -> list[DocumentWords]:
+def document_words(tagged: Iterable[tuple[Sequence[str], Sequence[str], np.ndarray]]) -> list[DocumentWords]:
     """Classes of the words of documents, given (words or lemmas, parts of speech, spans) of each.
 
     The thirds are of all words but punctuation, by the number of these documents that have the word; where many words

@@ -20,14 +20,7 @@ from scipy.sparse import csr_matrix, issparse
 from sklearn.metrics import roc_auc_score
 
 from docsplit.evaluation.analysis.estimates import Estimates, differences, rows_of
-from docsplit.evaluation.analysis.report import (
-    BETWEEN,
-    Section,
-    Table,
-    differences_table,
-    plot_bars,
-    with_interval,
-)
+from docsplit.evaluation.analysis.report import BETWEEN, Section, Table, differences_table, plot_bars, with_interval
 from docsplit.evaluation.results import paper_numbers
 from docsplit.evaluation.results.bootstrap import NUM_SAMPLES, Resampled, item_draws
 from docsplit.evaluation.results.report import Json, names_of, records

@@ -28,14 +28,6 @@ DECIMALS = 12  # what a sum in another order may change; differences below that 
 class Items:
     """Arrays (R, M) with a number for each run and test item: the base of the dataclasses that name them."""
 
-    def __post_init__(self) -> None:
-        shapes = {values.shape for values in self.arrays()}
-        if len(shapes) > 1 or any(len(shape) != 2 or 0 in shape for shape in shapes):
-            raise ValueError(
-                f"{' and '.join(vars(self))} of test items must have one shape, runs x test items and neither of them "
-                f"0, not {' and '.join(str(values.shape) for values in self.arrays())}."
-            )
-
     def arrays(self) -> list[np.ndarray]:
         """All of them, (R, M) each, in the order of the dataclass."""
         return list(vars(self).values())
@@ -95,11 +87,8 @@ def ratio_of_sums(items: ItemScores) -> np.ndarray:
 def rank_correlation(items: ItemPairs) -> np.ndarray:
     """Spearman's correlation of each run, (R,) float64; NaN where all values of a side are equal."""
     ranks = [rankdata(values, axis=1) for values in items.arrays()]
-    return np.array([np.nan if _is_constant(*pair) else np.corrcoef(*pair)[1, 0] for pair in zip(*ranks)])
-
-
-def _is_constant(*sides: np.ndarray) -> bool:
-    return any(np.ptp(values) == 0 for values in sides)
+    is_constant = [np.ptp(first) == 0 or np.ptp(second) == 0 for first, second in zip(*ranks)]
+    return np.array([np.nan if known else np.corrcoef(*pair)[1, 0] for known, *pair in zip(is_constant, *ranks)])
 
 
 def ratios(numerators: np.ndarray, denominators: np.ndarray) -> np.ndarray:
@@ -172,14 +161,13 @@ def _sampled(items: Items, statistic: Statistic, draws: Iterator[np.ndarray]) ->
     """Return the statistic of each run on each set of items, (N, R)."""
     if statistic is not ratio_of_sums:
         return np.array([statistic(items.repeated(times)) for some in draws for times in some])
-    # Sums of the repeated items are products with how often each is drawn.
-    above, below = (_summable(values.T) for values in items.arrays())
+    # Sums of the repeated items are products with how often each is drawn: of whole numbers in float32, where their
+    # sums are exact; of others in float64, where ties stay ties (`DECIMALS`).
+    is_whole = [(values == np.rint(values)).all() for values in items.arrays()]
+    above, below = (
+        values.T.astype(np.float32 if whole else np.float64) for values, whole in zip(items.arrays(), is_whole)
+    )
     return np.concatenate([ratios(times @ above, times @ below) for times in draws])
-
-
-def _summable(values: np.ndarray) -> np.ndarray:
-    """Whole numbers in float32, where their sums are exact; others in float64, where ties stay ties (`DECIMALS`)."""
-    return values.astype(np.float32 if (values == np.rint(values)).all() else np.float64)
 
 
 def interval(system: Resampled, seed: int = 0, is_share: bool = True) -> tuple[float, float]:

@@ -213,7 +213,7 @@ def comparisons(results: Sequence[Result]) -> pd.DataFrame:
         row |= {"measure": task.main, **asdict(paired_bootstrap(resampled[first], resampled[second]))}
         if task.paired_test == "randomisation":
             row["p_value"] = paired_randomisation(items[first], items[second])
-        row |= {"heads": [a.head, b.head]} if task.head_pairs else {}
+        row |= {"heads": [a.head, b.head]} if task.head_pairs or a.head != b.head else {}
         compared.append(row | {"pretraining_seeds": [seeds[first], seeds[second]]})
     corrected: Sequence[float | None] = [None] * len(compared)
     if task.paired_test == "randomisation":
@@ -472,57 +472,54 @@ def verdict(report: Report) -> list[str]:
     features. `words: +3.5 points [2.0, 5.0] against start (93.2, 89.7; accuracy, 5 labels a class, linear; 600
     documents)`. Nothing is tested here: differences are those of `comparisons`.
     """
-    task, names, compared = report.task, names_of(report.rows), records(report.comparisons)
-    listed = records(report.rows)
-    heads = report.settings.get("heads") or report.settings.get("methods") or [row["head"] for row in listed]
-    lines: list[str] = []
+    names, listed = names_of(report.rows), records(report.rows)
+    order = report.settings.get("heads") or report.settings.get("methods") or [row["head"] for row in listed]
+    lines = []
     for other in [*names][1:]:
-
-        def rank(row: Json, other: str = other) -> tuple[Any, ...]:
-            of_heads = row.get("heads") or [row["head"]] * 2
-            head = of_heads[0] if row["a"] == other else of_heads[-1]
-            of_encoders = [head_of for head_of in of_heads if head_of in heads]
-            place = min(map(heads.index, of_encoders), default=len(heads))
-            shots = math.inf if row["shots"] is None else row["shots"]
-            return row["features"] != "raw", shots, place, head
-
-        candidates = [row for row in compared if {row["a"], row["b"]} == {(first := next(iter(names))), other}]
-        if candidates:
-            lines.append(_verdict_line(min(candidates, key=rank), other, first, listed, task, names))
+        first, found = next(iter(names)), []
+        for row in records(report.comparisons):
+            if {row["a"], row["b"]} == {first, other}:
+                heads = dict(zip((row["a"], row["b"]), row.get("heads") or [row["head"]] * 2))
+                place = min((order.index(head) for head in heads.values() if head in order), default=len(order))
+                shots = math.inf if row["shots"] is None else row["shots"]
+                found.append((row["features"] != "raw", shots, place, len(found), row, heads))
+        if found:
+            *_, row, heads = min(found)
+            lines.append(
+                _verdict_line(row, [(other, heads[other]), (first, heads[first])], listed, report.task, names)
+            )
     return lines
 
 
 def _verdict_line(
-    row: Json, other: str, first: str, listed: Sequence[Json], task: Task, names: Mapping[str, str]
+    row: Json, both: Sequence[tuple[str, str]], listed: Sequence[Json], task: Task, names: Mapping[str, str]
 ) -> str:
-    """Say what a paired test says, seen from `other`."""
-    is_a = row["a"] == other
-    sign = 100 if is_a else -100
-    of_heads = dict(zip((row["a"], row["b"]), row.get("heads") or [row["head"]] * 2))
-    values, tested = [], 0
-    for encoder in (other, first):
-        # A baseline has another head, and features of no kind
-        own = [one for one in listed if (one["encoder"], one["shots"]) == (encoder, row["shots"])]
-        same = [one for one in own if (one["head"], one["features"]) == (of_heads[encoder], row["features"])]
-        found = (same or own)[0]
-        of_heads[encoder] = found["head"]
-        values.append(f"{100 * found[f'{task.main}_mean']:.1f}")
-        tested = found.get(f"test_{task.items}", found["test_documents"])
-    both = list(dict.fromkeys(of_heads[encoder] for encoder in (other, first)))
-    figure = [task.measures[task.main].lower() if task.main == "accuracy" else task.measures[task.main]]
+    """Say what a paired test says of two encoders with their heads, seen from the first of `both`."""
+    measured = []
+    for encoder, head in both:
+        own = [one for one in listed if (one["encoder"], one["head"], one["shots"]) == (encoder, head, row["shots"])]
+        measured.append(next((one for one in own if one["features"] == row["features"]), own[0]))
+    # What was measured, and on how much
+    title = task.measures[task.main]
+    figure = [title.lower() if task.main == "accuracy" else title]
     if task.has_training:
         figure.append("all labels" if row["shots"] is None else f"{row['shots']} labels a class")
-    figure += [" against ".join(both), *([row["features"]] if row["features"] != "raw" else [])]
-    about = f"({', '.join(values)}; {', '.join(figure)}; {tested:,} {task.items})"
-    points, shown = f"{round(sign * row['difference'], 1) + 0.0:+.1f} points", names[other]
+    figure += [" against ".join(dict.fromkeys(head for _, head in both))]
+    figure += [] if row["features"] == "raw" else [row["features"]]
+    values = ", ".join(f"{100 * one[f'{task.main}_mean']:.1f}" for one in measured)
+    tested = measured[0].get(f"test_{task.items}", measured[0]["test_documents"])
+    about = f"({values}; {', '.join(figure)}; {tested:,} {task.items})"
+    # The difference
+    name, other = (names[encoder] for encoder, _ in both)
+    sign = 100 if row["a"] == both[0][0] else -100
+    points = f"{round(sign * row['difference'], 1) + 0.0:+.1f} points"
     if row["low"] is None:  # a correlation of values that are all equal
-        return f"{shown}: {points} against {names[first]}, without an interval {about}"
-    ends = sorted((sign * row["low"], sign * row["high"]))
-    interval_shown = f"[{ends[0]:.1f}, {ends[1]:.1f}]"
-    if is_clear(row["low"], row["high"], row.get("p_holm")):
-        return f"{shown}: {points} {interval_shown} against {names[first]} {about}"
-    corrected = f", p {row['p_holm']:.2f} after Holm's correction" if is_clear(row["low"], row["high"]) else ""
-    return f"{shown}: no clear difference against {names[first]}, {points} {interval_shown}{corrected} {about}"
+        return f"{name}: {points} against {other}, without an interval {about}"
+    low, high = sorted((sign * row["low"], sign * row["high"]))
+    if is_clear(low, high, row.get("p_holm")):
+        return f"{name}: {points} [{low:.1f}, {high:.1f}] against {other} {about}"
+    corrected = f", p {row['p_holm']:.2f} after Holm's correction" if is_clear(low, high) else ""
+    return f"{name}: no clear difference against {other}, {points} [{low:.1f}, {high:.1f}]{corrected} {about}"
 
 
 def notes_of(frame: pd.DataFrame, task: Task) -> list[str]:
@@ -627,14 +624,6 @@ def _markdown(report: Report) -> str:
     poolings = [row | {"pooling": f"{row['pooling']} (it brings {row['pooling_of_checkpoint']})"}
                 if row.get("pooling_of_checkpoint") is not None else row for row in listed]  # fmt: skip
     parts.append(f"## Encoders\n\n{facts_table(poolings, columns).markdown()}")
-    if task.has_training:
-        costs = [row | {"encoder": names[row["encoder"]], "head": head_name(row),
-                        "shots": "all" if row["shots"] is None else row["shots"],
-                        "trainable_share": None if row["trainable_share"] is None else
-                        f"{100 * row['trainable_share']:.3g} %"} for row in listed]  # fmt: skip
-        columns = {"encoder": "encoder", "head": "head", "shots": "labels", "seconds": "seconds a run"}
-        columns |= {"trainable_parameters": "trained parameters", "trainable_share": "share"}
-        parts.append(f"## Cost of the heads\n\n{facts_table(costs, columns).markdown()}")
     return "\n\n".join(parts) + "\n"
 
 

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from docsplit.evaluation.analysis import clustering
 from docsplit.evaluation.analysis.clustering import (
     check_labels,
     cluster,
@@ -48,12 +47,6 @@ def test_measures_against_their_definitions():
         assert measured["ari"][run] == pytest.approx((both - own * theirs) / ((own + theirs) / 2 - own * theirs))
 
 
-def test_purity_of_a_cluster_of_one_class_each_and_of_a_single_cluster():
-    assert purity_items(LABELS[None], LABELS).of_runs() == pytest.approx([1.0])
-    single = purity_items(np.zeros((1, 60), dtype=int), LABELS).of_runs()
-    assert single == pytest.approx([max(Counter(LABELS.tolist()).values()) / 60])
-
-
 def blobs(size, centres, labels=None):
     labels = GENERATOR.integers(len(centres), size=size) if labels is None else labels
     return centres[labels] + 0.1 * GENERATOR.normal(size=(size, centres.shape[1])), labels
@@ -69,20 +62,6 @@ def test_clusters_are_fitted_on_train_and_test_is_assigned():
     assert purity_items(clusters, labels).of_runs() == pytest.approx([1, 1])
     with pytest.raises(ValueError, match="2 training documents cannot make 3"):
         cluster(train[:2], test, 3, 1)
-
-
-def test_runs_have_seeds_of_their_own_and_ten_starts(monkeypatch):
-    made = []
-
-    class Recorded(clustering.KMeans):
-        def __init__(self, n_clusters, **options):
-            made.append(options)
-            super().__init__(n_clusters, **options)
-
-    monkeypatch.setattr(clustering, "KMeans", Recorded)
-    train, _ = blobs(60, np.eye(3))
-    cluster(train, train, 3, num_seeds=2, seed=5)
-    assert made == [{"n_init": 10, "random_state": 5}, {"n_init": 10, "random_state": 6}]
 
 
 def test_documents_with_several_labels_or_none_are_left_out():

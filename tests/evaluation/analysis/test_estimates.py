@@ -39,14 +39,6 @@ def test_means_over_the_documents_that_have_a_value():
     assert times.mean() == pytest.approx(1)
 
 
-def test_a_set_without_a_value_has_that_of_all():
-    only = np.zeros(40)
-    only[3] = 1
-    found = over_documents({"mean": (7 * only, only)})["mean"]
-    assert (found.samples == 7).all()
-    assert found.scores == [7]
-
-
 def test_a_group_of_seeds_is_wider_than_its_members():
     members = [estimates(str(seed), VALUES[0] + shift, n=1) for seed, shift in enumerate((0, 0.5, 1.5))]
     group = merge_estimates("group", ["0", "1", "2"], members)
@@ -69,13 +61,6 @@ def test_the_interval_of_a_share_alone_ends_at_1():
     row = row_of(merge_estimates("group", ["0", "1", "2"], members))
     assert row["noun_to_uniform_high"] > 1.05
     assert row["noun_share_high"] == row["auc_high"] == 1
-
-
-def test_facts_that_differ_are_all_kept():
-    group = merge_estimates(
-        "g", ["0", "1"], [estimates("0", VALUES[0], n=1, k=2), estimates("1", VALUES[0], n=3, k=2)]
-    )
-    assert group.facts == {"n": [1, 3], "k": 2}
 
 
 def test_differences_are_paired():

@@ -8,11 +8,9 @@ import torch
 
 from docsplit.data.passages import to_passages
 from docsplit.embedding.graphs import attention_by_kind, document_attention
-from docsplit.embedding.lexical_ridge import fit
 from docsplit.embedding.loading import load_encoder
-from docsplit.embedding.project_modules import with_words
 from docsplit.evaluation.analysis.graph_attention import choose_document, graph_attention_analysis
-from docsplit.explorer.page import heard_passages, summary_of
+from docsplit.explorer.page import heard_passages
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
 from tests.conftest import make_corpus, tiny_config
@@ -85,23 +83,12 @@ def test_without_layers_nobody_attends(wordpiece, tmp_path, caplog):
     np.testing.assert_allclose(encoder.encode(pieces).mean(axis=0), encoder.encode(TEXTS[0]), atol=1e-5)
 
 
-def test_the_page_says_how_much_of_a_document_is_read(encoder):
-    assert summary_of(encoder, np.zeros((1200, 16))).endswith("up to 24 tokens read of every passage")
-
-
 def test_the_page_names_the_passages_that_a_vector_takes_most_from(encoder):
     heard = heard_passages(encoder, TEXTS[:3])
     for text, own in zip(TEXTS, heard):
         weights = next(document_attention(encoder, [text])).weights[0, 1:]
         assert [weight for weight, _ in own] == pytest.approx(sorted(weights, reverse=True)[:3], abs=1e-4)
         assert own[0][1] == " ".join(to_passages(text, 8)[weights.argmax()].text.split())
-
-
-def test_words_of_documents_have_no_part_in_a_graph(encoder):
-    worded = with_words(encoder, fit(encoder, TEXTS, encoder.encode(TEXTS)).words)
-    assert heard_passages(worded, TEXTS[:3]) == heard_passages(encoder, TEXTS[:3])
-    plain = summary_of(encoder, np.zeros((9, 16)))
-    assert summary_of(worded, np.zeros((9, 16))) == f"{plain}, and the words of all of it"
 
 
 def test_the_document_with_most_sections_is_shown():
@@ -111,12 +98,3 @@ def test_the_document_with_most_sections_is_shown():
     assert choose_document([many, words * 60], [100]) == 0  # the second has more than fifty passages
     with pytest.raises(ValueError, match=r"2 to 50 passages.*leave graph_attention out"):
         choose_document(["Short.", words * 60], [100])
-
-
-def test_the_document_shown_is_chosen_by_the_encoders_own_passages():
-    words = "word " * 9 + "end. "
-    short, long = words * 3, words * 60  # 3 and 60 passages of ten words; one and 6 of a hundred
-    assert choose_document([short, long], [10]) == 0
-    assert choose_document([short, long], [100]) == 1
-    with pytest.raises(ValueError, match="about 10 and of 100 words"):
-        choose_document([short, long], [100, 10])  # no text is fit for both

@@ -8,7 +8,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from docsplit.evaluation.analysis import maps
 from docsplit.evaluation.analysis.maps import check_method, check_size, map_analysis, project
 
 GENERATOR = np.random.default_rng(0)
@@ -53,36 +52,6 @@ def test_what_is_not_installed_is_said(monkeypatch, caplog):
         check_method("tsne")
         check_method("pca")
     assert caplog.text.count("pip install openTSNE") == 1
-
-
-def test_umap_and_opentsne_are_called_with_a_seed(monkeypatch):
-    """They are not installed here: what they are asked for is what their documentation has."""
-    called = {}
-
-    class Fake:
-        def __init__(self, **options):
-            called[type(self).__name__] = options
-
-        def fit(self, components):
-            return components[:, :2]
-
-        fit_transform = fit
-
-    class UMAP(Fake):
-        pass
-
-    class TSNE(Fake):
-        pass
-
-    modules = {"umap": type("module", (), {"UMAP": UMAP}), "openTSNE": type("module", (), {"TSNE": TSNE})}
-    for name, module in modules.items():
-        monkeypatch.setitem(__import__("sys").modules, name, module)
-    monkeypatch.setattr(maps, "is_installed", lambda method: True)
-    assert project(VECTORS, "umap", seed=3)[1] == "UMAP"
-    assert "openTSNE" in project(VECTORS, "tsne", seed=3)[1]
-    assert called["UMAP"] == {"random_state": 3, "n_neighbors": 15}
-    assert (called["TSNE"]["random_state"], called["TSNE"]["initialization"].shape) == (3, (60, 2))
-    assert called["TSNE"]["perplexity"] == pytest.approx(59 / 3)
 
 
 def test_forty_classes_are_told_apart_and_numbered(tmp_path, monkeypatch):

@@ -4,13 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from docsplit.evaluation.analysis.redundancy import (
-    ALL,
-    LENGTH_CLASSES,
-    content_words,
-    redundancies,
-    redundancy_rows,
-)
+from docsplit.evaluation.analysis.redundancy import ALL, LENGTH_CLASSES, content_words, redundancies, redundancy_rows
 from docsplit.evaluation.results.bootstrap import NUM_SAMPLES
 
 GENERATOR = np.random.default_rng(0)
@@ -49,14 +43,6 @@ def test_r_against_counting(shuffled, variant, kept, with_part):
     for (lemmas, parts), value in zip(tagged, observed, strict=True):
         own = [(lemma, part if with_part else "") for lemma, part in zip(lemmas, parts) if part in kept.split()]
         assert value == pytest.approx(len(own) / len(set(own))) if own else np.isnan(value)
-
-
-def test_a_document_by_hand():
-    parts = ["NOUN", "VERB", "NOUN", "NOUN", "ADP", "PROPN"]
-    tagged = [(["ship", "sail", "ship", "sail", "the", "dover"], parts)] * 2
-    content = content_words(tagged, [6, 6])
-    for variant, expected in {"nouns_verbs": 4 / 3, "with_names": 5 / 4, "lemma_alone": 4 / 2}.items():
-        assert redundancies(content, variant)[0] == pytest.approx([expected] * 2)
 
 
 def test_the_null_draws_as_many_of_each_part_from_other_documents():

@@ -10,7 +10,7 @@ from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encoder import Encoder
 from docsplit.embedding.neighbours import nearest, unit
 from docsplit.evaluation.analysis.arguments import AnalysisArguments
-from docsplit.evaluation.analysis.sample import choose_documents, embed, embed_tfidf, num_neighbours, random_halves
+from docsplit.evaluation.analysis.sample import choose_documents, embed, num_neighbours, random_halves
 from tests.conftest import make_corpus
 
 
@@ -71,17 +71,6 @@ def test_reading_attention_leaves_the_encoder_as_it_was(analysed, split):
     np.testing.assert_allclose([one.sum() for one in weights], 1, atol=1e-5)
     np.testing.assert_array_equal(encoder.embed(split.test_texts), before)
     assert encoder.model[0].model.config._attn_implementation != "eager"
-
-
-def test_tfidf_has_sparse_sentences_and_dense_documents(split):
-    options = AnalysisArguments(analyses=["similarity", "geometry", "clustering"], sample_documents=12)
-    documents = choose_documents(split, options, None)
-    embedded = embed_tfidf(split, documents, options)
-    assert embedded.sentences.shape[0] == len(documents.sentences.texts)
-    assert [len(embedded.parts["raw"][part]) for part in ("train", "test")] == [30, 30]
-    assert embedded.halves.shape[0] == len(documents.halves)
-    assert embedded.neighbours.shape == (30, 10)
-    assert embedded.info["num_parameters"] == 0
 
 
 def test_the_sample_depends_on_the_seed_alone_and_has_what_the_analyses_need(split):

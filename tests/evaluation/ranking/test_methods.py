@@ -84,17 +84,6 @@ def test_joined_rows_come_last_and_bm25_where_it_was_typed(ranked, given, order)
     assert rows == [*alone[order[0]], *alone[order[1]], ("ours", "hybrid"), ("ours", "rrf")]
 
 
-def test_words_are_not_searched_for_dense_rankings_alone(ranked):
-    evaluation, _ = ranked
-    evaluation.args.methods = ["dense"]
-    evaluation.names(["ours"])
-    evaluation.prepare(is_main=True)
-    assert evaluation.bm25 is None
-    evaluation.names(["ours", "bm25"])
-    evaluation.prepare(is_main=True)
-    assert evaluation.bm25 is not None
-
-
 def test_curves_and_weights_are_kept_by_argument_where_an_encoder_stands_in_two(ranked):
     """As in --model_name_or_path ours ours@mean: the second measurement takes nothing from the first."""
     evaluation, retrieved = ranked

@@ -74,12 +74,7 @@ def test_the_papers_tables_are_whole(name):
         assert {len(row) for row in table.rows.values()} == {len(table.columns)}
         assert len({(data, metric) for data, metric in table.columns}) == len(table.columns)
     counted = {
-        f"{table.table} {table.part}".strip(): (
-            len(table.rows),
-            len(table.columns),
-            len(numbers),
-            str(sum(numbers)),
-        )
+        f"{table.table} {table.part}".strip(): (len(table.rows), len(table.columns), len(numbers), str(sum(numbers)))
         for table in tables
         if (numbers := [value for row in table.rows.values() for value in row if value is not None])
     }
