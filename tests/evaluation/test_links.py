@@ -146,14 +146,3 @@ def test_pair_features_are_both_embeddings_in_order(part):
     embeddings = np.arange(60.0).reshape(30, 2)
     for row, a, b in zip(links.pair_features(embeddings, part), part.first, part.second):
         assert row.tolist() == [2 * a, 2 * a + 1, 2 * b, 2 * b + 1]
-
-
-def test_popularity_is_at_chance_on_real_citations(real_data):
-    papers, citing = real_data / "aan" / "papers.parquet", real_data / "aan" / "citations.tsv"
-    given_pairs = citations.load_pair_files(papers, *(real_data / "aan" / f"{name}_pairs.tsv" for name in PART_NAMES))
-    for pairs in (given_pairs, citations.load_citations(papers, citing, seed=0)):
-        baseline = accuracy(links.popularity(pairs), pairs.test.labels)
-        assert links.popularity_warning(baseline, len(pairs.test.labels)) is None
-        assert pairs.counts["test_papers_seen_in_training"] == 0
-        assert len(pairs.test.labels) > 800
-    assert pairs.counts["links_between_splits_dropped"] < 0.25 * pairs.counts["links"]

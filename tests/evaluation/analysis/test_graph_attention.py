@@ -83,14 +83,6 @@ def test_without_layers_nobody_attends(wordpiece, tmp_path, caplog):
     np.testing.assert_allclose(encoder.encode(pieces).mean(axis=0), encoder.encode(TEXTS[0]), atol=1e-5)
 
 
-def test_the_page_names_the_passages_that_a_vector_takes_most_from(encoder):
-    heard = heard_passages(encoder, TEXTS[:3])
-    for text, own in zip(TEXTS, heard):
-        weights = next(document_attention(encoder, [text])).weights[0, 1:]
-        assert [weight for weight, _ in own] == pytest.approx(sorted(weights, reverse=True)[:3], abs=1e-4)
-        assert own[0][1] == " ".join(to_passages(text, 8)[weights.argmax()].text.split())
-
-
 def test_the_document_with_most_sections_is_shown():
     words = "word " * 99 + "end. "
     three, many = "# A\n\n" + words * 3 + "\n\n# B\n\n" + words + "\n\n# C\n\n" + words, words * 30

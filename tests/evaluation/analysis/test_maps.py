@@ -26,15 +26,6 @@ def test_neighbours_in_the_plane_are_of_one_class(method):
     np.testing.assert_allclose(again, points)
 
 
-def test_pca_against_an_eigendecomposition():
-    points, _ = project(VECTORS, "pca")
-    centred = VECTORS - VECTORS.mean(axis=0)
-    values, vectors = np.linalg.eigh(centred.T @ centred)
-    expected = centred @ vectors[:, ::-1][:, :2]
-    np.testing.assert_allclose(np.abs(points), np.abs(expected), rtol=1e-3, atol=1e-3)
-    assert values[-1] > values[-2]
-
-
 def test_few_documents_and_narrow_vectors_have_a_map():
     assert project(VECTORS[:5])[0].shape == (5, 2)
     assert project(VECTORS[:, :1], "pca")[0].shape == (60, 2)

@@ -58,12 +58,6 @@ def test_curves_show_what_the_rows_say(tmp_path, monkeypatch):
     plt.close(figure)
 
 
-def test_without_few_labels_there_is_no_picture(tmp_path):
-    (tmp_path / "curves.png").touch()  # of an earlier run, on other data
-    assert not plot_few_shot(rows([make_result("a", 1.0)]), CLASSIFICATION, tmp_path / "curves.png")
-    assert not list(tmp_path.iterdir())
-
-
 def test_convergence_is_drawn_of_every_run(tmp_path):
     curve = [{"epoch": 1.0, "step": 5, "accuracy": 0.5, "macro_f1": 0.4}]
     curve += [{"epoch": 2.0, "step": 10, "accuracy": 0.75, "macro_f1": 0.7}]
