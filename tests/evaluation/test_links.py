@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from docsplit.data.sets import citation_splits, citations
-from docsplit.data.sets.citation_splits import PART_NAMES, PairPart
+from docsplit.data.sets import citation_splits
+from docsplit.data.sets.citation_splits import PairPart
 from docsplit.data.sets.citations import CitationPairs
 from docsplit.evaluation import links
 from tests.data.sets.test_citations import families

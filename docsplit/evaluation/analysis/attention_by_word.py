@@ -195,8 +195,6 @@ def attention_analysis(
     notes = [
         f"Last layer, mean over heads, of {num_documents:,} test documents, tagged by {pipeline}. A word's weight is "
         f"the {word_weight} over its pieces.",
-        "Names (PROPN) are nouns, auxiliaries are other words. Mismatched pieces are part of several words and count "
-        "for the one of which they have most letters.",
         f"Attention to nouns / that of BERT and of SimCSE, {paper_numbers.COLUMN}: more than {ratio} on NYT. See the "
         "ratios of two encoders.",
     ]

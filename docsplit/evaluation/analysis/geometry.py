@@ -150,14 +150,8 @@ def geometry_analysis(
     }
     cells = [[names[row["encoder"]], *(with_deviation(row, name, 0 if name == "width" else 3) for name in columns)]
              for row in rows]  # fmt: skip
-    notes = [
-        f"{num_documents:,} test documents, of length one; alignment and uniformity of the embeddings of two "
-        f"random halves (sentences to one of two) of {num_halved:,} of them.",
-        "Alignment: mean squared distance of the halves of a document, low is good; uniformity: log of the mean of "
-        "exp(-2 squared distance) of halves of two, low is good (Wang and Isola 2020).",
-        f"Collapse: a mean cosine near 1, an effective rank far below the width (or the {num_documents:,} "
-        "documents), a deviation of a dimension x sqrt(width) far below 1, correlated dimensions.",
-        f"Hubness: skewness of the number of documents that have one among their {num_neighbours} nearest; "
-        "largest hub: its maximum / mean; antihubs: share of documents that nobody has among the nearest.",
-    ]
-    return {"rows": rows, **about}, Section("Geometry", notes, [Table(["encoder", *columns.values()], cells)])
+    note = (
+        f"{num_documents:,} test documents, of length one; alignment and uniformity of two random halves (sentences "
+        f"to one of two) of {num_halved:,} of them; hubness of the {num_neighbours} nearest."
+    )
+    return {"rows": rows, **about}, Section("Geometry", [note], [Table(["encoder", *columns.values()], cells)])

@@ -60,8 +60,7 @@ def graph_attention_analysis(
             cells.append([name, str(node), number(float(weights[node]), 3), text])
     notes = [
         f"Test document {document}: of the sample the one with the most sections, and then passages. Weights of the "
-        "last layer, the mean over heads. Uniform attention would be 1 / number of neighbours.",
-        "Full and section graph side by side are two readings by the same weights, of which one was trained.",
+        "last layer, the mean over heads. Uniform attention would be 1 / number of neighbours."
     ]
     title = "The document node, and the passages it attends to most."
     table = Table(["encoder", "node", "weight", ""], cells, title=title)

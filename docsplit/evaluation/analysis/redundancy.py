@@ -199,13 +199,8 @@ def redundancy_section(contents: Json, data: str, folder: Path) -> Section:
         cells.append(line)
     title = f"Spearman's rank correlation with the number of words of a document. {BETWEEN}"
     tables.append(Table(["", *titles.values()], cells, title=title))
-    notes = [
-        f"{contents['documents']:,} documents{contents['sampled']}, tagged by {contents['pipeline']}.",
-        "R: nouns and verbs of a document / distinct ones among them. The null has as many nouns and as many verbs, "
-        "drawn from all other documents: R grows with length in any text, and says something where R / R of the null "
-        "does.",
-    ]
-    return Section("Redundancy by length", notes, tables, [_plot(rows, titles, folder / "redundancy.png")])
+    note = f"{contents['documents']:,} documents{contents['sampled']}, tagged by {contents['pipeline']}."
+    return Section("Redundancy by length", [note], tables, [_plot(rows, titles, folder / "redundancy.png")])
 
 
 def _plot(rows: Sequence[Json], titles: dict[str, str], path: Path) -> Figure:

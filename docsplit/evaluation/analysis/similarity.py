@@ -266,8 +266,6 @@ def similarity_analysis(
         f"beyond {MAX_SENTENCES} of a document. Sentences are those of the splitter {splitter!r}.",
         f"{len(sentences.inter):,} pairs of two documents and {len(sentences.same_class):,} of two that share a "
         "class, the same for all encoders.",
-        "Cosines do not compare across encoders: where all vectors point the same way all are high. AUC does: how "
-        "often a pair of one document is more alike than one of two, 0.5 at random.",
     ]
     bars = {name: MEASURES[name] for name in ("inner", "same_class", "inter") if name in shown}
     caption = "Cosines of pairs of sentences, mean and 95 % interval over documents."

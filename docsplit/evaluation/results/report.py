@@ -515,10 +515,10 @@ def _verdict_line(
     points = f"{round(sign * row['difference'], 1) + 0.0:+.1f} points"
     if row["low"] is None:  # a correlation of values that are all equal
         return f"{name}: {points} against {other}, without an interval {about}"
-    low, high = sorted((sign * row["low"], sign * row["high"]))
-    if is_clear(low, high, row.get("p_holm")):
+    low, high = sorted(round(sign * row[end], 1) + 0.0 for end in ("low", "high"))  # no -0.0
+    if is_clear(row["low"], row["high"], row.get("p_holm")):
         return f"{name}: {points} [{low:.1f}, {high:.1f}] against {other} {about}"
-    corrected = f", p {row['p_holm']:.2f} after Holm's correction" if is_clear(low, high) else ""
+    corrected = f", p {row['p_holm']:.2f} after Holm's correction" if is_clear(row["low"], row["high"]) else ""
     return f"{name}: no clear difference against {other}, {points} [{low:.1f}, {high:.1f}]{corrected} {about}"
 
 
@@ -629,23 +629,15 @@ def _markdown(report: Report) -> str:
 
 def _explained(num_tests: int, task: Task) -> str:
     """Say what the table of differences has, and what its p-values are worth."""
+    corrected, clear = "not corrected for their number: one in twenty is below 0.05 where nothing differs", ""
     if task.paired_test == "randomisation":
-        tests = (
-            f"p: paired randomisation test over {task.items}, which takes the seeds as they are, and Holm's "
-            f"correction for the {num_tests} tests of this table."
-        )
-        clear = "the interval leaves 0 out, the corrected p is below 0.05"
-    else:
-        tests = (
-            f"The {num_tests} p-values are not corrected for their number: one in twenty falls below 0.05 where "
-            "nothing differs."
-        )
-        clear = "the interval leaves 0 out"
+        corrected = f"of a paired randomisation test over {task.items}, and corrected for their number (Holm)"
+        clear = ", the corrected p is below 0.05"
     return (
         f"Points, first minus second. Intervals: paired bootstrap over test {task.items}, runs and, where there are "
-        f"several, pretraining seeds. {tests} In bold, and named as ahead, where {clear} and neither is a single "
-        "pretraining run; with one, `one run says` so, and the next seed may say otherwise. `seeds` are those of the "
-        "two (- where nothing was pretrained)."
+        f"several, pretraining seeds (`seeds`; - where nothing was pretrained). The {num_tests} p-values are "
+        f"{corrected}. In bold, and named as ahead, where the interval leaves 0 out{clear} and neither is a single "
+        "pretraining run; with one, `one run says` so, and the next seed may say otherwise."
     )
 
 

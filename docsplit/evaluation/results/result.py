@@ -250,9 +250,9 @@ class Result:
                 f"{self.name} has one value a run of {self.task.main}, by which encoders are compared: give its "
                 "test items (docsplit.evaluation.results.bootstrap.Items)."
             )
-        values = [self.of_runs(measure) for measure in self.measured]
-        values += [column for columns in self.details.values() for column in columns.values()]
-        if wrong := [value.shape for value in values if value.shape != (self.runs,)]:
+        columns = [self.of_runs(measure) for measure in self.measured]
+        columns += [column for detail in self.details.values() for column in detail.values()]
+        if wrong := [column.shape for column in columns if column.shape != (self.runs,)]:
             raise ValueError(
                 f"{self.name} has measures of shape {wrong}, expected one value for each of {self.runs} runs."
             )
