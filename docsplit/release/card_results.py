@@ -181,7 +181,7 @@ def evaluation_text(results: Json, evaluations: Sequence[CardEvaluation]) -> str
         name = groups[0]["encoder"].partition("=")[0] if groups else evaluation.encoder
         is_mean = groups and len(groups[0]["members"]) > 1
         this = f"{inline(name)} is {'the mean over seeds of which this model is one' if is_mean else 'this model'}"
-        tested = records(rows)[0].get(f"test_{task.items}")
+        tested = max((row.get(f"test_{task.items}") or 0 for row in records(rows)), default=0)
         note = f"{tested:,} test {inline(task.items)}. " if tested else ""
         note += (
             "Percent; ± is the standard deviation over draws of the labels, or over trainings of the head. "

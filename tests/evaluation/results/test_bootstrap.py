@@ -236,8 +236,6 @@ def test_systems_on_other_items_cannot_be_compared():
     a, b = right_or_not(np.ones((2, 5), bool)), right_or_not(np.ones((2, 6), bool))
     with pytest.raises(ValueError, match="5 and 6"):
         resample([a, b])
-    with pytest.raises(ValueError, match="neither of them 0"):
-        ItemScores(np.ones((2, 0)), np.ones((2, 0)))
 
 
 def test_the_bootstrap_is_fast_and_repeatable():
