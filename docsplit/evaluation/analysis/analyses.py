@@ -235,14 +235,10 @@ def merge(name: str, members: Sequence[str], measured: Sequence[Measured]) -> Me
     first = measured[0]
     merged = Measured(name, [] if [name] == list(members) else list(members), first.info)
     merged.map, merged.graph_attention = first.map, first.graph_attention
-    if first.similarity is not None:
-        merged.similarity = merge_estimates(name, members, [one.similarity for one in measured if one.similarity])
-    if first.attention is not None:
-        merged.attention = merge_estimates(name, members, [one.attention for one in measured if one.attention])
-    if first.clustering is not None:
-        merged.clustering = merge_members(name, members, [one.clustering or [] for one in measured])
-    if first.geometry is not None:
-        merged.geometry = mean_row(name, members, [one.geometry or {} for one in measured])
+    joins: dict[str, Any] = {"similarity": merge_estimates, "attention": merge_estimates, "geometry": mean_row}
+    for kind, join in (joins | {"clustering": merge_members}).items():
+        if getattr(first, kind) is not None:
+            setattr(merged, kind, join(name, members, [getattr(one, kind) for one in measured]))
     return merged
 
 
