@@ -73,7 +73,7 @@ def test_growth_beyond_the_null_is_none_where_length_alone_makes_words_recur(num
     texts = [[f"w{rng.integers(60)}of{number % num_topics}" for _ in range(n)] for number, n in enumerate(lengths)]
     tagged = [(lemmas, ["NOUN"] * len(lemmas)) for lemmas in texts]
     rows, growth = redundancy_rows(content_words(tagged, lengths))
-    contents = {"redundancy": {"rows": [row.to_json() for row in rows], "growth": growth}}
+    contents = {"redundancy": {"rows": rows, "growth": growth}}
     (tmp_path / "analysis.json").write_text(json.dumps(contents))
     split = SimpleNamespace(texts={"test": list(map(" ".join, texts))}, class_names=[])
     measured = list(measure.rows_of_analysis(SimpleNamespace(measured=[], split=split), tmp_path))
