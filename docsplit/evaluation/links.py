@@ -104,7 +104,7 @@ def link(
             validation = (parts[1], pairs.validation.labels)
             data = HeadInput(parts[0], pairs.train.labels, runs, parts[2], 2, few_shot=False, validation=validation)
             output = mlp(data, hidden=embeddings.shape[1], training=PRESETS[options.probe_preset].mlp)
-            about = {"encoder": name, "head": "mlp", "info": info | {"features": features}}
+            about: Facts = {"encoder": name, "head": "mlp", "info": info | {"features": features}}
             yield link_result(output, labels, **about, preset=options.probe_preset, test_documents=papers)
     if "cosine" in options.heads:
         train, test = (cosine_scores(embeddings, part) for part in (pairs.train, pairs.test))

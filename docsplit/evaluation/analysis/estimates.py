@@ -116,7 +116,7 @@ def _ratio(a: Resampled, b: Resampled) -> tuple[float | None, float | None, floa
     for system in (a, b):  # of the scores, and of the mean over seeds in each set of documents
         means = np.log(system.samples.mean(axis=1, keepdims=True))
         logs.append(Resampled(np.log(system.scores), np.broadcast_to(means, system.samples.shape), system.seeds))
-    found = paired_bootstrap(*logs)
+    found = paired_bootstrap(logs[0], logs[1])
     return float(a.scores.mean() / b.scores.mean()), float(np.exp(found.low)), float(np.exp(found.high))
 
 

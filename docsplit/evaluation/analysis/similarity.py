@@ -267,7 +267,7 @@ def similarity_analysis(
         f"{len(sentences.inter):,} pairs of two documents and {len(sentences.same_class):,} of two that share a "
         "class, the same for all encoders.",
     ]
-    bars = {name: MEASURES[name] for name in ("inner", "same_class", "inter") if name in shown}
+    bars: dict[str, str] = {name: MEASURES[name] for name in ("inner", "same_class", "inter") if name in shown}
     caption = "Cosines of pairs of sentences, mean and 95 % interval over documents."
     figure = plot_bars(frame, names, bars, "cosine", folder / "similarity.png", caption)
     tables = [table, differences_table(compared, names, MEASURES)]

@@ -152,8 +152,8 @@ def _train_ensemble(
     initial = [_initial(widths, generator) for generator in generators]
     parameters = [torch.stack(values).to(device).requires_grad_() for values in zip(*initial)]
     decay = training.weight_decay
-    kind, options = (torch.optim.AdamW, {"weight_decay": decay}) if decay else (torch.optim.Adam, {})
-    optimizer = kind(parameters, lr=training.learning_rate, fused=True, **options)
+    kind = torch.optim.AdamW if decay else torch.optim.Adam
+    optimizer = kind(parameters, lr=training.learning_rate, weight_decay=decay, fused=True)
     mask_seeds = [int(torch.randint(2**62, (), generator=generator)) for generator in generators]
     masks = [torch.Generator(device).manual_seed(seed) for seed in mask_seeds]
     fitted = [torch.as_tensor(member.fitted, device=device) for member in members]

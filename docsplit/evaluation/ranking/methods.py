@@ -70,7 +70,7 @@ class DocumentRanking(Evaluation):
     def __init__(self, data_args: RankingArguments, args: RetrievalArguments):
         super().__init__(data_args, args)
         self.given: list[str] = []  # encoders, and bm25, as they were typed
-        self.by_words: list[RankingResult] = []
+        self.by_words: list[Result] = []
         self.bm25: tuple[Retrieved, Retrieved] | None = None  # by default parameters: reported, and for selection
 
     def load(self, show_progress: bool) -> None:
@@ -140,7 +140,7 @@ class DocumentRanking(Evaluation):
 
     def find_by_words(self) -> list[Result]:
         """Rank by BM25 with the default parameters, which hybrids use too, and with Anserini's."""
-        results = []
+        results: list[Result] = []
         for method, parameters in BM25_PARAMETERS.items():
             started = perf_counter()
             index = BM25(self.ranking.documents, **parameters, show_progress=self.show_progress)
@@ -186,7 +186,9 @@ class DocumentRanking(Evaluation):
             ValueError: if they are to be joined with BM25's, and `find_by_words` was not called.
         """
         dense, dense_others = retrieved.divided(len(self.ranking.queries))
-        results = [self._result(name, "dense", dense, info, seconds)] if "dense" in self.args.methods else []
+        results: list[Result] = (
+            [self._result(name, "dense", dense, info, seconds)] if "dense" in self.args.methods else []
+        )
         joined = [method for method in self.args.methods if method in JOINED]
         if not joined:
             return results

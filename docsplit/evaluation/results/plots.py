@@ -45,7 +45,7 @@ def style(number: int) -> dict[str, Any]:
     return {"color": f"C{number % 10}", "marker": marker, "linestyle": line, "markersize": 5}
 
 
-def _draw_line(axis: Any, x: Sequence[float], mean: np.ndarray, deviation: np.ndarray, look: dict[str, Any]) -> None:
+def _draw_line(axis: Any, x: Any, mean: np.ndarray, deviation: np.ndarray, look: dict[str, Any]) -> None:
     """Draw a line with a band of one deviation."""
     axis.plot(x, mean, **look)
     axis.fill_between(x, mean - deviation, mean + deviation, color=look["color"], alpha=0.1, linewidth=0)
@@ -107,8 +107,8 @@ def _draw_curve(
     points = [(row["shots"], 100 * row[f"{measure}_mean"], 100 * (row[f"{measure}_std"] or 0.0)) for row in rows]
     few = sorted(point for point in points if point[0] is not None)
     if len(few) > 1:
-        x, mean, deviation = map(np.array, zip(*few))
-        _draw_line(axis, x, mean, deviation, look)
+        columns = [np.array(column) for column in zip(*few)]
+        _draw_line(axis, columns[0], columns[1], columns[2], look)
     for shots, mean, deviation in points:
         if shots is None or len(few) == 1:
             x = shift * (full if shots is None else shots)

@@ -347,12 +347,12 @@ def table_of(frame: pd.DataFrame, task: Task, data: str = "", brief: bool = Fals
             highest = max((value for value in shown if value is not None), default=None)
             best |= {(line, len(header)) for line, value in enumerate(shown) if value is not None and value == highest}
             header.append(task.measures[measure] + labels)
-            for line, row in zip(cells, of_lines):
-                line.append(_percent(row, measure))
+            for line, own in zip(cells, of_lines):
+                line.append(_percent(own, measure))
             if measure == task.main and not brief:
                 header.append(f"95 % interval{labels}")
-                for line, row in zip(cells, of_lines):
-                    line.append(_interval(row, measure))
+                for line, own in zip(cells, of_lines):
+                    line.append(_interval(own, measure))
         if not brief and (column := paper_column(of_lines, task.measures, names, data)):
             header.append(column[0] + labels)
             for line, cell in zip(cells, column[1:]):
@@ -476,7 +476,7 @@ def verdict(report: Report) -> list[str]:
     order = report.settings.get("heads") or report.settings.get("methods") or [row["head"] for row in listed]
     lines = []
     for other in [*names][1:]:
-        first, found = next(iter(names)), []
+        first, found = next(iter(names)), list[Any]()
         for row in records(report.comparisons):
             if {row["a"], row["b"]} == {first, other}:
                 heads = dict(zip((row["a"], row["b"]), row.get("heads") or [row["head"]] * 2))

@@ -371,7 +371,7 @@ def _predicted(
 def _result(output: HeadOutput, predicted: np.ndarray, **about: Any) -> Result:
     """Make the result, and warn where a run gives nearly all test items one class, or one set of labels."""
     shares = [np.unique(run, axis=0, return_counts=True)[1].max() / len(run) for run in predicted]
-    costs = {"seconds": output.seconds, "trainable_parameters": output.trainable_parameters}
+    costs: Facts = {"seconds": output.seconds, "trainable_parameters": output.trainable_parameters}
     result = Result(one_class=np.array(shares), **costs, **about)
     if result.warning:
         logger.warning(f"{result.name}, {result.features}: {result.warning}.")
