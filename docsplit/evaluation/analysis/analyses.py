@@ -172,11 +172,11 @@ class EmbeddingAnalysis(LabelledEvaluation):
         if self.redundancy is not None:
             add("redundancy", (self.redundancy, redundancy_section(self.redundancy, setup.data, folder)))
         if estimates := known("similarity"):
-            shown = (documents.sentences, args.sentence_splitter, setup.data, folder)
-            add("similarity", similarity_analysis([*estimates.values()], *shown))
+            measured, splitter = [*estimates.values()], args.sentence_splitter
+            add("similarity", similarity_analysis(measured, documents.sentences, splitter, setup.data, folder))
         if estimates := known("attention"):
-            shown = (len(documents.rows), documents.pipeline, args.word_weight, folder)
-            add("attention", attention_analysis([*estimates.values()], *shown))
+            measured, pipeline = [*estimates.values()], documents.pipeline
+            add("attention", attention_analysis(measured, len(documents.rows), pipeline, args.word_weight, folder))
         if results := [result for own in known("clustering").values() for result in own]:
             add("clustering", clustering_analysis(results, split, setup.data))
         if rows := [*known("geometry").values()]:
