@@ -39,8 +39,7 @@ def main() -> None:
     )
     # Heavy imports come after parsing: --help and mistyped options are answered soon.
     from docsplit.evaluation.compare import compare
-    from docsplit.evaluation.ranking.by_fold import RankingByFold
-    from docsplit.evaluation.ranking.methods import DocumentRanking
+    from docsplit.evaluation.ranking.methods import DocumentRanking, RankingByFold
     from docsplit.release.model_card import add_results
 
     kind = RankingByFold if args.encoders_by_fold else DocumentRanking

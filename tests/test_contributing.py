@@ -114,10 +114,10 @@ def test_the_head_scores_each_test_document(examples):
 
 
 def test_the_evaluation_has_rows_tests_and_a_table(examples):
-    rows, (difference,) = examples.report.rows, examples.report.comparisons
-    assert [row.encoder for row in rows] == ["word", "char"]
-    assert all(0 <= row.main.low <= row.main.high <= 1 for row in rows)
-    assert (difference.a, difference.b, difference.measure) == ("word", "char", "ndcg_at_10")
+    frame, compared = examples.report.rows, examples.report.comparisons
+    assert frame["encoder"].tolist() == ["word", "char"]
+    assert ((frame["ndcg_low"] >= 0) & (frame["ndcg_low"] <= frame["ndcg_mean"]) & (frame["ndcg_high"] <= 1)).all()
+    assert compared[["a", "b", "measure"]].values.tolist() == [["word", "char", "ndcg"]]
     table = (examples.folder / "outputs" / "ranking" / "results.md").read_text()
     assert "nDCG@10" in table
     assert re.search(r"^\| word +\| +cosine \|", table, re.MULTILINE)

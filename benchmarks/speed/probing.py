@@ -27,7 +27,7 @@ from docsplit.data.sets.labelled import load_labelled
 from docsplit.data.tokenization import load_tokenizer, train_wordpiece
 from docsplit.embedding.encode import embed_documents
 from docsplit.embedding.loading import load_encoder
-from docsplit.evaluation.heads.base import HeadInput, few_shot_runs, full_runs
+from docsplit.evaluation.heads.base import HeadInput, runs_of
 from docsplit.evaluation.heads.table import HEADS
 from docsplit.runtime.files import cache_directory
 from docsplit.runtime.launching import hardware
@@ -88,8 +88,8 @@ def main() -> None:
 
     embeddings, _ = embed_documents(shallow, texts, show_progress=True)
     train, test = np.split(embeddings, [len(split.train_texts)])
-    settings = {f"{shots} shots, 10 draws": (few_shot_runs(split, shots, 10), True) for shots in options.shots}
-    settings["all labels, 3 seeds"] = (full_runs(split, 3), False)
+    settings = {f"{shots} shots, 10 draws": (runs_of(split, shots, 10, 3), True) for shots in options.shots}
+    settings["all labels, 3 seeds"] = (runs_of(split, None, 10, 3), False)
     head_seconds = {}
     for name, head in HEADS.items():
         for setting, (runs, few_shot) in settings.items():

@@ -15,8 +15,7 @@ class HeadArguments(ComparisonArguments):
     """How often heads are trained."""
 
     num_seeds: int = field(
-        default=3,
-        metadata={COMMON: True, "help": "Trainings of each head on all labels, each with another seed."},
+        default=3, metadata={COMMON: True, "help": "Trainings of each head on all labels, each with another seed."}
     )
 
 

@@ -5,12 +5,13 @@ read an encoder whose vectors are all alike, and standardising can change the or
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from tqdm.auto import tqdm
 
 from docsplit.data.sets.labelled import LabelledSplit
@@ -18,7 +19,7 @@ from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encoder import Encoder
 from docsplit.evaluation.arguments import ProbeArguments
 from docsplit.evaluation.compare import TFIDF_FACTS, LabelledEvaluation
-from docsplit.evaluation.heads.base import Head, HeadInput, few_shot_runs, runs_of
+from docsplit.evaluation.heads.base import Head, HeadInput, runs_of
 from docsplit.evaluation.heads.finetuning import Start, check_batch_size, finetune
 from docsplit.evaluation.heads.frozen import standardize
 from docsplit.evaluation.heads.mlp import mlp
@@ -27,8 +28,7 @@ from docsplit.evaluation.heads.setfit import check_setfit, setfit
 from docsplit.evaluation.heads.table import HEADS, TFIDF_HEADS, TUNING_HEADS
 from docsplit.evaluation.heads.tfidf import TFIDF, tfidf_features
 from docsplit.evaluation.results.plots import plot_convergence, plot_few_shot
-from docsplit.evaluation.results.records import Facts, Row
-from docsplit.evaluation.results.result import Result, System, classification_result
+from docsplit.evaluation.results.result import Facts, Result, classification_result
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class Classification(LabelledEvaluation):
             check_batch_size(args.finetuning.batch_size)
         if "setfit" in args.heads:
             for shots in args.shots:
-                check_setfit(self.split, few_shot_runs(self.split, shots, args.num_draws, args.seed))
+                check_setfit(self.split, runs_of(self.split, shots, args.num_draws, args.num_seeds, args.seed))
         if TFIDF in encoder_args.model_name_or_path and not set(args.heads) & set(TFIDF_HEADS):
             raise ValueError(f"tfidf has the heads {', '.join(TFIDF_HEADS)}: add one of them to --heads.")
 
@@ -77,16 +77,10 @@ class Classification(LabelledEvaluation):
         frozen = list(probe(name, vectors, info, self.split, self.args)) if is_main else []
         return [*frozen, *tune(encoder, info, self.split, self.args, show_progress=is_main)]
 
-    def write_further(self, rows: Sequence[Row], folder: Path) -> list[str]:
+    def write_further(self, frame: pd.DataFrame, folder: Path) -> list[str]:
         """Draw the few-shot curve and that of fine-tuning."""
-        lines, task = [], self.results[0].task
-        if plot_few_shot(rows, task, folder / "few_shot.png"):
-            lines.append(f"The few-shot curve is in {folder / 'few_shot.png'}.")
-        if plot_convergence(rows, task, folder / "convergence.png"):
-            lines.append(
-                f"Fine-tuning, epoch by epoch, is in {folder / 'convergence.png'}, and in numbers in its CSV."
-            )
-        return lines
+        task, plots = self.results[0].task, {"few_shot.png": plot_few_shot, "convergence.png": plot_convergence}
+        return [name for name, plot in plots.items() if plot(frame, task, folder / name)]
 
 
 def head_of(name: str, preset: str, is_sparse: bool = False, max_epochs: int | None = None) -> tuple[Head, str | None]:
@@ -124,25 +118,11 @@ def probe(
         parts = kinds[kind]
         validation: Any = (parts["validation"], split.validation_labels) if "validation" in parts else None
         train, preset = head_of(head, options.probe_preset, is_tfidf, options.probe_epochs)
-        data = HeadInput(
-            parts["train"],
-            split.train_labels,
-            runs_of(split, shots, options.num_draws, options.num_seeds, options.seed),
-            parts["test"],
-            num_classes=len(split.class_names),
-            few_shot=shots is not None,
-            validation=validation,
-        )
-        output = train(data)
-        system = System(
-            encoder=name,
-            head=head,
-            shots=shots,
-            info=info | {"features": kind},
-            preset=preset,
-            pretraining_seeds=None if is_tfidf else 1,
-        )
-        yield classification_result(system, output, split)
+        runs = runs_of(split, shots, options.num_draws, options.num_seeds, options.seed)
+        about = {"num_classes": len(split.class_names), "few_shot": shots is not None, "validation": validation}
+        output = train(HeadInput(parts["train"], split.train_labels, runs, parts["test"], **about))
+        about = {"encoder": name, "head": head, "shots": shots, "info": info | {"features": kind}, "preset": preset}
+        yield classification_result(output, split, **about, pretraining_seeds=None if is_tfidf else 1)
 
 
 def tune(
@@ -167,5 +147,5 @@ def tune(
             if info.get("long_documents") == "chunk_mean":  # a graph of passages stays one
                 facts["long_documents"] = "truncate"
             facts.pop("words", None)  # which training leaves out
-            system = System(encoder=name, head=head, shots=shots, info=facts, trains_encoder=True)
-            yield classification_result(system, output, split)
+            about = {"encoder": name, "head": head, "shots": shots, "info": facts}
+            yield classification_result(output, split, **about, trains_encoder=True)

@@ -14,26 +14,31 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from accelerate import PartialState
+import pandas as pd
 
 from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.data.sets.labelled import LabelledSplit, load_labelled
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encode import identity
 from docsplit.embedding.encoder import Encoder, EncoderGroup, load_groups
-from docsplit.evaluation.results import comparison
 from docsplit.evaluation.results.data_names import data_source, describe_data
-from docsplit.evaluation.results.records import Facts, Report, Row, TextStatistics, text_statistics
-from docsplit.evaluation.results.report import write_comparison
-from docsplit.evaluation.results.result import Result, merge_members
-from docsplit.evaluation.results.tables import statistics_table
+from docsplit.evaluation.results.report import (
+    STATISTICS,
+    Json,
+    Report,
+    comparisons,
+    facts_table,
+    rows,
+    text_statistics,
+    write_comparison,
+)
+from docsplit.evaluation.results.result import NO_ENCODER, Facts, Result, merge_members
 from docsplit.runtime.files import name_failed_writes
 from docsplit.runtime.launching import accelerator, hardware, join_processes
 from docsplit.runtime.sharing import OutputFolder, first_on_machine, refuse_differences
 
 # What a row says of TF-IDF, which stands among the encoders and is none.
-TFIDF_FACTS: Facts = {"pooling": None, "num_parameters": 0, "embedding_seconds": 0.0}
-TFIDF_FACTS |= dict.fromkeys(["max_seq_length", "dtype", "long_documents", "smooth_neighbours"])
+TFIDF_FACTS: Facts = NO_ENCODER | {"num_parameters": 0, "embedding_seconds": 0.0}
 AddResults = Callable[[Sequence[str], str, str, Path], None]  # `docsplit.release.model_card.add_results`
 
 
@@ -43,7 +48,7 @@ class Setup:
 
     folder: Path
     data: str
-    statistics: list[TextStatistics]
+    statistics: list[Json]
     settings: Facts
 
 
@@ -70,7 +75,7 @@ class Evaluation(ABC):
         """Read the data; the first process does so first, and the others find it in the cache."""
 
     @abstractmethod
-    def statistics(self) -> list[TextStatistics]:
+    def statistics(self) -> list[Json]:
         """Size and length of each part of the data."""
 
     @abstractmethod
@@ -120,31 +125,19 @@ class Evaluation(ABC):
         """Return the data in one line, for titles and cards."""
         return describe_data(self.data_args, self.args.data_name)
 
-    def rows(self) -> list[Row]:
-        """Return the rows of results.json."""
-        return comparison.rows(self.results)
-
-    def notes(self, rows: Sequence[Row]) -> list[str]:
-        """Return the notes above the tables."""
+    def notes(self, frame: pd.DataFrame) -> list[str]:
+        """Return notes on the rows, a line each."""
         return []
 
     def report(self, setup: Setup) -> str:
         """Write all files, and return what to print."""
-        rows = self.rows()
-        report = Report(
-            self.results[0].task,
-            rows,
-            comparison.comparisons(self.results),
-            setup.settings,
-            setup.statistics,
-            self.title,
-            setup.data,
-            self.notes(rows),
-        )
-        return write_comparison(setup.folder, report, self.write_further(rows, setup.folder))
+        frame, compared = rows(self.results), comparisons(self.results)
+        about = (setup.settings, setup.statistics, self.title, setup.data, self.notes(frame))
+        further = self.write_further(frame, setup.folder)
+        return write_comparison(setup.folder, Report(self.results[0].task, frame, compared, *about), further)
 
-    def write_further(self, rows: Sequence[Row], folder: Path) -> list[str]:
-        """Write the files beside results.json and results.md, and return lines to print."""
+    def write_further(self, frame: pd.DataFrame, folder: Path) -> list[str]:
+        """Write the files beside results.json and results.md, and return their names."""
         return []
 
 
@@ -158,7 +151,7 @@ class LabelledEvaluation(Evaluation):
         """Read the documents."""
         self.split = load_labelled(self.data_args, self.args.seed)
 
-    def statistics(self) -> list[TextStatistics]:
+    def statistics(self) -> list[Json]:
         """Documents, classes and words of each part."""
         return text_statistics(self.source(), self.split.texts, len(self.split.class_names))
 
@@ -178,55 +171,53 @@ def compare(evaluation: Evaluation, encoder_args: EncoderArguments, add_results:
         add_results: puts the tables into the encoders' cards, with --push_results.
     """
     state = join_processes()
-    folder = OutputFolder(Path(evaluation.args.output_dir), "an evaluation", "--output_dir")
-    with folder if state.is_main_process else nullcontext(), name_failed_writes(folder.path):
-        _compare(evaluation, encoder_args, add_results, state)
-
-
-def _compare(
-    evaluation: Evaluation, encoder_args: EncoderArguments, add_results: AddResults, state: PartialState
-) -> None:
-    is_main = state.is_main_process
-    # Read the data
-    with first_on_machine():
-        evaluation.load(is_main)
-    refuse_differences(lambda: {"the data": str(evaluation.settings()["data_fingerprint"])})
-    statistics = evaluation.statistics()
-    if is_main:
-        print(f"\n{statistics_table(statistics)}\n")
-
-    # Check, and load each encoder
-    names = evaluation.names(list(dict.fromkeys(encoder_args.model_name_or_path)))
-    evaluation.check(encoder_args)
-    setup = _setup(evaluation, encoder_args, statistics, state.num_processes)
-    groups = load_groups(names, encoder_args, evaluation.not_encoders)
-    refuse_differences(lambda: _hashes_of(groups))
-    for group in groups:
-        group.check(evaluation.sample())
-        for encoder in group.encoders:
-            evaluation.check_encoder(encoder)
-            encoder.rest()
-
-    # Measure
-    evaluation.prepare(is_main)
-    for number, group in enumerate(groups, start=1):
-        measured = [] if group.encoders else [evaluation.measure(group.name, None, is_main)]
-        for encoder in group.encoders:
-            measured.append(evaluation.measure(encoder.name, encoder, is_main))
-            encoder.rest()
+    is_main, args = state.is_main_process, evaluation.args
+    folder = OutputFolder(Path(args.output_dir), "an evaluation", "--output_dir")
+    with folder if is_main else nullcontext(), name_failed_writes(folder.path):
+        # Read the data
+        with first_on_machine():
+            evaluation.load(is_main)
+        refuse_differences(lambda: {"the data": str(evaluation.settings()["data_fingerprint"])})
+        statistics = evaluation.statistics()
         if is_main:
-            evaluation.add(group, measured)
-            if evaluation.reports_each and number < len(groups):
-                evaluation.report(setup)
-        state.wait_for_everyone()
+            print(f"\n{facts_table(statistics, STATISTICS).text()}\n")
 
-    # Report
-    if is_main:
-        evaluation.finish()
-        print(evaluation.report(setup))
-        if evaluation.args.push_results:
-            add_results(names, evaluation.card_title, setup.data, setup.folder)
-    state.wait_for_everyone()
+        # Check, and load each encoder
+        names = evaluation.names(list(dict.fromkeys(encoder_args.model_name_or_path)))
+        evaluation.check(encoder_args)
+        folder.path.mkdir(parents=True, exist_ok=True)
+        device = accelerator().type
+        settings = asdict(encoder_args) | asdict(evaluation.data_args) | asdict(args) | evaluation.settings()
+        settings |= {"processes": state.num_processes, "device": "cpu" if device == "cpu" else hardware(device)}
+        setup = Setup(folder.path, evaluation.describe(), statistics, settings)
+        groups = load_groups(names, encoder_args, evaluation.not_encoders)
+        refuse_differences(lambda: _hashes_of(groups))
+        for group in groups:
+            group.check(evaluation.sample())
+            for encoder in group.encoders:
+                evaluation.check_encoder(encoder)
+                encoder.rest()
+
+        # Measure
+        evaluation.prepare(is_main)
+        for number, group in enumerate(groups, start=1):
+            measured = [] if group.encoders else [evaluation.measure(group.name, None, is_main)]
+            for encoder in group.encoders:
+                measured.append(evaluation.measure(encoder.name, encoder, is_main))
+                encoder.rest()
+            if is_main:
+                evaluation.add(group, measured)
+                if evaluation.reports_each and number < len(groups):
+                    evaluation.report(setup)
+            state.wait_for_everyone()
+
+        # Report
+        if is_main:
+            evaluation.finish()
+            print(evaluation.report(setup))
+            if args.push_results:
+                add_results(names, evaluation.card_title, setup.data, setup.folder)
+        state.wait_for_everyone()
 
 
 def _hashes_of(groups: list[EncoderGroup]) -> dict[str, str]:
@@ -235,16 +226,3 @@ def _hashes_of(groups: list[EncoderGroup]) -> dict[str, str]:
         hashes[encoder.name] = identity(encoder.model)
         encoder.rest()
     return hashes
-
-
-def _setup(
-    evaluation: Evaluation, encoder_args: EncoderArguments, statistics: list[TextStatistics], num_processes: int
-) -> Setup:
-    folder = Path(evaluation.args.output_dir)
-    folder.mkdir(parents=True, exist_ok=True)
-    groups = (encoder_args, evaluation.data_args, evaluation.args)
-    settings = {name: value for options in groups for name, value in asdict(options).items()}
-    settings |= evaluation.settings() | {"processes": num_processes}
-    device = accelerator().type
-    settings |= {"device": "cpu" if device == "cpu" else hardware(device)}
-    return Setup(folder, evaluation.describe(), statistics, settings)

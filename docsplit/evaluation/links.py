@@ -5,12 +5,13 @@ over the training pairs.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import astuple
 from time import perf_counter
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy.stats import binomtest
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.preprocessing import normalize
@@ -25,8 +26,8 @@ from docsplit.evaluation.heads.base import HeadInput, HeadOutput, Run
 from docsplit.evaluation.heads.frozen import standardize
 from docsplit.evaluation.heads.mlp import mlp
 from docsplit.evaluation.heads.presets import PRESETS
-from docsplit.evaluation.results.records import Facts, Row, TextStatistics, text_statistics
-from docsplit.evaluation.results.result import NO_ENCODER, Result, System, link_result
+from docsplit.evaluation.results.report import Json, text_statistics
+from docsplit.evaluation.results.result import NO_ENCODER, Facts, Result, link_result
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ class Links(Evaluation):
         """Read papers and links."""
         self.pairs = load_citation_pairs(self.data_args, self.args.seed)
 
-    def statistics(self) -> list[TextStatistics]:
+    def statistics(self) -> list[Json]:
         """Return size and length of the papers in each split's pairs."""
         papers = {name: np.union1d(part.first, part.second) for name, part in self.pairs.parts.items()}
         texts = {name: [self.pairs.texts[row] for row in rows] for name, rows in papers.items()}
@@ -78,12 +79,12 @@ class Links(Evaluation):
         """Measure what needs no encoder."""
         self.results += baselines(self.pairs, self.args)
 
-    def notes(self, rows: Sequence[Row]) -> list[str]:
+    def notes(self, frame: pd.DataFrame) -> list[str]:
         """Warn where popularity alone is better than chance."""
         linked = self.pairs.test.labels.mean()  # share of linked pairs
+        popular = frame[frame["head"] == "popularity"]["accuracy_mean"]
         sizes = len(self.pairs.test.labels), max(linked, 1 - linked)
-        popular = (popularity_warning(row.main.mean, *sizes) for row in rows if row.head == "popularity")
-        notes = [warning for warning in popular if warning]
+        notes = [note for accuracy in popular if (note := popularity_warning(accuracy, *sizes))]
         for note in notes:
             logger.warning(note)
         return notes
@@ -100,18 +101,15 @@ def link(
         raw = [pair_features(embeddings, part) for part in (pairs.train, pairs.validation, pairs.test)]
         for features, parts in (("raw", raw), ("standardized", standardize(*raw))):
             validation = (parts[1], pairs.validation.labels)
-            data = HeadInput(
-                parts[0], pairs.train.labels, runs, parts[2], num_classes=2, few_shot=False, validation=validation
-            )
+            data = HeadInput(parts[0], pairs.train.labels, runs, parts[2], 2, few_shot=False, validation=validation)
             output = mlp(data, hidden=embeddings.shape[1], training=PRESETS[options.probe_preset].mlp)
-            facts = info | {"features": features}
-            system = System(encoder=name, head="mlp", info=facts, preset=options.probe_preset)
-            yield link_result(system, output, labels, test_documents=papers)
+            about: Facts = {"encoder": name, "head": "mlp", "info": info | {"features": features}}
+            yield link_result(output, labels, **about, preset=options.probe_preset, test_documents=papers)
     if "cosine" in options.heads:
         train, test = (cosine_scores(embeddings, part) for part in (pairs.train, pairs.test))
         threshold = best_threshold(train, pairs.train.labels)
-        output = untrained(test, 0.0)
-        yield link_result(System(encoder=name, head="cosine", info=info), output, labels, threshold, papers)
+        about = {"encoder": name, "head": "cosine", "info": info}
+        yield link_result(untrained(test, 0.0), labels, threshold, **about, test_documents=papers)
 
 
 def untrained(scores: np.ndarray, seconds: float) -> HeadOutput:
@@ -132,8 +130,8 @@ def baselines(pairs: CitationPairs, options: LinkArguments) -> Iterator[Result]:
         else:
             test = popularity(pairs, options.seed)
         output = untrained(test, perf_counter() - started)
-        system = System(encoder=head, head=head, info=NO_ENCODER, is_baseline=True, pretraining_seeds=None)
-        yield link_result(system, output, pairs.test.labels, threshold, num_papers(pairs.test))
+        about = {"encoder": head, "head": head, "info": NO_ENCODER, "is_baseline": True, "pretraining_seeds": None}
+        yield link_result(output, pairs.test.labels, threshold, **about, test_documents=num_papers(pairs.test))
 
 
 def pair_features(embeddings: np.ndarray, part: PairPart) -> np.ndarray:

@@ -8,21 +8,23 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+import pandas as pd
 from huggingface_hub import EvalResult
 
-from docsplit.evaluation.results.contamination import contamination_note
 from docsplit.evaluation.results.markdown import bullets, image, inline
-from docsplit.evaluation.results.records import Json, Row
-from docsplit.evaluation.results.tables import (
+from docsplit.evaluation.results.report import (
+    Json,
     Table,
+    head_name,
     names_of,
+    notes_of,
+    read_rows,
+    records,
     short_names,
-    table_notes,
-    tables_of_rows,
+    table_of,
 )
-from docsplit.evaluation.results.task import Task, task_of_file
+from docsplit.evaluation.results.result import Task
 from docsplit.release.probe_table import probe_table, table_of_probe
 from docsplit.runtime import files
 from docsplit.runtime.files import checked
@@ -47,34 +49,22 @@ class CardEvaluation:
     title: str  # of the section in the card
     dataset: str
     task: Task
-    rows: Sequence[Row]
+    rows: pd.DataFrame
     encoder: str  # this checkpoint, as the rows have it
     plot: str | None = None  # address of the curve, relative to the card
 
     def to_json(self) -> Json:
         """Return the contents of its results.json."""
-        rows = [row.to_json() for row in self.rows]
         contents = {"title": self.title, "dataset": self.dataset, "task": self.task.to_json()}
-        return contents | {"rows": rows, "encoder": self.encoder}
+        return contents | {"rows": records(self.rows), "encoder": self.encoder}
 
     @classmethod
     def from_json(cls, contents: Json, plot: str | None = None) -> "CardEvaluation":
         """Read its results.json."""
-        task, rows = rows_of_file(contents)
+        task, rows = read_rows(contents)
         texts = (checked(contents.get(name), str, name) for name in ("title", "dataset", "encoder"))
         title, dataset, encoder = texts
         return cls(title, dataset, task, rows, encoder, plot)
-
-
-def rows_of_file(contents: Json) -> tuple[Task, list[Row]]:
-    """Return the task and the rows of a results.json.
-
-    Raises:
-        ValueError: naming the key, if a value is missing or of another type.
-    """
-    task = task_of_file(contents)
-    rows = checked(contents.get("rows"), list[dict[str, Any]], "rows")
-    return task, [Row.from_json(row, task, f"rows[{number}]") for number, row in enumerate(rows)]
 
 
 def read_json(path: Path) -> Json:
@@ -113,21 +103,16 @@ def read_evaluations(directory: Path) -> list[CardEvaluation]:
     return evaluations
 
 
-def without_paths(rows: Sequence[Row]) -> tuple[list[Row], dict[str, str]]:
+def without_paths(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
     """Rows as a card may have them, local encoders by the names of their folders alone; and these names."""
-    members = [member for row in rows for member in row.members or [row.encoder]]
+    listed = records(rows)
+    members = [member for row in listed for member in row.get("members") or [row["encoder"]]]
     shown = short_names((name for name in dict.fromkeys(members) if Path(name).exists()), longest=0)
     groups = {name: label for name, label in names_of(rows).items() if name not in members}
-    names = groups | shown
-    plain_rows = [
-        replace(
-            row,
-            encoder=names.get(row.encoder, row.encoder),
-            members=[shown.get(member, member) for member in row.members],
-        )
-        for row in rows
-    ]
-    return plain_rows, shown
+    for row in listed:
+        row["encoder"] = (groups | shown).get(row["encoder"], row["encoder"])
+        row["members"] = [shown.get(member, member) for member in row.get("members", [])]
+    return pd.DataFrame(listed, dtype=object), shown
 
 
 def model_index(options: dict[str, str], results: Json, evaluations: Sequence[CardEvaluation]) -> list[EvalResult]:
@@ -146,16 +131,16 @@ def model_index(options: dict[str, str], results: Json, evaluations: Sequence[Ca
         ]  # fmt: skip
     for evaluation in evaluations:
         task = evaluation.task
-        for row in evaluation.rows:
-            members = row.members or [row.encoder]
+        for row in records(evaluation.rows):
+            members = row.get("members") or [row["encoder"]]
             if evaluation.encoder not in members:
                 continue
             number = members.index(evaluation.encoder)
-            labels = "" if row.shots is None else f", {row.shots} labels a class"
+            labels = "" if row["shots"] is None else f", {row['shots']} labels a class"
             for name in task.columns:
-                measured = row.measures[name]
-                value = measured.mean if measured.of_seeds is None else measured.of_seeds[number]
-                title = f"{name} ({row.head_name}{labels})"
+                of_seeds = row.get(f"{name}_of_seeds")
+                value = row[f"{name}_mean"] if of_seeds is None else of_seeds[number]
+                title = f"{name} ({head_name(row)}{labels})"
                 entries.append(_entry(task.name, evaluation.dataset, title, value))
     # Once each: it may have been measured alone and as one of a group.
     return list({(entry.dataset_name, entry.metric_name): entry for entry in entries}.values())
@@ -180,9 +165,8 @@ def tables_of_results(results: Json, evaluations: Sequence[CardEvaluation]) -> l
     """All that was measured, as data: each table with its full title, and names as they are."""
     tables = [table_of_probe(results)] if "probe_after_accuracy" in results else []
     for evaluation in evaluations:
-        title = f"{evaluation.title}: {evaluation.dataset}"
-        shown = tables_of_rows(evaluation.rows, evaluation.task)
-        tables += [replace(table, title=" ".join(f"{title} · {table.title}".split())) for table in shown]
+        title = " ".join(f"{evaluation.title}: {evaluation.dataset}".split())
+        tables.append(replace(table_of(evaluation.rows, evaluation.task), title=title))
     return tables
 
 
@@ -193,20 +177,19 @@ def evaluation_text(results: Json, evaluations: Sequence[CardEvaluation]) -> str
         parts.append(f"### {table_of_probe(results).title}\n\n{probe_table(results)}")
     for evaluation in evaluations:
         rows, task = evaluation.rows, evaluation.task
-        shown = tables_of_rows(rows, task)
-        tables = "\n\n".join(f"#### {inline(table.title)}\n\n{table.markdown()}" for table in shown)
-        groups = [row for row in rows if evaluation.encoder in row.members]
-        name = groups[0].encoder.partition("=")[0] if groups else evaluation.encoder
-        is_mean = groups and len(groups[0].members) > 1
+        groups = [row for row in records(rows) if evaluation.encoder in row.get("members", [])]
+        name = groups[0]["encoder"].partition("=")[0] if groups else evaluation.encoder
+        is_mean = groups and len(groups[0]["members"]) > 1
         this = f"{inline(name)} is {'the mean over seeds of which this model is one' if is_mean else 'this model'}"
-        note = (
+        tested = max((row.get(f"test_{task.items}") or 0 for row in records(rows)), default=0)
+        note = f"{tested:,} test {inline(task.items)}. " if tested else ""
+        note += (
             "Percent; ± is the standard deviation over draws of the labels, or over trainings of the head. "
             f"{this}; all rows are from one run."
         )
-        lines = [*table_notes(rows, task), contamination_note(rows)]
-        note = f"{note}\n\n{bullets(filter(None, lines))}"
+        note = "\n\n".join(filter(None, [note, bullets(notes_of(rows, task))]))
         title = inline(f"{evaluation.title}: {evaluation.dataset}")
-        parts.append(f"### {title}\n\n{tables}\n\n{note}")
+        parts.append(f"### {title}\n\n{table_of(rows, task).markdown()}\n\n{note}")
         if evaluation.plot:
             parts.append(image("Over the number of labels", evaluation.plot))
     return "\n\n".join(parts) or "Nothing was measured."

@@ -21,6 +21,7 @@ from huggingface_hub import ModelCard
 from docsplit.data.views import QUERY_DOCUMENT
 from docsplit.evaluation.results.data_names import without_folders
 from docsplit.evaluation.results.markdown import code, inline, markdown_table, one_line, python_literal
+from docsplit.evaluation.results.report import read_rows, records
 from docsplit.modeling.after_pooling import dense_configs, describe_dense, embedding_width, normalizes
 from docsplit.modeling.families.table import family_of
 from docsplit.modeling.objectives.table import OBJECTIVES
@@ -37,7 +38,6 @@ from docsplit.release.card_results import (
     read_evaluations,
     read_json,
     read_results,
-    rows_of_file,
     without_paths,
 )
 from docsplit.release.front_matter import is_hub_name, licence_of, licence_text, metadata
@@ -145,8 +145,8 @@ def add_results(encoders: Sequence[str], title: str, dataset: str, output_dir: P
     Raises:
         SystemExit: if a card did not reach the Hub, after all others are done.
     """
-    task, rows = rows_of_file(read_json(output_dir / "results.json"))
-    of_groups = {row.encoder: row.members for row in rows if row.members}
+    task, rows = read_rows(read_json(output_dir / "results.json"))
+    of_groups = {row["encoder"]: row["members"] for row in records(rows) if row.get("members")}
     encoders = list(dict.fromkeys(member for name in encoders for member in of_groups.get(name, [name])))
     rows, shown = without_paths(rows)
     evaluation = CardEvaluation(title, without_folders(dataset), task, rows, encoder="")

@@ -1,7 +1,6 @@
 """The probe of a pretraining run as a table: the frozen encoder before and after, beside TF-IDF."""
 
-from docsplit.evaluation.results.records import Json
-from docsplit.evaluation.results.tables import Table
+from docsplit.evaluation.results.report import Json, Table
 
 
 def table_of_probe(results: Json) -> Table:
@@ -17,7 +16,7 @@ def table_of_probe(results: Json) -> Table:
         chosen = [f"{results[f'{prefix}_5shot_c']:g}, {results[f'{prefix}_c']:g}"] if selected else []
         body.append((name, f"{few:.3f} ± {spread:.3f}", f"{results[f'{prefix}_accuracy']:.3f}", *chosen))
     header = ["logistic regression on", "5 labels a class", "all labels", *(["C of these"] if selected else [])]
-    return Table("The frozen encoder before and after", header, body)
+    return Table(header, body, title="The frozen encoder before and after")
 
 
 def probe_table(results: Json) -> str:

@@ -163,7 +163,7 @@ def test_what_can_fail_comes_first_and_reports_follow_each_encoder(
     assert settings["train_file"] == data_args.train_file
     assert len(settings["data_fingerprint"]) == 16
     assert (settings["processes"], settings["device"] == "cpu") == (1, not torch.cuda.is_available())
-    assert {"train", "test"} <= {part.part for part in toy.setup.statistics}
+    assert {"train", "test"} <= {part["part"] for part in toy.setup.statistics}
     printed = capsys.readouterr().out
     assert printed.count("All lengths.") == 1
     assert printed.index("mean words") < printed.index("All lengths.")

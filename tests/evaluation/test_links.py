@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from docsplit.data.python_docs.parts import PART_NAMES
 from docsplit.data.sets import citations
 from docsplit.data.sets.citations import CitationPairs, PairPart
 from docsplit.evaluation import links
@@ -78,17 +77,6 @@ def test_popularity_sees_hubs_where_negatives_are_free():
     np.testing.assert_array_equal(links.popularity(pairs, seed=1), links.popularity(pairs, seed=1))
 
 
-def test_popularity_learns_ids_that_are_in_several_splits():
-    """Each paper is in pairs of one label only, and all are equally frequent: only the training labels tell."""
-    rng = np.random.default_rng(0)
-    parts = []
-    for _ in PART_NAMES:
-        linked, unlinked = rng.permutation(200).reshape(2, 100), 200 + rng.permutation(200).reshape(2, 100)
-        parts.append(PairPart(*np.concatenate([linked, unlinked], axis=1), np.repeat([1, 0], 100)))
-    pairs = as_pairs(parts)
-    assert accuracy(links.popularity(pairs), pairs.test.labels) == 1.0
-
-
 def test_popularity_features_are_counts_and_no_labels_of_the_part():
     pairs = hub_pairs(1, num_pairs=60)
     part, train = pairs.test, pairs.train
@@ -157,14 +145,3 @@ def test_pair_features_are_both_embeddings_in_order(part):
     embeddings = np.arange(60.0).reshape(30, 2)
     for row, a, b in zip(links.pair_features(embeddings, part), part.first, part.second):
         assert row.tolist() == [2 * a, 2 * a + 1, 2 * b, 2 * b + 1]
-
-
-def test_popularity_is_at_chance_on_real_citations(real_data):
-    papers, citing = real_data / "aan" / "papers.parquet", real_data / "aan" / "citations.tsv"
-    given_pairs = citations.load_pair_files(papers, *(real_data / "aan" / f"{name}_pairs.tsv" for name in PART_NAMES))
-    for pairs in (given_pairs, citations.load_citations(papers, citing, seed=0)):
-        baseline = accuracy(links.popularity(pairs), pairs.test.labels)
-        assert links.popularity_warning(baseline, len(pairs.test.labels)) is None
-        assert pairs.counts["test_papers_seen_in_training"] == 0
-        assert len(pairs.test.labels) > 800
-    assert pairs.counts["links_between_splits_dropped"] < 0.25 * pairs.counts["links"]

@@ -17,11 +17,16 @@ from typing import Any
 import yaml
 from markdown_it import MarkdownIt
 
-from docsplit.evaluation.analysis.report import Figure, Section, Table, write_report
-from docsplit.evaluation.results.comparison import comparisons, rows
-from docsplit.evaluation.results.records import Report, text_statistics
-from docsplit.evaluation.results.report import write_comparison
-from docsplit.evaluation.results.task import CLASSIFICATION
+from docsplit.evaluation.analysis.report import Figure, Section, write_report
+from docsplit.evaluation.results.report import (
+    Report,
+    Table,
+    comparisons,
+    rows,
+    text_statistics,
+    write_comparison,
+)
+from docsplit.evaluation.results.result import CLASSIFICATION
 from docsplit.release.adapted_card import ADAPTATION_FILE, Adaptation, Candidate
 from docsplit.release.model_card import write_card
 from docsplit.release.run_record import Licence, Start
@@ -99,7 +104,7 @@ ROW: dict[str, Any] = {
     "near_duplicate_share": 0.2, "max_seq_length": 5, "members": ["me"],
 }  # fmt: skip
 EVALUATION: dict[str, Any] = {
-    "title": "Probe", "dataset": "news", "task": CLASSIFICATION.to_json() | {"layout": "lines"}, "encoder": "me",
+    "title": "Probe", "dataset": "news", "task": CLASSIFICATION.to_json(), "encoder": "me",
     "rows": [ROW, ROW | {"encoder": "other", "members": []}],
 }  # fmt: skip
 MEASURED = {"5shot_accuracy": 0.5, "accuracy": 0.25}
@@ -224,7 +229,7 @@ def _statistics(report: Report, text: str) -> Report:
 def _analysis(folder: Path, text: str, page: str = "analysis.md") -> str:
     (folder / "x.png").write_bytes(b"")
     figure = Figure(text, folder / "x.png", folder / f"x{text.replace('/', '_')}.csv")
-    section = Section(text, [text], [Table(text, [text, text], [[text, text]])], [figure])
+    section = Section(text, [text], [Table([text, text], [[text, text]], title=text)], [figure])
     write_report(folder, text, [section], {})
     return (folder / page).read_text(encoding="utf-8")
 
@@ -239,7 +244,7 @@ PLACES: dict[str, Callable[[Path, str], str]] = {
     "all_results.json a new count": lambda folder, text: _dropped(folder, text),
     **{f"results.json {' '.join(map(str, path))}": _card("evaluations/e/results.json", EVALUATION, path) for path in (
         ("title",), ("dataset",), ("encoder",), ("rows", 0, "encoder"), ("rows", 0, "head"), ("rows", 0, "preset"),
-        ("rows", 0, "features"), ("rows", 0, "warning"), ("task", "heading"), ("task", "note"), ("task", "items"),
+        ("rows", 0, "features"), ("rows", 0, "warning"), ("task", "note"), ("task", "items"),
         ("task", "head_title"), ("task", "runs"), ("task", "measures", "accuracy"), ("task", "name"),
     )},
     **{f"earlier card {key}": _earlier_card(key) for key in ("license", "license_name", "license_link", "base_model")},

@@ -6,15 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from docsplit.evaluation.results.comparison import rows
-from docsplit.evaluation.results.task import CLASSIFICATION
+from docsplit.evaluation.results.report import read_rows, records, rows
+from docsplit.evaluation.results.result import CLASSIFICATION
 from docsplit.release.card_results import (
     CardEvaluation,
     evaluation_text,
     model_index,
     read_evaluations,
     read_json,
-    rows_of_file,
     tables_of_results,
     without_paths,
 )
@@ -52,9 +51,9 @@ def test_an_evaluation_is_read_as_it_was_written(group, tmp_path):
     (read,) = read_evaluations(tmp_path)
     assert read.to_json() == evaluation.to_json()
     assert evaluation_text({}, [read]) == evaluation_text({}, [evaluation])
-    task, read_rows = rows_of_file(evaluation.to_json())
+    task, frame = read_rows(evaluation.to_json())
     assert task == CLASSIFICATION
-    assert [row.encoder for row in read_rows] == ["A=a1,a2", "tfidf"]
+    assert frame["encoder"].tolist() == ["A=a1,a2", "tfidf"]
     (folder / "few_shot.png").touch()
     assert read_evaluations(tmp_path)[0].plot == "evaluations/news/few_shot.png"
 
@@ -89,7 +88,7 @@ def test_local_encoders_are_named_without_their_paths(tmp_path):
     members = [str(folder) for folder in folders]
     merged, results = make_group(",".join(members), members, 1.0)
     shown, names = without_paths(rows([merged, *results, make_result("someone/model", 1.0)]))
-    assert [row.encoder for row in shown] == ["first and 1 more", "first", "second", "someone/model"]
-    assert shown[0].members == ["first", "second"]
+    assert shown["encoder"].tolist() == ["first and 1 more", "first", "second", "someone/model"]
+    assert shown["members"][0] == ["first", "second"]
     assert names == {members[0]: "first", members[1]: "second"}
-    assert str(tmp_path) not in json.dumps([row.to_json() for row in shown])
+    assert str(tmp_path) not in json.dumps(records(shown))

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import explore
-from docsplit.evaluation.results.task import CLASSIFICATION
+from docsplit.evaluation.results.result import CLASSIFICATION
 from docsplit.explorer.page import tables_of
 from docsplit.release import card_results
 from modeling_docsplit import DocSplitForContrastivePretraining
@@ -172,8 +172,8 @@ def test_the_tables_are_those_of_the_card(page):
     assert "**62.5** |" in text
     (table,) = tables_of(page.parent / "encoder")
     assert table == {
-        "title": "Topics: d · Full training set",
-        "rows": [["encoder", "mlp: Accuracy", "mlp: Macro-F1"], ["e", "62.5", "62.5"]],
+        "title": "Topics: d",
+        "rows": [["encoder", "head", "Accuracy", "95 % interval", "Macro-F1"], ["e", "mlp", "62.5", "", "62.5"]],
     }
 
 

@@ -68,7 +68,7 @@ def test_rows_say_how_many_papers_of_the_test_pairs_were_seen(run_here, encoder,
     assert share <= rows[str(tmp_path / "seen"), "cosine"]["near_duplicate_share"] < 0.6
     for name in ((str(encoder), "cosine"), ("bm25", "bm25")):
         assert rows[name]["seen_in_pretraining_share"] is rows[name]["near_duplicate_share"] is None
-    note = f"seen {100 * share:.1f} % ("
+    note = f"saw {100 * share:.1f} % of the test documents in training ("
     assert note in (tmp_path / "out" / "results.md").read_text()
 
 

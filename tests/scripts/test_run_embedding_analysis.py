@@ -159,7 +159,7 @@ def test_the_report_opens_offline_and_each_figure_has_its_numbers(finished):
 
 def test_the_clusters_come_to_the_cards(finished):
     card = ModelCard.load(finished[0] / "models" / "ours-1" / "README.md")
-    assert "Clusters of the test documents" in card.text
+    assert "### Clusters: Three 20news" in card.text
     assert any(entry.metric_name == "purity (k-means)" for entry in card.data.eval_results)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import shutil
 from dataclasses import replace
 
@@ -87,7 +88,10 @@ def test_rows_say_how_many_test_documents_were_seen(run_here, encoders, files, t
     shares = {row["encoder"]: row["seen_in_pretraining_share"] for row in results_of(tmp_path / "out")["rows"]}
     assert shares == {names[0]: pytest.approx(20 / 60, abs=0.02), names[1]: None, "tfidf": None}
     assert all("near_duplicate_share" in row for row in results_of(tmp_path / "out")["rows"])
-    assert f"seen {100 * shares[names[0]]:.1f} % (" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f"saw {100 * shares[names[0]]:.1f} % of the test documents in training (" in printed
+    assert printed.count(" saw ") == 1  # nothing is said of encoders of others
+    assert "One training run of" in printed
 
 
 def results_of(output_dir):
@@ -136,8 +140,15 @@ def test_the_report_is_complete(finished, encoders):
     assert ("linear", None, encoders[0], "tfidf") in compared
     assert ("mlp", 5, *encoders) in compared
     table = (output_dir / "results.md").read_text()
-    assert "5 labels per class" in table
-    assert "tfidf" in output.stdout
+    assert "Accuracy, 5 labels" in table
+    screen = output.stdout.split("Probes: ")[1].split("\n")
+    assert re.fullmatch(
+        r"(tfidf: [+]\S+ points \[\S+ \S+\]|tfidf: no clear difference) against ours.*"
+        r"\(\S+, \S+; accuracy, 5 labels a class, linear; 60 documents\)",
+        next(line for line in screen if line.startswith("tfidf:")),
+    )
+    assert len(screen) < 25
+    assert "standardized" not in output.stdout
     assert (output_dir / "few_shot.png").stat().st_size > 10_000
 
 
@@ -255,7 +266,7 @@ def test_the_bregman_preset_and_another_pooling_are_named_in_the_rows(run_here, 
     assert {(row["pooling"], row["pooling_of_checkpoint"]) for row in ours} == {("max", "mean")}
     assert f"{encoders[0]} brings mean pooling; max is used (--override_pooling, or @max)." in caplog.text
     markdown = (tmp_path / "results.md").read_text()
-    assert "mlp (bregman): Accuracy" in markdown
+    assert "mlp (bregman) |" in markdown
     assert "max (it brings mean)" in markdown
 
 

@@ -28,7 +28,7 @@ from docsplit.evaluation.heads.frozen import linear
 from docsplit.evaluation.links import cosine_scores
 from docsplit.evaluation.ranking.fusion import cross_validated, union_of
 from docsplit.evaluation.ranking.measures import measure_retrieved, top_of_scores
-from docsplit.evaluation.results.metrics import micro_f1_items, predictions
+from docsplit.evaluation.results.result import micro_f1_items, predictions
 
 MAX_DOCUMENTS, MAX_TEST = 2000, 1000
 DEPTH = 100  # of a ranking

@@ -31,7 +31,7 @@ from benchmarks.studies.reproduction.plan import (
     training_group,
 )
 from benchmarks.studies.reproduction.tables import TABLES
-from docsplit.evaluation.results import task
+from docsplit.evaluation.results import result as task
 from docsplit.evaluation.results.markdown import Markdown, bold, bullets, code, inline, markdown_table
 from docsplit.evaluation.results.paper_numbers import COLUMN, PaperTable, read_paper
 from docsplit.release.model_card import PAPERS

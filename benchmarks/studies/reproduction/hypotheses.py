@@ -22,8 +22,7 @@ import yaml
 
 from benchmarks.engine.results import SAMPLES, Row
 from benchmarks.studies.reproduction.measure import DENOMINATORS, refuse_doubles
-from docsplit.evaluation.results.bootstrap import Difference, Resampled, holm, paired_bootstrap, resample
-from docsplit.evaluation.results.items import ItemScores
+from docsplit.evaluation.results.bootstrap import Difference, ItemScores, Resampled, holm, paired_bootstrap, resample
 from docsplit.runtime.files import ROOT
 
 FILE = ROOT / "recipes" / "reproduction" / "hypotheses.yaml"

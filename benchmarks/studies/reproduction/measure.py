@@ -69,7 +69,7 @@ def evaluation_of(kind: str, data_args: Any, args: Any) -> Any:
 
 def rows_of(results: Sequence[Any]) -> Iterator[Row]:
     """Yield a row for each measure of each result (`docsplit.evaluation.results.result.Result`)."""
-    from docsplit.evaluation.results.items import ItemScores
+    from docsplit.evaluation.results.bootstrap import ItemScores
 
     for result in results:
         fields: Row = {"head": result.head, "features": result.features, "shots": result.shots}
@@ -137,12 +137,12 @@ def refuse_doubles(rows: Sequence[Row]) -> None:
 
 def rows_of_texts(split: Any) -> Iterator[Row]:
     """Yield the number of documents and classes and their words, all parts together: DocSplit v1, Table 1."""
-    from docsplit.evaluation.results.records import text_statistics
+    from docsplit.evaluation.results.report import text_statistics
 
     texts = [text for part in split.texts.values() for text in part]
     (counted,) = text_statistics("", {"all": texts}, len(split.class_names))
     for name in ("documents", "classes", "mean_words", "median_words", "max_words"):
-        yield ABOUT | {"head": DATA_SETS, "metric": name.replace("_", " "), "value": float(getattr(counted, name))}
+        yield ABOUT | {"head": DATA_SETS, "metric": name.replace("_", " "), "value": float(counted[name])}
 
 
 def rows_of_svd(data_args: LabelledArguments, args: ProbeArguments) -> list[Row]:

@@ -1,9 +1,8 @@
-"""All analyses of encoders: what `EmbeddingAnalysis` measures of each, and how the reports are put together."""
+"""All analyses of encoders: one sample, one loop over encoders, and a report with a section for each analysis."""
 
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,41 +15,33 @@ from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.attention import GraphReadings, check_attention
 from docsplit.embedding.encoder import Encoder, EncoderGroup
 from docsplit.embedding.loading import has_graph_attention
-from docsplit.evaluation.analysis import estimates, sections
 from docsplit.evaluation.analysis.arguments import GRAPH_ATTENTION, NEED_A_TAGGER, AnalysisArguments
-from docsplit.evaluation.analysis.attention_by_word import CLASSES, attention_estimates, word_weights
-from docsplit.evaluation.analysis.clustering import clusterings, one_label
-from docsplit.evaluation.analysis.contents import (
-    AttentionContents,
-    ClusterContents,
-    GeometryContents,
-    GraphAttentionContents,
-    MapContents,
-    RedundancyContents,
-    SimilarityContents,
+from docsplit.evaluation.analysis.attention_by_word import attention_analysis, attention_estimates, word_weights
+from docsplit.evaluation.analysis.clustering import clustering_analysis, clusterings, one_label
+from docsplit.evaluation.analysis.estimates import Estimates, mean_row, merge_estimates
+from docsplit.evaluation.analysis.geometry import geometry, geometry_analysis
+from docsplit.evaluation.analysis.graph_attention import graph_attention_analysis
+from docsplit.evaluation.analysis.maps import check_method, map_analysis, project
+from docsplit.evaluation.analysis.redundancy import redundancy, redundancy_section
+from docsplit.evaluation.analysis.report import HTML_FILE, JSON_FILE, MARKDOWN_FILE, Section, count, write_report
+from docsplit.evaluation.analysis.sample import (
+    Documents,
+    Embedded,
+    choose_documents,
+    embed,
+    embed_tfidf,
+    num_neighbours,
 )
-from docsplit.evaluation.analysis.embedded import Embedded, embed, embed_tfidf, num_neighbours
-from docsplit.evaluation.analysis.estimates import EstimateRow, Estimates, Facts
-from docsplit.evaluation.analysis.geometry import geometry
-from docsplit.evaluation.analysis.graph_attention import graph_attention_section
-from docsplit.evaluation.analysis.maps import MappedDocuments, check_method, plot_maps, project
-from docsplit.evaluation.analysis.report import HTML_FILE, JSON_FILE, MARKDOWN_FILE, Section, Table, write_report
-from docsplit.evaluation.analysis.sample import Documents, choose_documents, redundancy
-from docsplit.evaluation.analysis.similarity import COMPARED, similarity
+from docsplit.evaluation.analysis.similarity import similarity, similarity_analysis
 from docsplit.evaluation.compare import LabelledEvaluation, Setup
 from docsplit.evaluation.heads.tfidf import TFIDF
-from docsplit.evaluation.results import comparison
-from docsplit.evaluation.results import result as results
-from docsplit.evaluation.results.records import Report, TextStatistics
-from docsplit.evaluation.results.report import write_comparison
-from docsplit.evaluation.results.result import Result
-from docsplit.evaluation.results.tables import encoder_names
-from docsplit.evaluation.results.task import CLUSTERING
+from docsplit.evaluation.results.report import Json, Report, Table, encoder_names, write_comparison
+from docsplit.evaluation.results.result import CLUSTERING, Facts, Result, merge_members
 from docsplit.runtime.files import versions
 
 logger = logging.getLogger(__name__)
 
-Contents = dict[str, Any]  # of each analysis its contents, by name
+FIGURES = ("redundancy", "similarity", "attention", "graph_attention_document", "graph_attention_nodes", "map")
 
 
 @dataclass
@@ -63,13 +54,9 @@ class Measured:
     similarity: Estimates | None = None
     attention: Estimates | None = None
     clustering: list[Result] | None = None  # of each kind of features
-    geometry: dict[str, float] | None = None
-    geometry_row: EstimateRow | None = None  # the same of a group
+    geometry: Json | None = None  # numbers of an encoder, or the row of one or several
     graph_attention: GraphReadings | None = None
     map: tuple[np.ndarray, str] | None = None  # (D, 2), and how it was made
-
-
-FIGURES = ("redundancy", "similarity", "attention", "graph_attention_document", "graph_attention_nodes", "map")
 
 
 class EmbeddingAnalysis(LabelledEvaluation):
@@ -89,7 +76,7 @@ class EmbeddingAnalysis(LabelledEvaluation):
         super().__init__(data_args, args)
         self.measured: list[Measured] = []
         self.passage_words: list[int] = []  # of each encoder with graph attention
-        self.redundancy: RedundancyContents | None = None
+        self.redundancy: Json | None = None
 
     def sample(self) -> list[str]:
         """Two test documents."""
@@ -100,13 +87,27 @@ class EmbeddingAnalysis(LabelledEvaluation):
         return given if {*self.args.analyses} != {"redundancy"} else []
 
     def check(self, encoder_args: EncoderArguments) -> None:
-        """Check tagger, sentence splitter and map."""
-        analyses = {*self.args.analyses}
-        if analyses & {*NEED_A_TAGGER}:
-            self.tagger = load_tagger(self.args.spacy_pipeline)
-        load_sentence_splitter(self.args.sentence_splitter)
+        """Check tagger, sentence splitter and map; without a tagger leave out what needs one.
+
+        Raises:
+            ValueError: if the pipeline was named and is not there, or no analysis is left.
+        """
+        options = self.args
+        needed = [name for name in options.analyses if name in NEED_A_TAGGER]
+        try:
+            self.tagger = load_tagger(options.spacy_pipeline) if needed else None
+        except (ValueError, ImportError):
+            options.analyses = [name for name in options.analyses if name not in needed]
+            if options.spacy_pipeline != AnalysisArguments.spacy_pipeline or not options.analyses:
+                raise
+            logger.warning(
+                f"{' and '.join(needed)} are left out: they need parts of speech (python -m spacy download "
+                f"{options.spacy_pipeline})."
+            )
+        analyses = {*options.analyses}
+        load_sentence_splitter(options.sentence_splitter)
         if "map" in analyses:
-            check_method(self.args.map_method)
+            check_method(options.map_method)
         if encoder_args.smooth_neighbours and {"similarity", "geometry", "attention"} & analyses:
             logger.warning("--smooth_neighbours averages whole documents: not sentences, halves or attention.")
         if TFIDF in encoder_args.model_name_or_path and {"attention", GRAPH_ATTENTION} & analyses:
@@ -141,89 +142,58 @@ class EmbeddingAnalysis(LabelledEvaluation):
 
     def report(self, setup: Setup) -> str:
         """Write analysis.json, analysis.md and report.html, and of the clusters results.json and results.md."""
-        contents = self.contents()
-        shown = self._sections(contents, setup)
+        contents, sections = self.analyse(setup)
         if clusters := contents.get("clustering"):
-            compared = clusters.rows, clusters.comparisons, setup.settings, setup.statistics
+            compared = clusters["rows"], clusters["comparisons"], setup.settings, setup.statistics
             write_comparison(setup.folder, Report(CLUSTERING, *compared, self.card_title, setup.data))
         title, folder = f"Embedding analysis: {setup.data}", setup.folder
         about = {"title": title, "data": setup.data, "settings": setup.settings, "statistics": setup.statistics}
-        write_report(folder, title, shown, about | {"versions": versions()} | contents)
+        write_report(folder, title, sections, about | {"versions": versions()} | contents)
         return (
             f"\nThe report is {folder / HTML_FILE}; all numbers are in {folder / JSON_FILE}, all tables in "
             f"{folder / MARKDOWN_FILE}, those of each picture in the CSV of its name.\n"
         )
 
-    def contents(self) -> Contents:
-        """Return what analysis.json says of each analysis that was asked for, but for the map."""
-        contents: Contents = {} if self.redundancy is None else {"redundancy": self.redundancy}
-        documents, args = self.documents, self.args
-        if measured := [encoder.similarity for encoder in self.measured if encoder.similarity is not None]:
-            sentences = documents.sentences
-            contents["similarity"] = SimilarityContents(
-                rows=[estimates.row_of(encoder) for encoder in measured],
-                differences=estimates.differences(measured, COMPARED),
-                documents=len(documents.rows),
-                counts=sentences.counts,
-                inter_pairs=len(sentences.inter),
-                same_class_pairs=len(sentences.same_class),
-                splitter=args.sentence_splitter,
-            )
-        if measured := [encoder.attention for encoder in self.measured if encoder.attention is not None]:
-            contents["attention"] = AttentionContents(
-                rows=[estimates.row_of(encoder) for encoder in measured],
-                differences=estimates.differences(measured, [f"{name}_to_uniform" for name in CLASSES]),
-                documents=len(documents.rows),
-                pipeline=documents.pipeline,
-                word_weight=args.word_weight,
-            )
-        if clusters := [result for encoder in self.measured for result in encoder.clustering or []]:
-            contents["clustering"] = cluster_contents(clusters, self.split)
-        if rows := [encoder.geometry_row for encoder in self.measured if encoder.geometry_row is not None]:
-            tested = len(self.split.test_texts)
-            halved = len(documents.halves) // 2
-            contents["geometry"] = GeometryContents(rows, tested, halved, num_neighbours(tested))
-        all_readings = {encoder.encoder: encoder.graph_attention for encoder in self.measured}
-        if readings := {name: reading for name, reading in all_readings.items() if reading is not None}:
+    def analyse(self, setup: Setup) -> tuple[Json, list[Section]]:
+        """Return what analysis.json says of each analysis that was asked for, and its section, figures written."""
+        documents, args, split, folder = self.documents, self.args, self.split, setup.folder
+        contents: Json = {}
+        sections = [_about_data(setup.statistics, self.measured)]
+
+        def add(name: str, analysed: tuple[Json, Section]) -> None:
+            contents[name] = analysed[0]
+            sections.append(analysed[1])
+
+        def known(name: str) -> dict[str, Any]:
+            """Return what an analysis measured, by encoder."""
+            values = {one.encoder: getattr(one, name) for one in self.measured}
+            return {encoder: value for encoder, value in values.items() if value is not None}
+
+        if self.redundancy is not None:
+            add("redundancy", (self.redundancy, redundancy_section(self.redundancy, setup.data, folder)))
+        if estimates := known("similarity"):
+            measured, splitter = [*estimates.values()], args.sentence_splitter
+            add("similarity", similarity_analysis(measured, documents.sentences, splitter, setup.data, folder))
+        if estimates := known("attention"):
+            measured, pipeline = [*estimates.values()], documents.pipeline
+            add("attention", attention_analysis(measured, len(documents.rows), pipeline, args.word_weight, folder))
+        if results := [result for own in known("clustering").values() for result in own]:
+            add("clustering", clustering_analysis(results, split, setup.data))
+        if rows := [*known("geometry").values()]:
+            tested = len(split.test_texts)
+            add("geometry", geometry_analysis(rows, tested, len(documents.halves) // 2, num_neighbours(tested)))
+        if readings := known("graph_attention"):
             number = int(documents.rows[documents.of_graph])
-            contents[GRAPH_ATTENTION] = GraphAttentionContents(number, readings)
-        return contents
-
-    def _sections(self, contents: Contents, setup: Setup) -> list[Section]:
-        """Return the report, section by section; that of the map adds its own contents."""
-        folder = setup.folder
-        shown = [_about_data(setup.statistics, self.measured)]
-        if "redundancy" in contents:
-            shown.append(sections.redundancy_section(contents["redundancy"], setup.data, folder))
-        if "similarity" in contents:
-            shown.append(sections.similarity_section(contents["similarity"], setup.data, folder))
-        if "attention" in contents:
-            shown.append(sections.attention_section(contents["attention"], folder))
-        if "clustering" in contents:
-            shown.append(sections.clustering_section(contents["clustering"], setup.data))
-        if "geometry" in contents:
-            shown.append(sections.geometry_section(contents["geometry"]))
-        if GRAPH_ATTENTION in contents:
-            shown.append(graph_attention_section(contents[GRAPH_ATTENTION], folder))
-        if "map" in self.args.analyses:
-            shown.append(self._map_section(contents, folder))
-        return shown
-
-    def _map_section(self, contents: Contents, folder: Path) -> Section:
-        names, rows = encoder_names({one.encoder: one.members for one in self.measured}), self.documents.rows
-        maps = {one.encoder: one.map for one in self.measured if one.map is not None}
-        how = next(iter(maps.values()))[1]
-        chosen, labels = one_label(self.documents.classes)
-        classes = np.full(len(rows), -1)
-        classes[chosen] = labels
-        named = {names[encoder]: points for encoder, (points, _) in maps.items()}
-        mapped = MappedDocuments(rows, classes, self.split.class_names)
-        figure = plot_maps(named, mapped, folder / "map.png", how)
-        several = any(len(one.members) > 1 for one in self.measured)
-        note = " Of several pretraining seeds it is the first one's." if several else ""
-        points = {encoder: points for encoder, (points, _) in maps.items()}
-        contents["map"] = MapContents(len(rows), how, note, rows, points)
-        return sections.map_section(contents["map"], figure)
+            add(GRAPH_ATTENTION, graph_attention_analysis(number, readings, folder))
+        if maps := known("map"):
+            chosen, labels = one_label(documents.classes)
+            classes = np.full(len(documents.rows), -1)
+            classes[chosen] = labels
+            names = encoder_names({one.encoder: one.members for one in self.measured})
+            several = any(len(one.members) > 1 for one in self.measured)
+            note = " Of several pretraining seeds it is the first one's." if several else ""
+            add("map", map_analysis(maps, names, documents.rows, classes, split.class_names, note, folder))
+        return contents, sections
 
 
 def measure(
@@ -246,10 +216,9 @@ def measure(
         measured.attention = Estimates(name, values, about | counts)
     if "clustering" in options.analyses:
         logger.info(f"Clustering vectors of {name}: {options.num_seeds} runs of k-means on each kind of features")
-        labels = {"train": split.train_labels, "test": split.test_labels}
-        seeds = None if embedded.info["num_parameters"] == 0 else 1
-        arguments = (embedded.parts, labels, embedded.info, options.num_seeds, options.seed, seeds)
-        measured.clustering = list(clusterings(name, *arguments))
+        about = {"info": embedded.info, "pretraining_seeds": None if embedded.info["num_parameters"] == 0 else 1}
+        how = {"num_seeds": options.num_seeds, "seed": options.seed}
+        measured.clustering = clusterings(name, embedded.parts, split, **how, **about)
     if "geometry" in options.analyses:
         assert embedded.halves is not None
         assert embedded.neighbours is not None
@@ -266,40 +235,22 @@ def merge(name: str, members: Sequence[str], measured: Sequence[Measured]) -> Me
     first = measured[0]
     merged = Measured(name, [] if [name] == list(members) else list(members), first.info)
     merged.map, merged.graph_attention = first.map, first.graph_attention
-    if first.similarity is not None:
-        merged.similarity = estimates.merge_members(name, members, [one.similarity for one in measured])  # type: ignore[misc]
-    if first.attention is not None:
-        merged.attention = estimates.merge_members(name, members, [one.attention for one in measured])  # type: ignore[misc]
-    if first.clustering is not None:
-        merged.clustering = results.merge_members(name, members, [one.clustering or [] for one in measured])
-    if first.geometry is not None:
-        merged.geometry_row = estimates.mean_row(name, members, [one.geometry or {} for one in measured])
+    joins: dict[str, Any] = {"similarity": merge_estimates, "attention": merge_estimates, "geometry": mean_row}
+    for kind, join in (joins | {"clustering": merge_members}).items():
+        if getattr(first, kind) is not None:
+            setattr(merged, kind, join(name, members, [getattr(one, kind) for one in measured]))
     return merged
 
 
-def cluster_contents(clusters: list[Result], split: LabelledSplit) -> ClusterContents:
-    """Return what analysis.json says of clusters."""
-    kept = {
-        part: one_label(labels)[1] for part, labels in (("train", split.train_labels), ("test", split.test_labels))
-    }
-    left_out = len(split.train_texts) + len(split.test_texts) - sum(map(len, kept.values()))
-    return ClusterContents(
-        rows=comparison.rows(clusters),
-        comparisons=comparison.comparisons(clusters),
-        train_documents=len(kept["train"]),
-        test_documents=len(kept["test"]),
-        clusters=len(np.unique(kept["train"])),
-        largest_class=float(np.bincount(kept["test"]).max() / len(kept["test"])),
-        left_out=f" Left out: {left_out:,} documents with several labels or none." if left_out else "",
-    )
-
-
-def _about_data(statistics: Sequence[TextStatistics], measured: Sequence[Measured]) -> Section:
+def _about_data(statistics: Sequence[Json], measured: Sequence[Measured]) -> Section:
     """Size and length of the parts, and what decides each encoder's embeddings."""
     columns = ("part", "documents", "classes", "mean_words", "median_words", "max_words")
-    cells = [[part.dataset, *(sections.cell(getattr(part, name)) for name in columns)] for part in statistics]
-    tables = [Table("Documents.", ["data set", *(name.replace("_", " ") for name in columns)], cells)]
+    cells = [[part["dataset"], *(count(part[name]) for name in columns)] for part in statistics]
+    header = ["data set", *(name.replace("_", " ") for name in columns)]
     facts = ("pooling", "max_seq_length", "long_documents", "num_parameters", "dtype", "embedding_seconds")
-    cells = [[one.encoder, *(sections.cell(one.info.get(name)) for name in facts)] for one in measured]
-    tables.append(Table("Encoders.", ["encoder", *(name.replace("_", " ") for name in facts)], cells))
+    of_encoders = [[one.encoder, *(count(one.info.get(name)) for name in facts)] for one in measured]
+    tables = [
+        Table(header, cells, title="Documents."),
+        Table(["encoder", *(name.replace("_", " ") for name in facts)], of_encoders, title="Encoders."),
+    ]
     return Section("Data and encoders", ["Words are what stands between white space."], tables)

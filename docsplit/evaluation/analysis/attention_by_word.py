@@ -10,12 +10,24 @@ Nouns are rarer words than others, so the classes are also crossed with three cl
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from docsplit.evaluation.analysis.estimates import over_documents
+from docsplit.evaluation.analysis.estimates import Estimates, differences, over_documents, rows_of
+from docsplit.evaluation.analysis.report import (
+    BETWEEN,
+    Section,
+    Table,
+    count,
+    differences_table,
+    plot_bars,
+    with_interval,
+)
+from docsplit.evaluation.results import paper_numbers
 from docsplit.evaluation.results.bootstrap import Resampled
+from docsplit.evaluation.results.report import Json, names_of, records
 
 CLASSES = ("noun", "verb", "adjective", "other", "punctuation")
 _CLASS_OF = {"NOUN": 0, "PROPN": 0, "VERB": 1, "ADJ": 2, "PUNCT": 4}  # others: 3
@@ -42,9 +54,7 @@ class WordWeights:
     pieces: int  # that are no special tokens
 
 
-def document_words(
-    tagged: Iterable[tuple[Sequence[str], Sequence[str], np.ndarray]],
-) -> list[DocumentWords]:
+def document_words(tagged: Iterable[tuple[Sequence[str], Sequence[str], np.ndarray]]) -> list[DocumentWords]:
     """Classes of the words of documents, given (words or lemmas, parts of speech, spans) of each.
 
     The thirds are of all words but punctuation, by the number of these documents that have the word; where many words
@@ -142,3 +152,52 @@ def attention_estimates(
     counts |= {"documents": int(read.sum()), "documents_without_a_word": int((1 - read).sum())}
     counts |= {"mismatches": sum(own.mismatches for own in attention), "pieces": sum(own.pieces for own in attention)}
     return over_documents(parts), counts
+
+
+def attention_analysis(
+    measured: Sequence[Estimates], num_documents: int, pipeline: str, word_weight: str, folder: Path
+) -> tuple[Json, Section]:
+    """Return what analysis.json says, and Figure 3 of SimLTE, with length, special tokens and frequency controlled."""
+    to_uniform = {f"{name}_to_uniform": name for name in CLASSES}
+    frame, compared = rows_of(measured), differences(measured, [*to_uniform])
+    listed, names = records(frame), names_of(frame)
+    contents = {"rows": frame, "differences": compared, "documents": num_documents}
+    contents |= {"pipeline": pipeline, "word_weight": word_weight}
+    tables = []
+    for kind, title, digits in (
+        ("to_uniform", "Attention to a word, 1 is uniform: renormalised over words, times their number.", 2),
+        ("share", "Share of a class in the attention to words, mean over documents.", 3),
+        ("weight", "Attention to a word as it is, mean over all words of all documents.", 5),
+        ("renormalized", "The same, renormalised over words.", 5),
+    ):
+        cells = [[names[row["encoder"]], *(with_interval(row, f"{name}_{kind}", digits) for name in CLASSES)]
+                 for row in listed]  # fmt: skip
+        tables.append(Table(["encoder", *CLASSES], cells, title=f"{title} {BETWEEN}"))
+    # By frequency, each number with that of its words
+    cells = []
+    for row, name in ((row, name) for row in listed for name in CLASSES[:4]):
+        shown = {tercile: with_interval(row, f"{name}_{tercile}_to_uniform") for tercile in TERCILES}
+        thirds = (text and f"{text} n {count(row[f'words_{name}_{tercile}'])}" for tercile, text in shown.items())
+        cells.append([names[row["encoder"]], name, *thirds])
+    title = "1 is uniform, by class and by thirds of the words' document frequency in these documents; n words."
+    tables.append(Table(["encoder", "class", *(f"{tercile} words" for tercile in TERCILES)], cells, title=title))
+    titles = {key: f"{name}, 1 is uniform" for key, name in to_uniform.items()}
+    tables.append(differences_table(compared, names, titles))
+    # What was read
+    columns = {"attended_from": "attention of", "max_tokens": "first tokens", "documents": "documents"}
+    columns |= {"documents_without_a_word": "without a word"} | {f"words_{name}": f"{name} words" for name in CLASSES}
+    columns |= {"mismatches": "mismatched pieces", "pieces": "of pieces"}
+    shares = {"special_share": "share of special tokens", "outside_share": "share outside of words"}
+    cells = [[names[row["encoder"]], *(count(row[name]) for name in columns),
+              *(with_interval(row, name, 3) for name in shares)] for row in listed]  # fmt: skip
+    tables.append(Table(["encoder", *columns.values(), *shares.values()], cells, title="What was read."))
+    ratio = paper_numbers.read_paper("simlte").table("figure 3").value("NYT", "noun_ratio")
+    notes = [
+        f"Last layer, mean over heads, of {num_documents:,} test documents, tagged by {pipeline}. A word's weight is "
+        f"the {word_weight} over its pieces.",
+        f"Attention to nouns / that of BERT and of SimCSE, {paper_numbers.COLUMN}: more than {ratio} on NYT. See the "
+        "ratios of two encoders.",
+    ]
+    caption = "Attention to a word by class, 1 is uniform; mean and 95 % interval over documents."
+    figure = plot_bars(frame, names, to_uniform, "times uniform attention", folder / "attention.png", caption, 1.0)
+    return contents, Section("Attention by part of speech", notes, tables, [figure])

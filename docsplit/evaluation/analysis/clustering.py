@@ -5,7 +5,7 @@ leaves open k (here the number of classes), the start (k-means++, the best of `S
 three).
 """
 
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -16,14 +16,15 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score, v
 from sklearn.metrics.cluster import contingency_matrix
 from sklearn.preprocessing import normalize
 
-from docsplit.evaluation.results.items import ItemScores
-from docsplit.evaluation.results.metrics import accuracy_items
-from docsplit.evaluation.results.result import Result
-from docsplit.evaluation.results.task import CLUSTERING
+from docsplit.data.sets.labelled import LabelledSplit
+from docsplit.evaluation.analysis.report import Section, Table, with_deviation
+from docsplit.evaluation.results import paper_numbers
+from docsplit.evaluation.results.bootstrap import ItemScores
+from docsplit.evaluation.results.report import Json, comparisons, names_of, records, rows
+from docsplit.evaluation.results.result import CLUSTERING, Result, accuracy_items
 
 STARTS = 10
 SVD_WIDTH = 100  # of TF-IDF
-HEAD = "k-means"
 _MEANS = {"nmi": "arithmetic", "nmi_sqrt": "geometric", "nmi_max": "max"}
 
 
@@ -101,35 +102,63 @@ def check_labels(train: np.ndarray, test: np.ndarray) -> None:
 
 
 def clusterings(
-    encoder: str,
-    kinds: dict[str, dict[str, np.ndarray]],
-    labels: dict[str, np.ndarray],
-    info: dict[str, Any],
-    num_seeds: int,
-    seed: int,
-    pretraining_seeds: int | None = 1,
-) -> Iterator[Result]:
-    """Yield a result for each kind of features, as they are and of length one.
+    name: str, kinds: Mapping[str, Mapping[str, np.ndarray]], split: LabelledSplit, **options: Any
+) -> list[Result]:
+    """Return a result for each kind of features, as they are and of length one.
 
     Args:
-        kinds: of each kind (`raw`, say) train and test, (N, H).
-        labels: of both parts, (N,) or multi-hot; documents with several labels or none are left out.
+        kinds: of each kind (`raw`, say) train and test, (N, H); documents with several labels or none are left out.
+        options: num_seeds and seed of k-means, further ones are fields of a result.
     """
-    rows = {part: one_label(of_part) for part, of_part in labels.items()}
+    num_seeds, seed, info = options.pop("num_seeds"), options.pop("seed"), options.pop("info")
+    labelled = {"train": one_label(split.train_labels), "test": one_label(split.test_labels)}
+    results = []
     for kind, features in kinds.items():
-        for name, change in (
-            (kind, np.asarray),
-            ("normalized" if kind == "raw" else f"{kind}, normalized", normalize),
-        ):
-            train, test = (change(features[part][rows[part][0]]) for part in ("train", "test"))
-            true = rows["test"][1]
-            clusters, seconds = cluster(train, test, len(np.unique(rows["train"][1])), num_seeds, seed)
-            yield Result(
-                task=CLUSTERING,
-                encoder=encoder,
-                head=HEAD,
-                measured=cluster_measures(clusters, true),
-                seconds=seconds,
-                info=info | {"features": name},
-                pretraining_seeds=pretraining_seeds,
-            )
+        as_one = "normalized" if kind == "raw" else f"{kind}, normalized"
+        for title, change in ((kind, np.asarray), (as_one, normalize)):
+            train, test = (change(features[part][chosen]) for part, (chosen, _) in labelled.items())
+            clusters, seconds = cluster(train, test, len(np.unique(labelled["train"][1])), num_seeds, seed)
+            about = {"encoder": name, "head": "k-means", "info": info | {"features": title}, "seconds": seconds}
+            measured = cluster_measures(clusters, labelled["test"][1])
+            results.append(Result(task=CLUSTERING, measured=measured, **about, **options))
+    return results
+
+
+def clustering_analysis(results: Sequence[Result], split: LabelledSplit, data: str) -> tuple[Json, Section]:
+    """Return what analysis.json says, and Table 1 of the graph document model's paper, with every mean of the NMI."""
+    frame, compared = rows(results), comparisons(results)
+    train, test = (one_label(labels)[1] for labels in (split.train_labels, split.test_labels))
+    left_out = len(split.train_texts) + len(split.test_texts) - len(train) - len(test)
+    left_out_text = f" Left out: {left_out:,} documents with several labels or none." if left_out else ""
+    largest = float(np.bincount(test).max() / len(test))
+    contents = {"rows": frame, "comparisons": compared, "train_documents": len(train), "test_documents": len(test)}
+    contents |= {"clusters": len(np.unique(train)), "largest_class": largest, "left_out": left_out_text}
+    # Ours, the paper's, and the paired tests
+    names, columns = names_of(frame), CLUSTERING.columns
+    cells = [[names[row["encoder"]], row["features"], *(with_deviation(row, name) for name in columns),
+              f"[{row['purity_low']:.3f}, {row['purity_high']:.3f}]"] for row in records(frame)]  # fmt: skip
+    header = ["encoder", "features", *(CLUSTERING.measures[name] for name in columns), "purity, 95 % interval"]
+    title = "Mean and standard deviation over seeds of k-means, and over pretraining seeds where there are several."
+    tables = [Table(header, cells, title=title)]
+    paper = paper_numbers.read_paper("graph")
+    published, own = paper.table("1"), paper_numbers.set_named(paper, data)
+    sets = list(dict.fromkeys(name for name, _ in published.columns))
+    cells = [[f"{name}, {model}", *(str(published.value(model, measure, name)) for measure in ("nmi", "purity"))]
+             for name in ([own] if own in sets else sets) for model in published.rows]  # fmt: skip
+    title = f"Table 1 of the {paper_numbers.COLUMN}."
+    tables.append(Table(["data, model", "NMI", "purity"], cells, title=title))
+    cells = [[f"{names[row['a']]} v {names[row['b']]}", row["features"],
+              f"{row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]", f"{row['p_value']:.3f}"]
+             for row in records(compared)]  # fmt: skip
+    title = (
+        "Purity of two encoders: paired bootstrap over test documents, and over pretraining seeds where there are "
+        f"several. The {len(cells)} p-values are not corrected for their number."
+    )
+    tables.append(Table(["encoders", "features", "difference", "p"], cells, title=title))
+    notes = [
+        f"{len(train):,} training documents, on which k-means is fitted, {len(test):,} test documents, which are "
+        f"assigned; {len(np.unique(train))} clusters, as many as classes.{left_out_text} The largest class has "
+        f"{largest:.3f} of the test documents: less than that no purity can be.",
+        CLUSTERING.note,
+    ]
+    return contents, Section("Clusters", notes, tables)

@@ -8,14 +8,13 @@ paired.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
-from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from docsplit.evaluation.results.bootstrap import Resampled, interval, item_draws, paired_bootstrap, sample_deviation
-
-Json = dict[str, Any]  # what analysis.json holds
-Facts = dict[str, Any]  # counts and settings that a row has beside its numbers: an open set
+from docsplit.evaluation.results.report import Json, plain
+from docsplit.evaluation.results.result import Facts
 
 
 @dataclass(frozen=True)
@@ -26,64 +25,6 @@ class Estimates:
     values: dict[str, Resampled]
     facts: Facts = field(default_factory=dict)
     members: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """One number of a row, the mean over pretraining seeds where there are several."""
-
-    mean: float
-    low: float | None = None  # 95 % interval; None: not measured
-    high: float | None = None
-    std: float | None = None  # over seeds
-    of_seeds: list[float] | None = None  # None: not several
-
-    def columns(self, name: str) -> Json:
-        """Return the number as columns: NAME_mean, NAME_low and so on, as far as it has them."""
-        columns: Json = {f"{name}_mean": self.mean}
-        if self.low is not None:
-            columns |= {f"{name}_low": self.low, f"{name}_high": self.high}
-        if self.of_seeds is not None:
-            columns |= {f"{name}_std": self.std, f"{name}_of_seeds": self.of_seeds}
-        return columns
-
-
-@dataclass(frozen=True)
-class EstimateRow:
-    """What an analysis says of an encoder, or of several that differ in their pretraining seed alone."""
-
-    encoder: str
-    members: list[str]
-    numbers: dict[str, Estimate]
-    facts: Facts = field(default_factory=dict)
-
-    def to_json(self) -> Json:
-        """Return encoder and members, the facts, and the columns of each number."""
-        row: Json = {"encoder": self.encoder, "members": self.members, **self.facts}
-        for name, estimate in self.numbers.items():
-            row |= estimate.columns(name)
-        return row
-
-
-@dataclass(frozen=True)
-class EncoderDifference:
-    """A paired bootstrap over documents of two encoders, a - b, and the ratio a / b where both are above 0."""
-
-    a: str
-    b: str
-    measure: str
-    difference: float
-    low: float  # 95 % interval
-    high: float
-    p_value: float
-    ratio: float | None
-    ratio_low: float | None
-    ratio_high: float | None
-
-    @property
-    def is_clear(self) -> bool:
-        """Whether the interval leaves 0 out."""
-        return self.low > 0 or self.high < 0
 
 
 def over_documents(parts: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, Resampled]:
@@ -102,7 +43,7 @@ def over_documents(parts: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> dict[s
     return {name: Resampled(values[[row]], drawn[:, [row]]) for row, name in enumerate(parts)}
 
 
-def merge_members(name: str, members: Sequence[str], parts: Sequence[Estimates]) -> Estimates:
+def merge_estimates(name: str, members: Sequence[str], parts: Sequence[Estimates]) -> Estimates:
     """Join the estimates of encoders from several pretraining seeds under one name; an encoder alone stays as it is.
 
     Where facts differ, all are kept, in the order of the members.
@@ -116,29 +57,41 @@ def merge_members(name: str, members: Sequence[str], parts: Sequence[Estimates])
             np.concatenate([getattr(member, kind) for member in resampled], axis=-1) for kind in ("scores", "samples")
         )
         values[key] = Resampled(scores, samples, seeds=len(members))
-    facts = {key: _one_or_all([part.facts[key] for part in parts]) for key in parts[0].facts}
+    facts = {}
+    for key, first in parts[0].facts.items():
+        all_facts = [part.facts[key] for part in parts]
+        facts[key] = first if all(fact == first for fact in all_facts) else all_facts
     return Estimates(name, values, facts, tuple(members))
 
 
-def _one_or_all(values: list[Any]) -> Any:
-    return values[0] if all(value == values[0] for value in values) else values
+def columns_of(values: Mapping[str, Resampled]) -> Json:
+    """Return each number as columns: NAME_mean, and NAME_low and NAME_high, its 95 % interval."""
+    columns: Json = {}
+    for name, value in values.items():
+        low, high = interval(value, is_share=name.endswith("share") or name.startswith("auc"))
+        columns |= {f"{name}_mean": float(value.scores.mean()), f"{name}_low": low, f"{name}_high": high}
+    return columns
 
 
-def row_of(estimates: Estimates) -> EstimateRow:
-    """Return the facts, and each number with its 95 % interval and its spread over seeds."""
-    numbers = {}
-    for name, value in estimates.values.items():
-        ends = interval(value, is_share=name.endswith("share") or name.startswith("auc"))
-        numbers[name] = Estimate(float(value.scores.mean()), *ends, *_spread(value.scores, estimates.members))
-    return EstimateRow(estimates.encoder, list(estimates.members), numbers, estimates.facts)
+def over_seeds(name: str, values: np.ndarray) -> Json:
+    """Return the columns of a number's spread over several members, NAME_std and NAME_of_seeds; none of one."""
+    if len(values) < 2:
+        return {}
+    return {f"{name}_std": sample_deviation(values), f"{name}_of_seeds": values.tolist()}
 
 
-def _spread(values: np.ndarray, members: Sequence[str]) -> tuple[float | None, list[float] | None]:
-    """Return standard deviation and values of several members; nothing of one."""
-    return (sample_deviation(values), values.tolist()) if len(members) > 1 else (None, None)
+def rows_of(measured: Iterable[Estimates]) -> pd.DataFrame:
+    """Return a row an encoder: its facts, and each number with its 95 % interval and its spread over seeds."""
+    rows = []
+    for one in measured:
+        row = {"encoder": one.encoder, "members": list(one.members), **one.facts, **columns_of(one.values)}
+        for name, value in one.values.items():
+            row |= over_seeds(name, value.scores) if len(one.members) > 1 else {}
+        rows.append(row)
+    return pd.DataFrame(plain(rows), dtype=object)
 
 
-def differences(all_estimates: Iterable[Estimates], measures: Sequence[str]) -> list[EncoderDifference]:
+def differences(all_estimates: Iterable[Estimates], measures: Sequence[str]) -> list[Json]:
     """Compare each two encoders that have a measure by `paired_bootstrap` over documents.
 
     Beside the difference a - b stands the `ratio` a / b with its interval, where both and their samples are above 0:
@@ -149,13 +102,9 @@ def differences(all_estimates: Iterable[Estimates], measures: Sequence[str]) -> 
         for measure in measures:
             if measure in a.values and measure in b.values:
                 pair = a.values[measure], b.values[measure]
-                tested = asdict(paired_bootstrap(*pair))
-                ratio, low, high = _ratio(*pair)
-                compared.append(
-                    EncoderDifference(
-                        a.encoder, b.encoder, measure, **tested, ratio=ratio, ratio_low=low, ratio_high=high
-                    )
-                )
+                ratios = dict(zip(("ratio", "ratio_low", "ratio_high"), _ratio(*pair)))
+                names = {"a": a.encoder, "b": b.encoder, "measure": measure}
+                compared.append(names | asdict(paired_bootstrap(*pair)) | ratios)
     return compared
 
 
@@ -163,22 +112,18 @@ def _ratio(a: Resampled, b: Resampled) -> tuple[float | None, float | None, floa
     """Return a / b and the ends of its interval, or nothing where one of them is not above 0."""
     if min(part.min() for system in (a, b) for part in (system.scores, system.samples)) <= 0:
         return None, None, None
-    logs = paired_bootstrap(_logarithms(a), _logarithms(b))
-    ratio = float(a.scores.mean() / b.scores.mean())
-    return ratio, float(np.exp(logs.low)), float(np.exp(logs.high))
+    logs = []
+    for system in (a, b):  # of the scores, and of the mean over seeds in each set of documents
+        means = np.log(system.samples.mean(axis=1, keepdims=True))
+        logs.append(Resampled(np.log(system.scores), np.broadcast_to(means, system.samples.shape), system.seeds))
+    found = paired_bootstrap(logs[0], logs[1])
+    return float(a.scores.mean() / b.scores.mean()), float(np.exp(found.low)), float(np.exp(found.high))
 
 
-def _logarithms(system: Resampled) -> Resampled:
-    """Take logarithms of the scores, and of the mean over seeds in each set of documents."""
-    means = np.log(system.samples.mean(axis=1, keepdims=True))
-    return Resampled(np.log(system.scores), np.broadcast_to(means, system.samples.shape), system.seeds)
-
-
-def mean_row(encoder: str, members: Sequence[str], values: Sequence[Mapping[str, float]]) -> EstimateRow:
-    """Return numbers without interval: of one encoder, or means over several and their standard deviations."""
-    numbers = {}
+def mean_row(encoder: str, members: Sequence[str], values: Sequence[Mapping[str, float]]) -> Json:
+    """Return a row of numbers without interval: of one encoder, or means over several and their deviations."""
+    row: Json = {"encoder": encoder, "members": list(members) if list(members) != [encoder] else []}
     for name in values[0]:
-        of_members = np.array([numbers_of_member[name] for numbers_of_member in values])
-        std, of_seeds = _spread(of_members, members)
-        numbers[name] = Estimate(float(of_members.mean()), std=std, of_seeds=of_seeds)
-    return EstimateRow(encoder, list(members) if list(members) != [encoder] else [], numbers)
+        of_members = np.array([own[name] for own in values])
+        row |= {f"{name}_mean": float(of_members.mean())} | over_seeds(name, of_members)
+    return row

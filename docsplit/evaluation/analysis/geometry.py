@@ -1,5 +1,7 @@
 """How embeddings lie in space: cosines, use of dimensions, hubs, clusters."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -7,6 +9,8 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import normalized_mutual_info_score
 from torch import Tensor
 
+from docsplit.evaluation.analysis.report import Section, Table, with_deviation
+from docsplit.evaluation.results.report import Json, encoder_names
 from docsplit.runtime.vectors import unit
 
 
@@ -126,3 +130,28 @@ def geometry(documents: np.ndarray, halves: np.ndarray, neighbours: np.ndarray) 
         **spreads | {"dimension_std": spreads["dimension_std"] * width**0.5},
         **hubness(neighbours),
     }
+
+
+def geometry_analysis(
+    rows: Sequence[Json], num_documents: int, num_halved: int, num_neighbours: int
+) -> tuple[Json, Section]:
+    """Return what analysis.json says of how the embeddings lie in space, and its table.
+
+    Args:
+        rows: of each encoder, of `docsplit.evaluation.analysis.estimates.mean_row`.
+    """
+    about = {"documents": num_documents, "halved": num_halved, "neighbours": num_neighbours}
+    names = encoder_names({row["encoder"]: row["members"] for row in rows})
+    columns = {
+        **{"alignment": "alignment of halves", "uniformity": "uniformity", "mean_cosine": "mean cosine"},
+        **{"effective_rank": "effective rank", "width": "width", "dimension_std": "deviation x sqrt(width)"},
+        **{"dimension_correlation": "correlation of dimensions", "hubness": "hubness"},
+        **{"largest_hub": "largest hub", "antihubs": "antihubs"},
+    }
+    cells = [[names[row["encoder"]], *(with_deviation(row, name, 0 if name == "width" else 3) for name in columns)]
+             for row in rows]  # fmt: skip
+    note = (
+        f"{num_documents:,} test documents, of length one; alignment and uniformity of two random halves (sentences "
+        f"to one of two) of {num_halved:,} of them; hubness of the {num_neighbours} nearest."
+    )
+    return {"rows": rows, **about}, Section("Geometry", [note], [Table(["encoder", *columns.values()], cells)])

@@ -6,22 +6,23 @@ seed. The paper says none of this. Without openTSNE it is scikit-learn's t-SNE: 
 
 import importlib.util
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.decomposition import PCA
 
-from docsplit.evaluation.analysis.report import Figure, literal, save_figure
+from docsplit.evaluation.analysis.report import Section, literal, save_figure
+from docsplit.evaluation.results.report import Json
 
 logger = logging.getLogger(__name__)
 
 PACKAGES = {"tsne": ("openTSNE", "openTSNE"), "umap": ("umap", "umap-learn")}  # module, and what pip calls it
 PERPLEXITY, COMPONENTS = 30, 50
 PANEL = 4.6  # inches
-MARKERS = "os^D"
 
 
 def check_method(method: str) -> None:
@@ -80,70 +81,59 @@ def project(vectors: np.ndarray, method: str = "tsne", seed: int = 0) -> tuple[n
     return points, f"scikit-learn's t-SNE, perplexity {perplexity:.0f}"
 
 
-@dataclass(frozen=True)
-class MappedDocuments:
-    """The test documents that all maps show, and their classes."""
+def map_analysis(
+    maps: Mapping[str, tuple[np.ndarray, str]], names: Mapping[str, str], rows: np.ndarray, classes: np.ndarray,
+    class_names: Sequence[str], note: str, folder: Path,
+) -> tuple[Json, Section]:  # fmt: skip
+    """Return what analysis.json says, and figures 3 and 4 of the graph document model's paper: a panel an encoder.
 
-    rows: np.ndarray  # (N,) which test documents they are
-    classes: np.ndarray  # (N,) indices into the names; -1: several classes, or none
-    class_names: Sequence[str]
-
-
-def plot_maps(maps: dict[str, np.ndarray], documents: MappedDocuments, path: Path, how: str) -> Figure:
-    """Draw a panel for each encoder: colours and markers by class, the number of a class where its documents lie.
+    Colours and markers are by class, the number of a class stands where its documents lie.
 
     Args:
-        maps: points (N, 2) by encoder, of the same documents.
-        how: the method, for the caption.
+        maps: of `project`, by encoder, of the same documents.
+        names: of encoders.
+        rows: (N,) which test documents they are.
+        classes: (N,) indices into the names; -1: several classes, or none.
+        note: ends that of the section.
     """
-    import matplotlib.pyplot as plt
-
-    classes, class_names, rows = documents.classes, documents.class_names, documents.rows
+    how = next(iter(maps.values()))[1]
     columns = min(len(maps), 3)
     lines = -(-len(maps) // columns)
     present = [int(number) for number in np.unique(classes)]
     legend_columns = -(-len(present) // 20)
     size = (PANEL * columns + 1.8 * legend_columns, max(PANEL * lines, 0.24 * min(len(present), 20) + 0.4))
     figure, axes = plt.subplots(lines, columns, figsize=size, squeeze=False, layout="constrained")
+    box = {"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.6}
     for axis in axes.flat[len(maps) :]:
         axis.axis("off")
-    for axis, (name, points) in zip(axes.flat, maps.items()):
+    for axis, (encoder, (points, _)) in zip(axes.flat, maps.items()):
         for number in present:
             members = points[classes == number]
-            axis.scatter(*members.T, label=_label(number, class_names), **_style(number))
-            if number >= 0:
-                axis.text(
-                    *np.median(members, axis=0), str(number + 1), fontsize=8, weight="bold", ha="center", va="center",
-                    bbox={"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.6},
-                )  # fmt: skip
-        axis.set_title(literal(name), fontsize=9)
+            look: dict[str, Any] = {"color": "0.7", "marker": ".", "s": 8, "label": "several classes, or none"}
+            if number >= 0:  # one of twenty colours, and another marker for each further twenty classes
+                color, marker = matplotlib.colormaps["tab20"](number % 20), "os^D"[number // 20 % 4]
+                look = {"color": color, "marker": marker, "s": 9, "alpha": 0.8}
+                look["label"] = f"{number + 1} {literal(class_names[number])}"
+                middle, text = np.median(members, axis=0), str(number + 1)
+                axis.text(*middle, text, fontsize=8, weight="bold", ha="center", va="center", bbox=box)
+            axis.scatter(*members.T, linewidths=0, **look)
+        axis.set_title(literal(names[encoder]), fontsize=9)
         axis.set_xticks([])
         axis.set_yticks([])
-    handles, labels = axes[0][0].get_legend_handles_labels()
-    figure.legend(
-        handles, labels, loc="outside right upper", ncols=legend_columns, fontsize=8, frameon=False, markerscale=2
-    )
-    cells: list[list[Any]] = [
-        [name, int(row), "" if number < 0 else class_names[number], *(f"{value:.5g}" for value in point)]
-        for name, points in maps.items()
+    handles = axes[0][0].get_legend_handles_labels()
+    look = {"fontsize": 8, "frameon": False, "markerscale": 2}
+    figure.legend(*handles, loc="outside right upper", ncols=legend_columns, **look)
+    cells = [
+        [names[encoder], int(row), "" if number < 0 else class_names[number], *(f"{value:.5g}" for value in point)]
+        for encoder, (points, _) in maps.items()
         for row, number, point in zip(rows, classes, points)
     ]
     caption = (
         f"The same {len(rows):,} test documents, {how}: who is near to whom means something, how far apart groups are "
         "does not."
     )
-    return save_figure(figure, path, caption, ["encoder", "test_document", "class", "x", "y"], cells)
-
-
-def _label(number: int, class_names: Sequence[str]) -> str:
-    return "several classes, or none" if number < 0 else f"{number + 1} {literal(class_names[number])}"
-
-
-def _style(number: int) -> dict[str, Any]:
-    """Choose one of twenty colours, and another marker for each further twenty classes."""
-    import matplotlib
-
-    if number < 0:
-        return {"color": "0.7", "marker": ".", "s": 8, "linewidths": 0}
-    color = matplotlib.colormaps["tab20"](number % 20)
-    return {"color": color, "marker": MARKERS[number // 20 % len(MARKERS)], "s": 9, "linewidths": 0, "alpha": 0.8}
+    saved = save_figure(figure, folder / "map.png", caption, ["encoder", "test_document", "class", "x", "y"], cells)
+    notes = [f"{len(rows):,} test documents, {how}. Numbers stand at the median of a class.{note}"]
+    points_of = {encoder: points for encoder, (points, _) in maps.items()}
+    contents = {"documents": len(rows), "method": how, "note": note, "rows": rows, "points": points_of}
+    return contents, Section("Map", notes, figures=[saved])

@@ -11,16 +11,36 @@ other documents together. What a document repeats by being about something is R 
     lemma_alone     NOUN and VERB; a verb and a noun of one lemma are equal
 """
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 
-from docsplit.evaluation.analysis.estimates import Estimate, Json, over_documents
-from docsplit.evaluation.results.bootstrap import interval, resample
-from docsplit.evaluation.results.items import ItemPairs, rank_correlation
+from docsplit.data.sets.labelled import LabelledSplit
+from docsplit.data.tagging import describe_tagger, tag
+from docsplit.evaluation.analysis.estimates import columns_of, over_documents
+from docsplit.evaluation.analysis.report import (
+    BETWEEN,
+    Figure,
+    Section,
+    Table,
+    ends_of,
+    number,
+    save_figure,
+    with_interval,
+)
+from docsplit.evaluation.results import paper_numbers
+from docsplit.evaluation.results.bootstrap import ItemPairs, interval, rank_correlation, resample
+from docsplit.evaluation.results.report import Json
+
+logger = logging.getLogger(__name__)
 
 PARTS = ("NOUN", "VERB", "PROPN")
+MAX_DOCUMENTS = 10_000
 VARIANTS = {"nouns_verbs": PARTS[:2], "with_names": PARTS, "lemma_alone": PARTS[:2]}
 LENGTH_CLASSES = {"0-50": 50, "51-100": 100, "101-200": 200, "201-300": 300, "> 300": np.inf}  # words, at most
 ALL = "All"
@@ -78,26 +98,6 @@ def redundancies(content: ContentWords, variant: str, seed: int = 0) -> tuple[np
     return observed, null
 
 
-@dataclass(frozen=True)
-class RedundancyRow:
-    """What the documents of one class of lengths repeat, by one variant."""
-
-    variant: str
-    length: str
-    n: int  # documents
-    left_out: int  # documents without one of the words
-    numbers: dict[str, Estimate]  # r, r_null and r_to_null; none of no documents
-
-    def to_json(self) -> Json:
-        """Return the row with the columns of each number."""
-        row = {"variant": self.variant, "length": self.length, "n": self.n, "left_out": self.left_out}
-        return row | {
-            column: value
-            for name, estimate in self.numbers.items()
-            for column, value in estimate.columns(name).items()
-        }
-
-
 class _Pool:
     """The words of one part of speech of all documents, in the order of the documents."""
 
@@ -118,12 +118,7 @@ def _ratio(keys: np.ndarray) -> float:
     return len(keys) / len(np.unique(keys)) if len(keys) else np.nan
 
 
-def length_class(words: np.ndarray) -> np.ndarray:
-    """Return the index of each document's class in `LENGTH_CLASSES`, (D,)."""
-    return np.searchsorted(list(LENGTH_CLASSES.values()), words)
-
-
-def redundancy_rows(content: ContentWords, seed: int = 0) -> tuple[list[RedundancyRow], list[Json]]:
+def redundancy_rows(content: ContentWords, seed: int = 0) -> tuple[list[Json], list[Json]]:
     """Measure what is repeated, by variant and length class, and whether it grows with length.
 
     Returns: for each variant and class, `All` last, n documents, means of R and R_null, and R / R_null, the ratio of
@@ -133,28 +128,22 @@ def redundancy_rows(content: ContentWords, seed: int = 0) -> tuple[list[Redundan
         where lengths or values are all equal, also in one of the drawn sets. The first less the second says
         nothing: R_null is a mean of draws, so that it follows length more closely, in shuffled text too.
     """
-    rows, growth = [], []
-    classes = length_class(content.words)
+    rows, growth = list[Json](), list[Json]()
+    classes = np.searchsorted(list(LENGTH_CLASSES.values()), content.words)
     for variant in VARIANTS:
         observed, null = redundancies(content, variant, seed)
         has_words = np.isfinite(observed) & np.isfinite(null)
-        for number, name in enumerate([*LENGTH_CLASSES, ALL]):
-            chosen = np.full(len(classes), True) if name == ALL else classes == number
-            sizes = int((chosen & has_words).sum()), int((chosen & ~has_words).sum())
-            numbers = _estimates(observed[chosen & has_words], null[chosen & has_words])
-            rows.append(RedundancyRow(variant, name, *sizes, numbers))
+        for place, name in enumerate([*LENGTH_CLASSES, ALL]):
+            chosen = np.full(len(classes), True) if name == ALL else classes == place
+            r, r_null = observed[chosen & has_words], null[chosen & has_words]
+            row = {"variant": variant, "length": name, "n": len(r), "left_out": int((chosen & ~has_words).sum())}
+            if len(r):
+                parts = {"r": (r, ones := np.ones_like(r)), "r_null": (r_null, ones), "r_to_null": (r, r_null)}
+                row |= columns_of(over_documents(parts))
+            rows.append(row)
         growing = (content.words[has_words], observed[has_words], null[has_words])
         growth.append({"variant": variant, **_growth(*growing)})
     return rows, growth
-
-
-def _estimates(r: np.ndarray, r_null: np.ndarray) -> dict[str, Estimate]:
-    """Return values and intervals for the documents of a cell, if there are any."""
-    if not len(r):
-        return {}
-    ones = np.ones_like(r)
-    resampled = over_documents({"r": (r, ones), "r_null": (r_null, ones), "r_to_null": (r, r_null)})
-    return {name: Estimate(float(value.scores.mean()), *interval(value)) for name, value in resampled.items()}
 
 
 def _growth(words: np.ndarray, r: np.ndarray, r_null: np.ndarray) -> dict[str, float]:
@@ -168,3 +157,62 @@ def _growth(words: np.ndarray, r: np.ndarray, r_null: np.ndarray) -> dict[str, f
         low, high = interval(system, is_share=False)
         row |= {name: float(system.scores[0]), f"{name}_low": low, f"{name}_high": high}
     return row
+
+
+def redundancy(split: LabelledSplit, tagger: Any, seed: int) -> Json:
+    """Measure `redundancy_rows` on a random sample of the documents of all parts."""
+    texts = [text for part in split.texts.values() for text in part]
+    chosen = np.sort(np.random.default_rng((seed, 8)).permutation(len(texts))[:MAX_DOCUMENTS])
+    sample = [texts[row] for row in chosen]
+    pipeline = describe_tagger(tagger)
+    logger.info(f"Tagging {len(sample):,} documents by {pipeline}")
+    tagged = ((own.lemmas, own.parts_of_speech) for own in tag(tagger, sample))
+    rows, growth = redundancy_rows(content_words(tagged, [len(text.split()) for text in sample]), seed)
+    sampled = f" drawn from {len(texts):,}" if len(sample) < len(texts) else ", all parts together"
+    about = {"documents": len(sample), "sampled": sampled, "pipeline": pipeline}
+    return {"rows": rows, "growth": growth} | about
+
+
+def redundancy_section(contents: Json, data: str, folder: Path) -> Section:
+    """Show Table 4 of DocSplit's first version, which is Table 3 of SimLTE, with its null."""
+    rows, paper = contents["rows"], paper_numbers.read_paper("docsplit_v1")
+    titles = {"r": "R", "r_null": "R of the null", "r_to_null": "R / R of the null"}
+    variants = {"nouns_verbs": "Nouns and verbs", "with_names": "Nouns, verbs and names (PROPN)",
+                "lemma_alone": "Nouns and verbs, equal by lemma alone"}  # fmt: skip
+    tables = []
+    for variant, name in variants.items():
+        own = [row for row in rows if row["variant"] == variant]
+        cells = [[row["length"], f"{row['n']:,}", *(with_interval(row, key) for key in titles)] for row in own]
+        header = ["words", "n", *titles.values()]
+        if variant == "nouns_verbs":  # the papers'
+            header.append(f"R, {paper_numbers.COLUMN}")
+            for line, row in zip(cells, own):
+                line.append(paper_numbers.beside(paper, paper.table("4"), f"R, {row['length']}", data))
+        title = f"{name}. {BETWEEN} Left out, without any of them: {own[-1]['left_out']:,} documents."
+        tables.append(Table(header, cells, title=title))
+    cells = []
+    for row in contents["growth"]:
+        line = [variants[row["variant"]]]
+        for name in titles:  # without the interval where a drawn set of documents had no correlation
+            ends = [number(row[f"{name}_{end}"]) for end in ("low", "high")]
+            line.append(number(row[name]) + (f" [{', '.join(ends)}]" if all(ends) else ""))
+        cells.append(line)
+    title = f"Spearman's rank correlation with the number of words of a document. {BETWEEN}"
+    tables.append(Table(["", *titles.values()], cells, title=title))
+    note = f"{contents['documents']:,} documents{contents['sampled']}, tagged by {contents['pipeline']}."
+    return Section("Redundancy by length", [note], tables, [_plot(rows, titles, folder / "redundancy.png")])
+
+
+def _plot(rows: Sequence[Json], titles: dict[str, str], path: Path) -> Figure:
+    shown = [row for row in rows if row["variant"] == "nouns_verbs" and row["length"] != ALL and row["n"]]
+    figure, axis = plt.subplots(figsize=(5.5, 3.6), layout="constrained")
+    positions, cells = [list(LENGTH_CLASSES).index(row["length"]) for row in shown], []
+    for name, label in titles.items():
+        means, lows, highs, errors = ends_of(shown, name)
+        axis.errorbar(positions, means, yerr=errors, marker="o", capsize=3, label=label)
+        cells += [[label, row["length"], row["n"], *values] for row, *values in zip(shown, means, lows, highs)]
+    axis.set_xticks(range(len(LENGTH_CLASSES)), list(LENGTH_CLASSES))
+    axis.set(xlabel="words of the document", ylabel="nouns and verbs / distinct ones")
+    axis.grid(alpha=0.3)
+    axis.legend()
+    return save_figure(figure, path, "Redundancy over length.", ["what", "words", "n", "mean", "low", "high"], cells)

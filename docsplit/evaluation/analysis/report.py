@@ -4,33 +4,26 @@ A figure is written with the CSV of what it shows, under the same name (`save_fi
 """
 
 import base64
-import csv
-import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
 from jinja2 import Environment
 
-from docsplit.evaluation.analysis.contents import as_json
-from docsplit.evaluation.analysis.estimates import Estimate
-from docsplit.evaluation.results.markdown import bullets, image, inline, markdown_table
-from docsplit.evaluation.results.report import plain
-from docsplit.runtime.files import write_text, write_whole
+from docsplit.evaluation.results import plots
+from docsplit.evaluation.results.bootstrap import is_clear
+from docsplit.evaluation.results.markdown import bullets, image, inline
+from docsplit.evaluation.results.report import Json, Table, plain, records
+from docsplit.runtime.files import write_text
 
 TEMPLATE = Path(__file__).parents[2] / "report.html"
 JSON_FILE, MARKDOWN_FILE, HTML_FILE = "analysis.json", "analysis.md", "report.html"
-
-
-@dataclass(frozen=True)
-class Table:
-    """Cells as they are shown."""
-
-    caption: str
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
+BETWEEN = "95 % interval over documents in brackets."
 
 
 @dataclass(frozen=True)
@@ -49,7 +42,7 @@ class Section:
     title: str
     notes: Sequence[str] = ()
     tables: Sequence[Table] = ()
-    figures: Sequence[Figure] = field(default_factory=list)
+    figures: Sequence[Figure] = ()
 
 
 def number(value: float | None, digits: int = 2) -> str:
@@ -57,12 +50,25 @@ def number(value: float | None, digits: int = 2) -> str:
     return "" if value is None or value != value else f"{value:,.{digits}f}"
 
 
-def with_interval(estimate: Estimate | None, digits: int = 2) -> str:
-    """Return `1.28 [1.25, 1.31]`; nothing for None."""
-    if estimate is None:
+def count(value: Any) -> str:
+    """Show a count, number or word; nothing for None."""
+    if isinstance(value, float):
+        return number(value, 0 if abs(value) >= 10 else 1)
+    return "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def with_interval(row: Json, name: str, digits: int = 2) -> str:
+    """Return `1.28 [1.25, 1.31]` of the columns of a number; nothing where a row does not have it."""
+    if row.get(f"{name}_mean") is None:
         return ""
-    low, high = (number(end, digits) for end in (estimate.low, estimate.high))
-    return f"{number(estimate.mean, digits)} [{low}, {high}]"
+    mean, low, high = (number(row.get(f"{name}_{end}"), digits) for end in ("mean", "low", "high"))
+    return f"{mean} [{low}, {high}]"
+
+
+def with_deviation(row: Json, name: str, digits: int = 3) -> str:
+    """Return `0.412 ± 0.013`, or the mean alone."""
+    std = row.get(f"{name}_std")
+    return number(row[f"{name}_mean"], digits) + (f" ± {std:.3f}" if std else "")
 
 
 def literal(name: str) -> str:
@@ -71,18 +77,62 @@ def literal(name: str) -> str:
 
 
 def save_figure(figure: Any, path: Path, caption: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> Figure:
-    """Write a matplotlib figure as PNG and what it shows as CSV beside it, each whole or not at all."""
-    import matplotlib.pyplot as plt
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, lambda to: figure.savefig(to, format="png", dpi=130, metadata={"Software": None}))
-    plt.close(figure)
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    write_text(path.with_suffix(".csv"), text.getvalue())
+    """Write a matplotlib figure as PNG and what it shows as CSV beside it."""
+    plots.save(figure, path, header, rows)
     return Figure(caption, path, path.with_suffix(".csv"))
+
+
+def ends_of(rows: Sequence[Json], name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return means, lower and upper ends, and the lengths below and above of error bars, (2, N)."""
+    means, lows, highs = (np.array([row[f"{name}_{end}"] for row in rows]) for end in ("mean", "low", "high"))
+    return means, lows, highs, np.maximum([means - lows, highs - means], 0)
+
+
+def plot_bars(
+    frame: pd.DataFrame, names: Mapping[str, str], measures: Mapping[str, str], axis_title: str, path: Path,
+    caption: str, line: float | None = None,
+) -> Figure:  # fmt: skip
+    """Draw for each encoder a group of bars with intervals.
+
+    Args:
+        names: of encoders.
+        measures: what is drawn, and its labels.
+        line: a height that is marked.
+    """
+    listed, width, cells = records(frame), 0.8 / len(measures), []
+    figure, axis = plt.subplots(figsize=(2 + 0.35 * len(listed) * len(measures), 3.6), layout="constrained")
+    for place, (name, label) in enumerate(measures.items()):
+        numbers = [index for index, row in enumerate(listed) if f"{name}_mean" in row]
+        means, lows, highs, errors = ends_of([listed[index] for index in numbers], name)
+        positions = [index + (place - (len(measures) - 1) / 2) * width for index in numbers]
+        axis.bar(positions, means, width, yerr=errors, capsize=2, label=label)
+        encoders = [listed[index]["encoder"] for index in numbers]
+        cells += [[encoder, label, *values] for encoder, *values in zip(encoders, means, lows, highs)]
+    if line is not None:
+        axis.axhline(line, color="0.4", linewidth=0.8)
+    shown = [literal(names[row["encoder"]]) for row in listed]
+    axis.set_xticks(range(len(listed)), shown, rotation=20, ha="right")
+    axis.set_ylabel(axis_title)
+    axis.grid(alpha=0.3, axis="y")
+    figure.legend(loc="outside right upper", frameon=False, fontsize=8)
+    return save_figure(figure, path, caption, ["encoder", "what", "mean", "low", "high"], cells)
+
+
+def differences_table(rows: Sequence[Json], names: Mapping[str, str], titles: Mapping[str, str]) -> Table:
+    """Show the paired tests of `docsplit.evaluation.analysis.estimates.differences`."""
+    cells = []
+    for row in rows:
+        text = f"{row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"
+        ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f} [{row['ratio_low']:.2f}, {row['ratio_high']:.2f}]"
+        pair = f"{names[row['a']]} v {names[row['b']]}"
+        clear = "yes" if is_clear(row["low"], row["high"]) else ""
+        cells.append([pair, titles.get(row["measure"], row["measure"]), text, ratio, f"{row['p_value']:.3f}", clear])
+    title = (
+        "Two encoders on the same documents, first minus second and first / second: paired bootstrap over documents, "
+        f"and over pretraining seeds where there are several. The {len(cells)} p-values are not corrected for "
+        "their number."
+    )
+    return Table(["encoders", "measure", "difference", "ratio", "p", "without 0"], cells, title=title)
 
 
 def write_report(folder: Path, title: str, sections: Sequence[Section], contents: Mapping[str, object]) -> None:
@@ -90,29 +140,17 @@ def write_report(folder: Path, title: str, sections: Sequence[Section], contents
     title = " ".join(title.split())
     # A single encoder has no differences.
     sections = [replace(section, tables=[table for table in section.tables if table.rows]) for section in sections]
-    write_text(folder / JSON_FILE, json.dumps(plain(as_json(contents)), indent=2, allow_nan=False) + "\n")
-    write_text(folder / MARKDOWN_FILE, markdown(title, sections))
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["picture"] = _inside
-    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-    write_text(folder / HTML_FILE, template.render(title=title, sections=sections))
-
-
-def markdown(title: str, sections: Sequence[Section]) -> str:
-    """All notes and tables, and where the figures are."""
+    write_text(folder / JSON_FILE, json.dumps(plain(contents), indent=2, allow_nan=False) + "\n")
     parts = [f"# {inline(title)}"]
     for section in sections:
-        parts.append(f"## {inline(section.title)}")
-        if section.notes:
-            parts.append(bullets(section.notes))
-        for table in section.tables:
-            parts.append(f"{inline(table.caption)}\n\n{markdown_table(table.header, table.rows)}")
-        parts += [
-            f"{image(figure.caption, figure.picture.name)}\n\nIn numbers: {inline(figure.numbers.name)}."
-            for figure in section.figures
-        ]
-    return "\n\n".join(parts) + "\n"
-
-
-def _inside(figure: Figure) -> str:
-    return f"data:image/png;base64,{base64.b64encode(figure.picture.read_bytes()).decode()}"
+        parts += [f"## {inline(section.title)}", bullets(section.notes)]
+        parts += [f"{inline(table.title)}\n\n{table.markdown()}" for table in section.tables]
+        for figure in section.figures:
+            parts.append(f"{image(figure.caption, figure.picture.name)}\n\nIn numbers: {inline(figure.numbers.name)}.")
+    write_text(folder / MARKDOWN_FILE, "\n\n".join(filter(None, parts)) + "\n")
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["picture"] = lambda figure: (
+        f"data:image/png;base64,{base64.b64encode(figure.picture.read_bytes()).decode()}"
+    )
+    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
+    write_text(folder / HTML_FILE, template.render(title=title, sections=sections))

@@ -12,13 +12,18 @@ documents as often as the product of their numbers (which a bootstrap of pairs a
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_matrix, issparse
 from sklearn.metrics import roc_auc_score
 
+from docsplit.evaluation.analysis.estimates import Estimates, differences, rows_of
+from docsplit.evaluation.analysis.report import BETWEEN, Section, Table, differences_table, plot_bars, with_interval
+from docsplit.evaluation.results import paper_numbers
 from docsplit.evaluation.results.bootstrap import NUM_SAMPLES, Resampled, item_draws
+from docsplit.evaluation.results.report import Json, names_of, records
 from docsplit.runtime.vectors import unit
 
 NUM_PAIRS = 100_000  # of two documents
@@ -37,7 +42,6 @@ MEASURES = {
     "auc": "AUC inner v inter",
     "auc_same_class": "AUC inner v same class",
 }
-COMPARED = ("inner_minus_inter", "auc", "auc_same_class")
 
 
 @dataclass(frozen=True)
@@ -236,3 +240,35 @@ def _cosines(unit: Any, pairs: np.ndarray) -> np.ndarray:
         a, b = (unit[rows] for rows in pairs[start : start + CHUNK_PAIRS].T)
         found.append(np.asarray(a.multiply(b).sum(axis=1)).ravel() if issparse(a) else np.einsum("ph,ph->p", a, b))
     return np.concatenate(found).astype(np.float64)
+
+
+def similarity_analysis(
+    measured: Sequence[Estimates], sentences: Sentences, splitter: str, data: str, folder: Path
+) -> tuple[Json, Section]:
+    """Return what analysis.json says, and Table 5 of DocSplit's first version, with what compares across encoders."""
+    frame, compared = rows_of(measured), differences(measured, ("inner_minus_inter", "auc", "auc_same_class"))
+    listed, names, counts = records(frame), names_of(frame), sentences.counts
+    contents = {"rows": frame, "differences": compared, "documents": sentences.num_documents, "counts": counts}
+    contents |= {"inter_pairs": len(sentences.inter), "same_class_pairs": len(sentences.same_class)}
+    contents["splitter"] = splitter
+    # The table, with the paper's numbers in its last line
+    paper = paper_numbers.read_paper("docsplit_v1")
+    shown = [name for name in MEASURES if f"{name}_mean" in frame]
+    cells = [[names[row["encoder"]], *(with_interval(row, name, 3) for name in shown)] for row in listed]
+    beside = {name: paper_numbers.beside(paper, paper.table("5"), name, data) for name in ("inner", "inter")}
+    cells.append([paper_numbers.COLUMN, *(beside.get(name, "") for name in shown)])
+    title = f"Cosines of sentences. {BETWEEN}"
+    table = Table(["encoder", *(MEASURES[name] for name in shown)], cells, title=title)
+    notes = [
+        f"{counts['sentences']:,} distinct sentences of {MIN_WORDS} or more words of {sentences.num_documents:,} test "
+        f"documents, {counts['documents_without_pair']:,} of which have fewer than two and no inner pair. Left out: "
+        f"{counts['short']:,} shorter ones, {counts['duplicates']:,} exact duplicates, {counts['beyond_the_cap']:,} "
+        f"beyond {MAX_SENTENCES} of a document. Sentences are those of the splitter {splitter!r}.",
+        f"{len(sentences.inter):,} pairs of two documents and {len(sentences.same_class):,} of two that share a "
+        "class, the same for all encoders.",
+    ]
+    bars: dict[str, str] = {name: MEASURES[name] for name in ("inner", "same_class", "inter") if name in shown}
+    caption = "Cosines of pairs of sentences, mean and 95 % interval over documents."
+    figure = plot_bars(frame, names, bars, "cosine", folder / "similarity.png", caption)
+    tables = [table, differences_table(compared, names, MEASURES)]
+    return contents, Section("Sentences of one document and of two", notes, tables, [figure])

@@ -38,7 +38,7 @@ from docsplit.data.sets.labelled import LabelledSplit
 from docsplit.embedding.loading import plain_encoder
 from docsplit.evaluation.heads.base import HeadOutput, Run
 from docsplit.evaluation.heads.presets import FineTuning
-from docsplit.evaluation.results.metrics import ClassificationMetric
+from docsplit.evaluation.results.result import class_measures
 from docsplit.runtime.launching import accelerator
 
 logger = logging.getLogger(__name__)
@@ -154,12 +154,14 @@ def _finetune_once(
     start: Start, split: LabelledSplit, run: Run, settings: FineTuning, show_progress: bool
 ) -> HeadOutput:
     """Return the output of one run of `finetune`."""
-    # Load the encoder, and put a linear layer on it
+    documents_per_process = check_batch_size(settings.batch_size)
+    # Load the encoder without `Normalize`, and put a linear layer on it
     set_seed(int(run.seed))
     body, width = fresh_body(start, split)
-    _remove_normalization(body)
+    for name, module in list(body.named_children()):
+        if isinstance(module, Normalize):
+            delattr(body, name)
     model = TextClassifier(body, width, len(split.class_names), split.multi_label)
-    _count_long_documents(body, split)
     # Prepare the documents; those to predict stand longest first
     texts = [split.train_texts[index] for index in run.indices]
     train = _labelled_dataset(texts, TRAIN_PASSAGES, split.train_labels[run.indices])
@@ -172,12 +174,28 @@ def _finetune_once(
         best_epoch = _BestEpoch(settings.select_by or "macro_f1")
         trainer = Trainer(
             model,
-            _training_arguments(
-                settings,
+            TrainingArguments(
                 output_dir=directory,
                 seed=int(run.seed),
-                eval_strategy="no" if validation is None else "epoch",
+                learning_rate=settings.learning_rate,
+                num_train_epochs=settings.num_epochs,
+                per_device_train_batch_size=documents_per_process,
+                per_device_eval_batch_size=2 * documents_per_process,
+                lr_scheduler_type="linear",
+                warmup_steps=WARMUP,
+                weight_decay=WEIGHT_DECAY,
+                train_sampling_strategy="group_by_length",
+                # With accelerate's default each process shuffles a length-grouped sampler by a state of its own.
+                accelerator_config={"use_seedable_sampler": False},
+                ddp_find_unused_parameters=False,
+                remove_unused_columns=False,
                 bf16=start.bf16,
+                use_cpu=accelerator().type == "cpu",
+                eval_strategy="no" if validation is None else "epoch",
+                save_strategy="no",
+                logging_steps=0.1,  # of all steps
+                logging_nan_inf_filter=False,
+                report_to="none",
                 disable_tqdm=not show_progress,
             ),
             data_collator=_Collator(body, start.prompt),
@@ -204,88 +222,30 @@ def _finetune_once(
     return HeadOutput(in_order.numpy()[None], seconds, num_trainable(model), curves)
 
 
-def _training_arguments(settings: FineTuning, **of_run: Any) -> TrainingArguments:
-    """Return what Trainer is told for one run of `finetune`: what all runs share, and the arguments of this one."""
-    documents_per_process = check_batch_size(settings.batch_size)
-    return TrainingArguments(
-        learning_rate=settings.learning_rate,
-        num_train_epochs=settings.num_epochs,
-        per_device_train_batch_size=documents_per_process,
-        per_device_eval_batch_size=2 * documents_per_process,
-        lr_scheduler_type="linear",
-        warmup_steps=WARMUP,
-        weight_decay=WEIGHT_DECAY,
-        train_sampling_strategy="group_by_length",
-        # With accelerate's default each process shuffles a length-grouped sampler by a state of its own.
-        accelerator_config={"use_seedable_sampler": False},
-        ddp_find_unused_parameters=False,
-        remove_unused_columns=False,
-        save_strategy="no",
-        logging_steps=0.1,  # of all steps
-        logging_nan_inf_filter=False,
-        report_to="none",
-        use_cpu=accelerator().type == "cpu",
-        **of_run,
-    )
-
-
-def check_one_gpu_per_process() -> None:
-    """Refuse what Trainer would do silently with several GPUs in one process: DataParallel, with larger batches.
-
-    Raises:
-        ValueError: naming how to start instead.
-    """
-    if torch.cuda.device_count() > 1 and _world_size() == 1:
-        raise ValueError(
-            f"{torch.cuda.device_count()} GPUs are visible to one process, which would fine-tune with larger batches "
-            "than asked for: start with `accelerate launch`, or choose one GPU with CUDA_VISIBLE_DEVICES=0."
-        )
-
-
-def _world_size() -> int:
-    return int(os.environ.get("WORLD_SIZE", 1))  # set by torchrun and by accelerate launch
-
-
 def check_batch_size(batch_size: int) -> int:
     """Return how many documents a process takes in a step.
 
     Raises:
-        ValueError: if the processes cannot share such a batch.
+        ValueError: if the processes cannot share such a batch, or one process sees several GPUs, which Trainer would
+            take in silence (DataParallel) with larger batches.
     """
-    check_one_gpu_per_process()
-    if batch_size < 1 or batch_size % _world_size():
+    processes = int(os.environ.get("WORLD_SIZE", 1))  # set by torchrun and by accelerate launch
+    if torch.cuda.device_count() > 1 and processes == 1:
         raise ValueError(
-            f"{_world_size()} processes cannot share a batch of {batch_size} documents: start as many processes as "
+            f"{torch.cuda.device_count()} GPUs are visible to one process, which would fine-tune with larger batches "
+            "than asked for: start with `accelerate launch`, or choose one GPU with CUDA_VISIBLE_DEVICES=0."
+        )
+    if batch_size < 1 or batch_size % processes:
+        raise ValueError(
+            f"{processes} processes cannot share a batch of {batch_size} documents: start as many processes as "
             "divide it."
         )
-    return batch_size // _world_size()
+    return batch_size // processes
 
 
 def encodable(text: str) -> str:
     """Replace lone surrogates, which would make the tokenizer raise."""
     return text.encode("utf-8", "replace").decode()
-
-
-def _reads_passages(body: SentenceTransformer) -> bool:
-    """Whether it is a graph document model, whose module cuts texts into passages itself."""
-    return hasattr(body[0], "max_passages")
-
-
-def _count_long_documents(body: SentenceTransformer, split: LabelledSplit) -> None:
-    """Say how many documents have more passages than are read."""
-    if not _reads_passages(body):
-        return
-    module: Any = body[0]
-    module.max_passages = None
-    train, test = (
-        [len(passages) for passages in module.passages(list(map(encodable, texts)))]
-        for texts in (split.train_texts, split.test_texts)
-    )
-    logger.info(
-        f"Fine-tuning reads the first {TRAIN_PASSAGES} passages of {sum(count > TRAIN_PASSAGES for count in train):,} "
-        f"of {len(train):,} training documents and the first {TEST_PASSAGES} of "
-        f"{sum(count > TEST_PASSAGES for count in test):,} of {len(test):,} test documents, and all others whole."
-    )
 
 
 def _labelled_dataset(texts: Sequence[str], max_passages: int, labels: np.ndarray | None = None) -> Dataset:
@@ -305,7 +265,7 @@ class _Collator:
 
     def __call__(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
         module: Any = self.body[0]
-        if _reads_passages(self.body):
+        if hasattr(module, "max_passages"):  # a graph document model, which cuts texts into passages itself
             module.max_passages = rows[0]["max_passages"]
         batch = dict(self.body.preprocess([row["text"] for row in rows], prompt=self.prompt))
         if "labels" in rows[0]:
@@ -332,12 +292,6 @@ def fresh_body(start: Start, split: LabelledSplit) -> tuple[SentenceTransformer,
     return body, embeddings.shape[-1]
 
 
-def _remove_normalization(body: SentenceTransformer) -> None:
-    for name, module in list(body.named_children()):
-        if isinstance(module, Normalize):
-            delattr(body, name)
-
-
 def num_trainable(model: nn.Module) -> int:
     """How many parameters ask for a gradient."""
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
@@ -347,8 +301,8 @@ def _measures(prediction: EvalPrediction) -> dict[str, float]:
     """Measure logits (N, C) against class indices (N,) or multi-hot labels (N, C); probability 0.5 is a yes."""
     logits, labels = np.asarray(prediction.predictions), np.asarray(prediction.label_ids)
     predicted = logits.argmax(axis=-1) if labels.ndim == 1 else (logits >= 0).astype(np.int64)
-    metrics = ClassificationMetric().compute(predictions=predicted, references=labels.astype(np.int64))
-    return {name: metrics[name] for name in MEASURES}
+    measured = class_measures(predicted, labels.astype(np.int64))
+    return {name: measured[name] for name in MEASURES}
 
 
 def check_finite(values: Tensor | float, what: str) -> None:

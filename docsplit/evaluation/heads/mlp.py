@@ -135,73 +135,52 @@ def _ensembles(members: Sequence[_Member], batch_size: int, threads: int) -> lis
     return [part for group in groups.values() for part in np.array_split(group, min(threads, len(group)))]
 
 
-@dataclass
-class _Ensemble:
-    """Runs that are trained together: the parameters, stacked, and their optimizer."""
-
-    parameters: list[
-        Tensor
-    ]  # weights (R, H, K), biases (R, 1, K), weights (R, K, C), biases (R, 1, C); or two of these
-    training: HeadTraining
-
-    def __post_init__(self) -> None:
-        self.optimizer = _optimizer(self.parameters, self.training)
-
-    def keep(self, going_on: Tensor) -> "_Ensemble":
-        """Return the runs that go on, (R,) bool, with the state of their optimizer."""
-        kept = [parameter.detach()[going_on].requires_grad_() for parameter in self.parameters]
-        ensemble = _Ensemble(kept, self.training)
-        for before, parameter in zip(self.parameters, kept):
-            state = self.optimizer.state[before]
-            moments = {name: state[name][going_on] for name in ("exp_avg", "exp_avg_sq")}
-            ensemble.optimizer.state[parameter] = {"step": state["step"], **moments}
-        return ensemble
-
-
 def _train_ensemble(
     members: Sequence[_Member], train: _Documents, held: _Documents, widths: list[int], training: HeadTraining
 ) -> list[Tensor]:
-    """Train runs with equally many batches an epoch; those that stop early leave the ensemble.
+    """Train runs with equally many batches an epoch; one that has stopped takes further steps, which do not count.
 
     Args:
         held: the documents that runs stop early on; the training documents, where these are among them.
         widths: of the features, of the hidden layer if there is one, and the number of classes.
 
-    Returns: the `parameters` of an `_Ensemble`.
+    Returns: weights (R, H, K), biases (R, 1, K), weights (R, K, C), biases (R, 1, C); or two of these.
     """
     device = train.features.device
     # Draw the initial weights, and prepare each run's batches and dropout masks
     generators = [torch.Generator().manual_seed(member.seed) for member in members]
     initial = [_initial(widths, generator) for generator in generators]
-    ensemble = _Ensemble([torch.stack(values).to(device).requires_grad_() for values in zip(*initial)], training)
+    parameters = [torch.stack(values).to(device).requires_grad_() for values in zip(*initial)]
+    decay = training.weight_decay
+    kind = torch.optim.AdamW if decay else torch.optim.Adam
+    optimizer = kind(parameters, lr=training.learning_rate, weight_decay=decay, fused=True)
     mask_seeds = [int(torch.randint(2**62, (), generator=generator)) for generator in generators]
     masks = [torch.Generator(device).manual_seed(seed) for seed in mask_seeds]
     fitted = [torch.as_tensor(member.fitted, device=device) for member in members]
     held_rows = torch.stack([torch.as_tensor(member.held) for member in members])  # (R, V)
     early_stopping = held_rows.shape[1] > 0
     # Train epoch by epoch, and keep each run's best weights
-    best = [parameter.detach().clone() for parameter in ensemble.parameters]
+    best = [parameter.detach().clone() for parameter in parameters]
     best_quality = torch.full((len(members),), -torch.inf)
     waited = torch.zeros(len(members), dtype=torch.int64)
-    active = torch.arange(len(members))
     for _ in range(training.max_epochs if early_stopping else training.few_shot_epochs):
-        orders = torch.stack([_batches(fitted[run], generators[run], training.batch_size) for run in active])
-        _train_epoch(ensemble, train, orders, [masks[run] for run in active])
+        orders = []  # of each run a permutation cut in batches, (steps, size); -1 fills the last one
+        for rows, generator in zip(fitted, generators):
+            order = rows[torch.randperm(len(rows), generator=generator).to(device)]
+            size = training.batch_size
+            orders.append(F.pad(order, (0, -len(order) % size), value=-1).view(-1, size))
+        _train_epoch(parameters, optimizer, train, torch.stack(orders), masks, training)
         if not early_stopping:
             continue
-        quality = _quality(ensemble.parameters, held, held_rows[active], training)
-        improved = quality > best_quality[active]
-        for kept, parameter in zip(best, ensemble.parameters):
-            kept[active[improved].to(device)] = parameter.detach()[improved.to(device)]
-        best_quality[active] = torch.maximum(quality, best_quality[active])
-        waited[active] = torch.where(improved, 0, waited[active] + 1)
-        going_on = waited[active] < training.patience
-        if not going_on.all():
-            active = active[going_on]
-            ensemble = ensemble.keep(going_on.to(device))
-        if not len(active):
+        quality = _quality(parameters, held, held_rows, training)
+        improved = (quality > best_quality) & (waited < training.patience)
+        for kept, parameter in zip(best, parameters):
+            kept[improved.to(device)] = parameter.detach()[improved.to(device)]
+        best_quality = torch.where(improved, quality, best_quality)
+        waited = torch.where(improved, 0, waited + 1)
+        if (waited >= training.patience).all():
             break
-    return best if early_stopping else [parameter.detach() for parameter in ensemble.parameters]
+    return best if early_stopping else [parameter.detach() for parameter in parameters]
 
 
 def _quality(parameters: list[Tensor], held: _Documents, held_rows: Tensor, training: HeadTraining) -> Tensor:
@@ -210,7 +189,7 @@ def _quality(parameters: list[Tensor], held: _Documents, held_rows: Tensor, trai
     Raises:
         FloatingPointError: if the loss is not finite.
     """
-    losses, both, either = (torch.zeros(len(held_rows)) for _ in range(3))
+    losses, both, either = torch.zeros(3, len(held_rows))
     for logits, rows in _chunks(parameters, held.features, held_rows, training):
         true = held.targets[rows]
         losses += _losses(logits, true).sum(dim=1).cpu()
@@ -234,40 +213,27 @@ def _initial(widths: list[int], generator: torch.Generator) -> list[Tensor]:
     return [torch.empty(shape).uniform_(-(size**-0.5), size**-0.5, generator=generator) for shape, size in shapes]
 
 
-def _optimizer(parameters: list[Tensor], training: HeadTraining) -> torch.optim.Adam:
-    if training.weight_decay:
-        decay = training.weight_decay
-        return torch.optim.AdamW(parameters, lr=training.learning_rate, weight_decay=decay, fused=True)
-    return torch.optim.Adam(parameters, lr=training.learning_rate, fused=True)
-
-
-def _batches(fitted: Tensor, generator: torch.Generator, size: int) -> Tensor:
-    """Return a permutation cut in batches, (steps, size); -1 fills the last one."""
-    order = fitted[torch.randperm(len(fitted), generator=generator).to(fitted.device)]
-    return F.pad(order, (0, -len(order) % size), value=-1).view(-1, size)
-
-
-def _train_epoch(ensemble: _Ensemble, train: _Documents, orders: Tensor, masks: list[torch.Generator]) -> None:
+def _train_epoch(
+    parameters: list[Tensor], optimizer: torch.optim.Optimizer, train: _Documents, orders: Tensor,
+    masks: list[torch.Generator], training: HeadTraining,
+) -> None:  # fmt: skip
     """Take one step for each batch of `orders`, (R, steps, batch), rows of the training documents; -1 is none."""
     real = orders >= 0  # (R, steps, batch)
     weights = real / real.sum(dim=-1, keepdim=True)
     num_steps = orders.shape[1]
-    training, parameters = ensemble.training, ensemble.parameters
     dropouts: list[Tensor] = []  # (steps, R, batch, width) each, of the inputs of each layer
     for step in range(num_steps):
         if step % CHUNK_STEPS == 0:
             size = min(CHUNK_STEPS, num_steps - step)
-            dropouts = [
-                _dropout(rate, (size, training.batch_size, weight.shape[1]), masks)
-                for rate, weight in zip(_rates(training), parameters[::2])
-            ]
+            shapes = [(size, training.batch_size, weight.shape[1]) for weight in parameters[::2]]
+            dropouts = [_dropout(rate, shape, masks) for rate, shape in zip(_rates(training), shapes)]
         rows = orders[:, step]  # (R, batch); -1 takes a row whose weight is 0
         logits = _logits(parameters, train.features[rows], training, [part[step % CHUNK_STEPS] for part in dropouts])
         # Runs share no parameter, so the gradient of the sum is that of each one's mean.
         loss = (_losses(logits, train.targets[rows]) * weights[:, step]).sum()
-        ensemble.optimizer.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        ensemble.optimizer.step()
+        optimizer.step()
 
 
 def _rates(training: HeadTraining) -> list[float]:

@@ -76,9 +76,7 @@ PRESETS: dict[str, Preset] = {
     # head of its code: dropout, a dense layer as wide as the embedding, tanh, dropout, a layer to the classes.
     "bregman": Preset(
         mlp=_BREGMAN,
-        linear=HeadTraining(
-            **vars(_BREGMAN) | {"hidden_layer": False, "input_dropout": 0.0},
-        ),
+        linear=HeadTraining(**vars(_BREGMAN) | {"hidden_layer": False, "input_dropout": 0.0}),
         finetuning=FineTuning(learning_rate=3e-5, num_epochs=3, batch_size=16),
     ),
 }

@@ -107,21 +107,17 @@ def check_setfit(split: LabelledSplit, runs: Sequence[Run]) -> int:
     if importlib.util.find_spec("setfit") is None:
         raise ImportError("The head setfit needs a library: pip install setfit")
     for run in runs:
-        _check_pairs(split.train_labels[run.indices])
+        labels = split.train_labels[run.indices]
+        if len(labels) > SETFIT_MAX_DOCUMENTS:
+            raise ValueError(
+                f"SetFit lists all pairs of its training documents and a run has {len(labels)}, more than "
+                f"{SETFIT_MAX_DOCUMENTS}: give fewer --shots, or leave setfit out of --heads."
+            )
+        alike = labels @ labels.T.astype(np.int64) > 0 if labels.ndim == 2 else labels[:, None] == labels  # (N, N)
+        if alike.all() or not alike.any():
+            raise ValueError(
+                "SetFit needs pairs of documents with and without a common label, but "
+                f"{'all' if alike.all() else 'no'} pairs of a run's {len(labels)} documents have one: give more "
+                "--shots, or leave setfit out of --heads."
+            )
     return check_batch_size(SETFIT_BATCH_SIZE)
-
-
-def _check_pairs(labels: np.ndarray) -> None:
-    """Raise a ValueError where SetFit has no pairs to contrast, or too many to list."""
-    if len(labels) > SETFIT_MAX_DOCUMENTS:
-        raise ValueError(
-            f"SetFit lists all pairs of its training documents and a run has {len(labels)}, more than "
-            f"{SETFIT_MAX_DOCUMENTS}: give fewer --shots, or leave setfit out of --heads."
-        )
-    positive = labels @ labels.T.astype(np.int64) > 0 if labels.ndim == 2 else labels[:, None] == labels  # (N, N)
-    if positive.all() or not positive.any():
-        raise ValueError(
-            "SetFit needs pairs of documents with and without a common label, but "
-            f"{'all' if positive.all() else 'no'} pairs of a run's {len(labels)} documents have one: give more "
-            "--shots, or leave setfit out of --heads."
-        )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from docsplit.data.sets.rankings import Ranking, Retrieved
-from docsplit.evaluation.results.items import ItemScores
+from docsplit.evaluation.results.bootstrap import ItemScores
 
 MEASURED_QUERIES = 32  # at a time: bounds the memory
 # Names of results, and those of ir_measures (https://ir-measur.es). Gains of nDCG are the grades, as in trec_eval.

@@ -4,21 +4,21 @@
 on.
 """
 
-import csv
-import io
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from docsplit.data.bm25 import BM25
 from docsplit.data.seen_documents import share_of_queries
 from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.rankings import (
+    FOLD_SEED,
     Ranking,
     Retrieved,
     describe_fold,
@@ -27,6 +27,7 @@ from docsplit.data.sets.rankings import (
     make_folds,
     other_queries,
 )
+from docsplit.embedding.arguments import EncoderArguments, members_of
 from docsplit.embedding.encoder import Encoder, EncoderGroup
 from docsplit.embedding.search import make_comparable, search
 from docsplit.evaluation.compare import Evaluation
@@ -40,20 +41,24 @@ from docsplit.evaluation.ranking.fusion import (
     values_of_weights,
 )
 from docsplit.evaluation.ranking.measures import check_measures, curves, measure_retrieved
-from docsplit.evaluation.results.plots import plot_ranking
-from docsplit.evaluation.results.records import Facts, Row, TextStatistics, text_statistics
-from docsplit.evaluation.results.result import NO_ENCODER, Result
-from docsplit.evaluation.results.tables import encoder_names
-from docsplit.evaluation.results.task import RANKING
-from docsplit.runtime.files import write_text
+from docsplit.evaluation.results.plots import plot_ranking, write_csv
+from docsplit.evaluation.results.report import Json, names_of, text_statistics
+from docsplit.evaluation.results.result import NO_ENCODER, RANKING, Facts, Result, join_folds, merge_members
 
 logger = logging.getLogger(__name__)
 
-Curves = dict[str, np.ndarray]  # of each measure, (depths,)
 DEPTH = 1000  # documents a query: of all lists, and of what a hybrid joins
 SELECTION_QUERIES = 1000  # at most, of another split: MS MARCO has 367,000 for training
 JOINED = ("hybrid", "rrf")  # methods: an encoder together with BM25
 CURVE_DEPTHS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)
+
+
+@dataclass(kw_only=True)
+class RankingResult(Result):
+    """One method on one encoder, with what is drawn of it."""
+
+    depths: dict[str, np.ndarray]  # nDCG and recall at each of `CURVE_DEPTHS`, means over queries
+    weights: np.ndarray | None = None  # (Q,) of each query, of the hybrid
 
 
 class DocumentRanking(Evaluation):
@@ -74,10 +79,6 @@ class DocumentRanking(Evaluation):
         self.given: list[str] = []  # encoders, and bm25, as they were typed
         self.by_words: list[Result] = []
         self.bm25: tuple[Retrieved, Retrieved] | None = None  # by default parameters: reported, and for selection
-        self.curves: dict[tuple[str, str], Curves] = {}  # of each encoder and method, as measured last
-        self.weights: dict[str, np.ndarray] = {}  # of each encoder's hybrid, a query, likewise
-        self.all_curves: dict[tuple[str, str], list[Curves]] = {}  # of each argument and method, one a member
-        self.all_weights: dict[str, list[np.ndarray]] = {}  # of each argument, one a member
 
     def load(self, show_progress: bool) -> None:
         """Read the collection, and choose the queries that a hybrid's weight is chosen on.
@@ -101,7 +102,7 @@ class DocumentRanking(Evaluation):
         elif "hybrid" in args.methods:
             self.folds = make_folds(self.ranking, args.folds, args.seed)
 
-    def statistics(self) -> list[TextStatistics]:
+    def statistics(self) -> list[Json]:
         """Documents and queries."""
         parts = {"documents": self.ranking.documents, "queries": self.ranking.queries}
         return text_statistics(self.source(), parts, num_classes=None)
@@ -146,7 +147,7 @@ class DocumentRanking(Evaluation):
 
     def find_by_words(self) -> list[Result]:
         """Rank by BM25 with the default parameters, which hybrids use too, and with Anserini's."""
-        results = []
+        results: list[Result] = []
         for method, parameters in BM25_PARAMETERS.items():
             started = perf_counter()
             index = BM25(self.ranking.documents, **parameters, show_progress=self.show_progress)
@@ -192,7 +193,9 @@ class DocumentRanking(Evaluation):
             ValueError: if they are to be joined with BM25's, and `find_by_words` was not called.
         """
         dense, dense_others = retrieved.divided(len(self.ranking.queries))
-        results = [self._result(name, "dense", dense, info, seconds)] if "dense" in self.args.methods else []
+        results: list[Result] = (
+            [self._result(name, "dense", dense, info, seconds)] if "dense" in self.args.methods else []
+        )
         joined = [method for method in self.args.methods if method in JOINED]
         if not joined:
             return results
@@ -208,17 +211,18 @@ class DocumentRanking(Evaluation):
                 values = values_of_weights(others, self.selection, self.args.hybrid_measure)
                 weights = np.full(len(self.ranking.queries), best_weight(values))
             chosen = {"hybrid_weights": sorted({float(weight) for weight in weights})}
-            self.weights[name] = weights
-            results.append(self._result(name, "hybrid", union.ranked(weights, DEPTH), info | chosen, seconds))
+            ranked = union.ranked(weights, DEPTH)
+            results.append(self._result(name, "hybrid", ranked, info | chosen, seconds, weights=weights))
         if "rrf" in joined:
             fused = reciprocal_rank_fusion(dense, words, DEPTH)
             results.append(self._result(name, "rrf", fused, info, seconds))
         return results
 
-    def _result(self, name: str, method: str, retrieved: Retrieved, info: Facts, seconds: float) -> Result:
+    def _result(
+        self, name: str, method: str, retrieved: Retrieved, info: Facts, seconds: float, **about: Any
+    ) -> RankingResult:
         is_baseline = name == BM25_NAME
-        self.curves[name, method] = curves(retrieved, self.ranking, CURVE_DEPTHS)
-        return Result(
+        return RankingResult(
             task=RANKING,
             encoder=name,
             head=method,
@@ -228,66 +232,118 @@ class DocumentRanking(Evaluation):
             is_baseline=is_baseline,
             pretraining_seeds=None if is_baseline else 1,
             test_documents=len(self.ranking.documents),
+            depths=curves(retrieved, self.ranking, CURVE_DEPTHS),
+            **about,
         )
 
     def add(self, group: EncoderGroup, measured: list[Any]) -> None:
-        """Keep the results of an argument, with its curves and weights: an encoder may stand in several."""
-        super().add(group, measured)
-        for method in {result.head for of_member in measured for result in of_member}:
-            self.all_curves[group.name, method] = [self.curves[member, method] for member in group.members]
-        if all(member in self.weights for member in group.members):
-            self.all_weights[group.name] = [self.weights[member] for member in group.members]
+        """Keep the results of an argument, with the means of its members' curves and weights."""
+        for of_members in zip(*measured):
+            (merged,) = merge_members(group.name, group.members, [[result] for result in of_members])
+            depths = {name: np.mean([one.depths[name] for one in of_members], axis=0) for name in of_members[0].depths}
+            known = [one.weights for one in of_members if one.weights is not None]
+            weights = np.mean(known, axis=0) if known else None
+            self.results.append(replace(merged, depths=depths, weights=weights))  # type: ignore[call-arg]
 
     def finish(self) -> None:
         """Put BM25 where it was typed, else last, and the joined methods behind all others."""
         if BM25_NAME in (*self.given, *self.args.methods):
             self.results += self.by_words
-            self.all_curves |= {(BM25_NAME, one.head): [self.curves[BM25_NAME, one.head]] for one in self.by_words}
         order = [*self.given, BM25_NAME]
         self.results.sort(key=lambda result: (result.head in JOINED, order.index(result.encoder)))
 
-    def notes(self, rows: Sequence[Row]) -> list[str]:
+    def notes(self, frame: pd.DataFrame) -> list[str]:
         """Return notes: what was left out, and whose training had these queries."""
         return self.ranking.notes
 
-    def write_further(self, rows: Sequence[Row], folder: Path) -> list[str]:
-        """Write queries.csv, and curves.csv with curves.png."""
-        write_queries(folder / "queries.csv", self.results, self)
-        draw_curves(folder, self.results, self)
-        return []
+    def write_further(self, frame: pd.DataFrame, folder: Path) -> list[str]:
+        """Write each query's measures (queries.csv), and nDCG and recall over depth (curves.csv, curves.png)."""
+        fold_of = {query: number for number, fold in enumerate(self.folds) for query in fold.tolist()}
+        names, queries, depths, named = names_of(frame), [], [], {}
+        for result in self.results:
+            assert isinstance(result, RankingResult)
+            values = np.stack([result.items(measure).arrays()[0].mean(axis=0) for measure in RANKING.measures])
+            for number, (query, text) in enumerate(zip(self.ranking.query_ids, self.ranking.queries)):
+                weight = "" if result.weights is None else f"{result.weights[number]:g}"
+                place = [result.encoder, result.head, query, text, fold_of.get(number, ""), weight]
+                queries.append([*place, *(f"{value:.6g}" for value in values[:, number])])
+            named[result.head if result.is_baseline else f"{names[result.encoder]} {result.head}"] = result.depths
+            for depth, ndcg, recall in zip(CURVE_DEPTHS, result.depths["ndcg"], result.depths["recall"]):
+                depths.append([result.encoder, result.head, depth, f"{ndcg:.6g}", f"{recall:.6g}"])
+        header = ["encoder", "method", "query_id", "query", "fold", "hybrid_weight", *RANKING.measures]
+        write_csv(folder / "queries.csv", header, queries)
+        write_csv(folder / "curves.csv", ["encoder", "method", "depth", "ndcg", "recall"], depths)
+        plot_ranking(named, CURVE_DEPTHS, folder / "curves.png")
+        return ["queries.csv", "curves.csv", "curves.png"]
 
 
-def write_queries(path: Path, results: Sequence[Result], run: DocumentRanking) -> None:
-    """Write every measure of every query, encoder and method as CSV: means over the members of a group of seeds."""
-    fold_of = np.zeros(len(run.ranking.queries), dtype=int)
-    for number, fold in enumerate(run.folds):
-        fold_of[fold] = number
-    written = io.StringIO()
-    table = csv.writer(written, lineterminator="\n")
-    table.writerow(["encoder", "method", "query_id", "query", "fold", "hybrid_weight", *RANKING.measures])
-    for result in results:
-        items = [result.measured[measure].numerators.mean(axis=0) for measure in RANKING.measures]  # type: ignore[union-attr]
-        known = result.head == "hybrid" and result.encoder in run.all_weights
-        weights = np.mean(run.all_weights[result.encoder], axis=0) if known else None
-        for number, (query, text) in enumerate(zip(run.ranking.query_ids, run.ranking.queries)):
-            weight = "" if weights is None else f"{weights[number]:g}"
-            fold_shown = str(fold_of[number]) if run.folds else ""
-            shown = [f"{values[number]:.6g}" for values in items]
-            table.writerow([result.encoder, result.head, query, text, fold_shown, weight, *shown])
-    write_text(path, written.getvalue())
+class RankingByFold(DocumentRanking):
+    """Several trainings as one row: each encoder measured on the queries of the fold that it was trained without.
 
+    Robust04's five trainings (graph document model, section 3.3) become one number over its 249 queries, and one
+    paired test. Fold by fold it is what `--fold` measures: the hybrid's weight is chosen on the queries of the next
+    fold.
+    """
 
-def draw_curves(folder: Path, results: Sequence[Result], run: DocumentRanking) -> None:
-    """nDCG and recall over depth: curves.png, and the numbers as curves.csv; means over a group's members."""
-    shown = encoder_names({result.encoder: result.members for result in results})
-    written, named = io.StringIO(), {}
-    table = csv.writer(written, lineterminator="\n")
-    table.writerow(["encoder", "method", "depth", "ndcg", "recall"])
-    for result in results:
-        members = run.all_curves[result.encoder, result.head]
-        values = {measure: np.mean([curve[measure] for curve in members], axis=0) for measure in ("ndcg", "recall")}
-        named[result.head if result.is_baseline else f"{shown[result.encoder]} {result.head}"] = values
-        for depth, ndcg, recall in zip(CURVE_DEPTHS, values["ndcg"], values["recall"]):
-            table.writerow([result.encoder, result.head, depth, f"{ndcg:.6g}", f"{recall:.6g}"])
-    write_text(folder / "curves.csv", written.getvalue())
-    plot_ranking(named, CURVE_DEPTHS, folder / "curves.png")
+    def load(self, show_progress: bool) -> None:
+        """Read the collection, and divide its queries as the trainings did.
+
+        Raises:
+            ValueError: as `DocumentRanking.load`; if there are too few folds.
+        """
+        if self.data_args.max_queries is not None:
+            raise ValueError("--max_queries would make other folds than those of the training: leave it out.")
+        super().load(show_progress)
+        divide(self.ranking, self.args.folds, 0)  # raises where they are too few
+        self.folds = make_folds(self.ranking, self.args.folds, FOLD_SEED)
+        self.fold_of: dict[str, int] = {}  # of each encoder
+
+    def check(self, encoder_args: EncoderArguments) -> None:
+        """Check that each argument names an encoder a fold.
+
+        Raises:
+            ValueError: naming the argument.
+        """
+        for name in self.names(encoder_args.model_name_or_path):
+            members = members_of(name)
+            if len(members) != len(self.folds):
+                raise ValueError(
+                    f"--encoders_by_fold: {name} names {len(members)} encoders for {len(self.folds)} folds. Name one "
+                    "for each, in their order: NAME=PATH,PATH,PATH."
+                )
+            for fold, member in enumerate(members):
+                if self.fold_of.setdefault(member, fold) != fold:
+                    raise ValueError(f"--encoders_by_fold: {member} stands for two folds, so it was trained on one.")
+
+    def measure(self, name: str, encoder: Encoder | None, is_main: bool) -> list[Result]:
+        """Measure an encoder on the queries of its fold, with BM25's lists of these and of those that choose."""
+        _, chosen, reported = divide(self.ranking, self.args.folds, fold := self.fold_of[name])
+        part = DocumentRanking(self.data_args, replace(self.args, encoders_by_fold=False, fold=fold))
+        part.ranking, part.selection = self.ranking.with_queries(reported), self.ranking.with_queries(chosen)
+        if self.bm25 is not None:
+            words, _ = self.bm25
+            first, second = (Retrieved(words.rows[rows], words.scores[rows]) for rows in (reported, chosen))
+            part.bm25 = first, second
+        return part.measure(name, encoder, is_main)
+
+    def add(self, group: EncoderGroup, measured: list[Any]) -> None:
+        """Join what was measured fold by fold: each query once, by the encoder that was trained without it."""
+        sizes = [len(fold) for fold in self.folds]
+        for of_folds in zip(*measured):
+            joined: Any = join_folds(group.name, of_folds, self.folds)
+            for name in joined.depths:
+                joined.depths[name] = np.average([one.depths[name] for one in of_folds], axis=0, weights=sizes)
+            if joined.weights is not None:
+                joined.weights = np.empty(sum(sizes))
+                for one, fold in zip(of_folds, self.folds):
+                    joined.weights[fold] = one.weights
+                joined.info["hybrid_weights"] = sorted({float(weight) for weight in joined.weights})
+            self.results.append(joined)
+
+    def notes(self, frame: pd.DataFrame) -> list[str]:
+        """Return notes, with what a row is of."""
+        return [
+            f"A row is of {len(self.folds)} encoders, each measured on the fold of queries that it was trained "
+            f"without (--folds {self.args.folds}).",
+            *super().notes(frame),
+        ]

@@ -1,8 +1,10 @@
 """How far a figure can be trusted: intervals and paired tests over test items, runs and pretraining seeds.
 
-The bootstrap (Efron and Tibshirani, 1993) draws test items with replacement and computes a task's statistic again
-(`docsplit.evaluation.results.items`). `resample` draws the items once for all systems; `interval` and
-`paired_bootstrap` read what it gives.
+A "run" is one training of a head (one draw of few-shot labels, or one seed), R of them, each measured on the same M
+test items. `Items` hold what each test item brings to a figure, a statistic makes one value a run of them. The
+bootstrap (Efron and Tibshirani, 1993) draws test items with replacement and computes the statistic again: `resample`
+draws the items once for all systems; `interval` and `paired_bootstrap` read what it gives. Macro-F1, which no sum over
+items gives, stays one value a run without an interval.
 
 A system may be S encoders that differ in their pretraining seed alone. It then has R runs of each, seed after seed,
 and the bootstrap has two levels, seeds and test items. Without the first a difference between two methods is called
@@ -10,17 +12,88 @@ real in 30 % of the cases where there is none, for pretraining runs differ. Item
 item is met by each run of each seed, and each is drawn independently of the others (Owen, 2007).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-
-from docsplit.evaluation.results.items import Items, ItemScores, Statistic, ratio_of_sums, ratios
+from scipy.stats import rankdata
 
 NUM_SAMPLES = 2000
 NUM_RANDOMISATIONS = 10_000
 CHUNK_DRAWS = 2**21  # items drawn at a time: bounds the memory
 DECIMALS = 12  # what a sum in another order may change; differences below that are ties
+
+
+class Items:
+    """Arrays (R, M) with a number for each run and test item: the base of the dataclasses that name them."""
+
+    def arrays(self) -> list[np.ndarray]:
+        """All of them, (R, M) each, in the order of the dataclass."""
+        return list(vars(self).values())
+
+    @property
+    def runs(self) -> int:
+        """R."""
+        return self.arrays()[0].shape[0]
+
+    @property
+    def size(self) -> int:
+        """The number of test items, M."""
+        return self.arrays()[0].shape[1]
+
+    def repeated(self, times: np.ndarray) -> "Items":
+        """Each item so many times, (M,): a set of items that were drawn with replacement."""
+        chosen = np.repeat(np.arange(self.size), times.astype(np.int64))
+        return type(self)(*(values[:, chosen] for values in self.arrays()))
+
+    @classmethod
+    def joined(cls, parts: Sequence["Items"]) -> "Items":
+        """All runs of several systems on the same items, one system after another."""
+        return cls(*map(np.concatenate, zip(*(part.arrays() for part in parts))))
+
+
+@dataclass(frozen=True)
+class ItemScores(Items):
+    """What each test item adds to the two sides of a ratio, in each run."""
+
+    numerators: np.ndarray  # (R, M) float32
+    denominators: np.ndarray  # (R, M) float32
+
+    def of_runs(self) -> np.ndarray:
+        """Return the score of each run, (R,) float64."""
+        return ratio_of_sums(self)
+
+
+@dataclass(frozen=True)
+class ItemPairs(Items):
+    """Two values of each test item, in each run, whose orders are compared."""
+
+    first: np.ndarray  # (R, M)
+    second: np.ndarray  # (R, M)
+
+
+Statistic = Callable[[Any], np.ndarray]
+
+
+def ratio_of_sums(items: ItemScores) -> np.ndarray:
+    """Sum of numerators / sum of denominators of each run, (R,) float64.
+
+    This covers accuracy (correct / 1), micro-F1 (2 tp / (2 tp + fp + fn)) and means such as nDCG (of a query / 1).
+    """
+    return ratios(items.numerators.sum(axis=1, dtype=np.float64), items.denominators.sum(axis=1, dtype=np.float64))
+
+
+def rank_correlation(items: ItemPairs) -> np.ndarray:
+    """Spearman's correlation of each run, (R,) float64; NaN where all values of a side are equal."""
+    ranks = [rankdata(values, axis=1) for values in items.arrays()]
+    is_constant = [np.ptp(first) == 0 or np.ptp(second) == 0 for first, second in zip(*ranks)]
+    return np.array([np.nan if known else np.corrcoef(*pair)[1, 0] for known, *pair in zip(is_constant, *ranks)])
+
+
+def ratios(numerators: np.ndarray, denominators: np.ndarray) -> np.ndarray:
+    """numerators / denominators in float64, 0 where both are 0 (no label true and none predicted)."""
+    return numerators / np.where(denominators == 0, 1, denominators).astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -88,14 +161,13 @@ def _sampled(items: Items, statistic: Statistic, draws: Iterator[np.ndarray]) ->
     """Return the statistic of each run on each set of items, (N, R)."""
     if statistic is not ratio_of_sums:
         return np.array([statistic(items.repeated(times)) for some in draws for times in some])
-    # Sums of the repeated items are products with how often each is drawn.
-    above, below = (_summable(values.T) for values in items.arrays())
+    # Sums of the repeated items are products with how often each is drawn: of whole numbers in float32, where their
+    # sums are exact; of others in float64, where ties stay ties (`DECIMALS`).
+    is_whole = [(values == np.rint(values)).all() for values in items.arrays()]
+    above, below = (
+        values.T.astype(np.float32 if whole else np.float64) for values, whole in zip(items.arrays(), is_whole)
+    )
     return np.concatenate([ratios(times @ above, times @ below) for times in draws])
-
-
-def _summable(values: np.ndarray) -> np.ndarray:
-    """Whole numbers in float32, where their sums are exact; others in float64, where ties stay ties (`DECIMALS`)."""
-    return values.astype(np.float32 if (values == np.rint(values)).all() else np.float64)
 
 
 def interval(system: Resampled, seed: int = 0, is_share: bool = True) -> tuple[float, float]:

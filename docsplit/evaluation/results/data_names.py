@@ -27,60 +27,45 @@ def describe_data(options: Options, name: str | None = None) -> str:
         name: what people call it. Default: the data set on the Hub, or the folder and names of the files; of an
             absolute path the file's name alone, for the card is public.
     """
-    source, *preparation = filter(None, _parts(options))
+    source, *preparation = filter(None, _described(options))
     return " ".join(", ".join([name or source, *preparation]).split())
 
 
 def data_source(options: Options, name: str | None = None) -> str:
     """Return the name alone, for tables."""
-    return name or _parts(options)[0]
+    return name or _described(options)[0]
 
 
-def _parts(options: Options) -> list[str]:
+def _described(options: Options) -> list[str]:
+    """Return where the data are from, then what was done to them; "" for nothing."""
     if isinstance(options, RankingArguments):
-        return _rankings(options)
-    return _labelled(options) if isinstance(options, LabelledArguments) else _citations(options)
-
-
-def _rankings(options: RankingArguments) -> list[str]:
-    source = without_folders(options.collection or BUILT_IN)
-    made_of = options.queries or ("first_line" if source == BUILT_IN else None)
-    return [
-        source,
-        f"{options.split} queries" if options.split else "",
-        f"queries made of each document's {made_of.replace('_', ' ')}" if made_of else "",
-        f"{options.max_queries:,} queries drawn" if options.max_queries else "",
-    ]
-
-
-def _labelled(options: LabelledArguments) -> list[str]:
+        source = without_folders(options.collection or BUILT_IN)
+        made_of = options.queries or ("first_line" if source == BUILT_IN else None)
+        made = f"queries made of each document's {made_of.replace('_', ' ')}" if made_of else ""
+        drawn = f"{options.max_queries:,} queries drawn" if options.max_queries else ""
+        return [source, f"{options.split} queries" if options.split else "", made, drawn]
+    if isinstance(options, CitationArguments):
+        if options.lra_dir:
+            return [without_folders(options.lra_dir), "pairs of Long Range Arena"]
+        if not options.papers_file:
+            return [BUILT_IN, 'its "See also" links']
+        if options.citations_file:
+            return [_files(options.papers_file, options.citations_file), "splits that share no paper, made here"]
+        pairs = [options.train_pairs_file, options.validation_pairs_file, options.test_pairs_file]
+        return [_files(options.papers_file, *pairs), "pairs as given"]
     source = without_folders(options.dataset_name or BUILT_IN)  # a folder of a data set may take the place of a name
     if options.train_file:
         source = _files(options.train_file, options.validation_file, options.test_file)
-    limits = [
-        f"{limit:,} {part}"
-        for part, limit in (("training", options.max_train_samples), ("test", options.max_test_samples))
-        if limit is not None
-    ]
+    most = {"training": options.max_train_samples, "test": options.max_test_samples}
+    limits = " and ".join(f"{limit:,} {part}" for part, limit in most.items() if limit is not None)
     drawn_here = source != BUILT_IN and options.train_file and not options.test_file
     return [
         source,
         "test part drawn here" if drawn_here else "",
         "headers, footers and quotes stripped" if options.strip_newsgroup_headers else "",
-        f"a stratified sample of at most {' and '.join(limits)} documents" if limits else "",
+        f"a stratified sample of at most {limits} documents" if limits else "",
         "" if source == BUILT_IN else f"text column {' + '.join(options.text_column)}",
     ]
-
-
-def _citations(options: CitationArguments) -> list[str]:
-    if options.lra_dir:
-        return [without_folders(options.lra_dir), "pairs of Long Range Arena"]
-    if not options.papers_file:
-        return [BUILT_IN, 'its "See also" links']
-    pairs = [options.train_pairs_file, options.validation_pairs_file, options.test_pairs_file]
-    if options.citations_file:
-        return [_files(options.papers_file, options.citations_file), "splits that share no paper, made here"]
-    return [_files(options.papers_file, *pairs), "pairs as given"]
 
 
 def _files(*files: str | None) -> str:

@@ -15,8 +15,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from docsplit.evaluation.results.records import Row
-
 COLUMN = "paper (other weights and data)"
 PAPERS = ("docsplit_v2", "docsplit_v1", "simlte", "bregman", "graph")  # as numbers are looked for: the newest first
 Number = Decimal | int  # with the digits that the paper prints
@@ -103,70 +101,62 @@ def beside(paper: Paper, table: PaperTable, metric: str, data: str) -> str:
     return f"{_span([table.value(name, metric) for name in table.rows])} ({len(table.rows)} sets)"
 
 
-def beside_row(row: Row, encoder: str, data: str) -> Beside | None:
+def beside_row(row: Mapping[str, Any], encoder: str, data: str) -> Beside | None:
     """Return what the papers have for the data set, head and labels of a row; None where they have nothing.
 
-    The numbers are those of the method that is named like the encoder; else the range over the methods with this
-    head, or the only one with its name. Standardised features are in no paper.
+    The numbers are of the first table with the data set, head, measures and labels: those of the method that is named
+    like the encoder; else the range over the methods with this head, or the only one with its name. Standardised
+    features are in no paper.
 
     Args:
+        row: of results.json.
         encoder: its name in tables.
         data: what results call the data.
     """
-    if row.features != "raw" or (found := _table_beside(row, data)) is None:
-        return None
-    paper, table, own = found
-    measures = _measures(table, row, own)
-    methods, named = table.methods(_head(row)), method_named(paper, table, encoder)
-    known = [name for name in methods if table.value(name, measures[0], own) is not None]
-    shown = [named] if named in methods else known
-    whose = "" if named in methods else f" ({len(shown)} methods)" if len(shown) > 1 else f" ({shown[0]})"
-    numbers = " / ".join(_span([table.value(name, measure, own) for name in shown]) for measure in measures)
-    part = f", {table.part}" if table.part else ""
-    return Beside(f"{paper.short}, Table {table.table}{part}", table.note, measures, numbers + whose)
-
-
-def _table_beside(row: Row, data: str) -> tuple[Paper, PaperTable, str] | None:
-    """Find the first table with the data set, head, measures and labels of a row, and the paper's name of the set."""
-    for paper in map(read_paper, PAPERS):
-        if (own := set_named(paper, data)) is None:
-            continue
-        for table in paper.tables:
-            if _measures(table, row, own) and table.methods(_head(row)) and _has_shots(table, own, row.shots):
-                return paper, table, own
+    head = row["head"].partition(" ")[0]  # BM25 has parameters behind it
+    for paper in map(read_paper, PAPERS) if row["features"] == "raw" else ():
+        own = set_named(paper, data)
+        for table in paper.tables if own is not None else ():
+            measures = tuple(str(metric) for of_set, metric in table.columns
+                             if of_set == own and f"{metric}_mean" in row)  # fmt: skip
+            if not measures or not table.methods(head) or not _has_shots(table, str(own), row["shots"]):
+                continue
+            methods, named = table.methods(head), method_named(paper, table, encoder)
+            known = [name for name in methods if table.value(name, measures[0], own) is not None]
+            shown = [named] if named in methods else known
+            whose = "" if named in methods else f" ({len(shown)} methods)" if len(shown) > 1 else f" ({shown[0]})"
+            numbers = " / ".join(
+                _span([table.value(str(name), measure, own) for name in shown]) for measure in measures
+            )
+            part = f", {table.part}" if table.part else ""
+            return Beside(f"{paper.short}, Table {table.table}{part}", table.note, measures, numbers + whose)
     return None
 
 
-def _head(row: Row) -> str:
-    return row.head.partition(" ")[0]  # BM25 has parameters behind it
-
-
-def _measures(table: PaperTable, row: Row, own: str) -> tuple[str, ...]:
-    """Return the measures of a row that a table has on a data set."""
-    return tuple(str(metric) for of_set, metric in table.columns if of_set == own and metric in row.measures)
-
-
-def paper_column(rows: Sequence[Row | None], names: Mapping[str, str], data: str, title: str = "") -> list[str]:
+def paper_column(
+    rows: Sequence[Mapping[str, Any] | None], titles: Mapping[str, str], names: Mapping[str, str], data: str
+) -> list[str]:
     """Return the title of a column of the papers' numbers and a cell for each row; nothing if they have none.
 
     Args:
-        rows: of one head, or of several with the same measures; None: an empty cell.
+        rows: with the same number of labels; None: an empty cell.
+        titles: of measures.
         names: of encoders, as tables have them.
         data: what results call the data.
-        title: what the title begins with.
     """
-    found = [None if row is None else beside_row(row, names[row.encoder], data) for row in rows]
-    titles = [
-        " / ".join(row.task.measures[measure] for measure in one.measures)
-        for row, one in zip(rows, found)
-        if row and one
+    found = [None if row is None or not data else beside_row(row, names[row["encoder"]], data) for row in rows]
+    measures = next((one.measures for one in found if one), None)
+    if measures is None:
+        return []
+    return [
+        f"{' / '.join(titles[name] for name in measures)}, {COLUMN}",
+        *(one.numbers if one else "" for one in found),
     ]
-    return [f"{title}{titles[0]}, {COLUMN}", *(one.numbers if one else "" for one in found)] if titles else []
 
 
-def paper_sources(rows: Sequence[Row], names: Mapping[str, str], data: str) -> str | None:
+def paper_sources(rows: Sequence[Mapping[str, Any]], names: Mapping[str, str], data: str) -> str | None:
     """Say which tables of which papers the numbers beside rows are from; None where there are none."""
-    found = [one for row in rows if (one := beside_row(row, names[row.encoder], data))]
+    found = [one for row in rows if (one := beside_row(row, names[row["encoder"]], data))]
     if not found:
         return None
     tables = "; ".join(sorted({one.source for one in found}))

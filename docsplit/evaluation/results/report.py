@@ -1,31 +1,555 @@
-"""The files of an evaluation: results.json with every number unrounded, results.md with every table."""
+"""Encoders side by side: rows as a data frame, a paired test for each two encoders, and the report of both.
+
+The report says first, for each encoder, whether it is ahead of the first that was named; then one table. results.md
+has every table, results.json every number. What a table shows, under which titles, is what the `Task` states.
+"""
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, is_dataclass
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, is_dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from docsplit.evaluation.results.contamination import contamination_note
-from docsplit.evaluation.results.markdown import bullets, inline
-from docsplit.evaluation.results.paper_numbers import paper_sources
-from docsplit.evaluation.results.records import Comparison, Report, Row
-from docsplit.evaluation.results.tables import (
-    cost_table,
-    detail_table,
-    difference_table,
-    encoder_table,
-    names_of,
-    result_tables,
-    statistics_table,
-    table_notes,
+from docsplit.data.seen_documents import SHARES
+from docsplit.embedding.arguments import stated_in
+from docsplit.evaluation.results.bootstrap import (
+    Items,
+    holm,
+    interval,
+    is_clear,
+    paired_bootstrap,
+    paired_randomisation,
+    ratio_of_sums,
+    resample,
+    sample_deviation,
 )
-from docsplit.evaluation.results.task import Task
-from docsplit.evaluation.results.verdict import verdict
-from docsplit.runtime.files import versions, write_text
+from docsplit.evaluation.results.markdown import bold, bullets, inline, markdown_table, one_line
+from docsplit.evaluation.results.paper_numbers import paper_column, paper_sources
+from docsplit.evaluation.results.result import Facts, Result, Task
+from docsplit.runtime.files import checked, versions, write_text
+
+Json = dict[str, Any]
+LONGEST_NAME = 24  # characters of an encoder's name, in tables and pictures, before it is shortened
+FEW_ITEMS = 100  # test items below which reports say so
+ONE_CLASS = "†"  # beside numbers of a head that gives nearly all test items one class
+COLUMNS: Json = {  # of a row of results.json, as far as it has them, and their types; further ones are facts
+    **{"encoder": str, "head": str, "shots": int | None, "features": str, "preset": str | None, "runs": int},
+    **{"pretraining_seeds": int | None, "test_documents": int | None, "warning": str | None, "members": list[str]},
+    **{"seconds": float, "trainable_parameters": int, "trainable_share": float | None},
+    **{"max_seq_length": int | None, "num_parameters": int | None, **dict.fromkeys(SHARES, float | None)},
+}
+
+
+# --- Rows ---
+
+
+def rows(results: Sequence[Result]) -> pd.DataFrame:
+    """Make a row of each result: means and standard deviations (of a sample: ddof 1), as results.json has them.
+
+    Where the test items are known, a measure has the 95 % bootstrap interval over test items (and pretraining seeds)
+    of the mean over runs. The deviation is over runs, None for a single one. With several pretraining seeds it is over
+    these, `NAME_std_runs` is over the runs within one, and `NAME_of_seeds` has the mean of each of the `members`.
+    Details are means over those runs that have the label, None where none has. Where a task trains nothing, each mean
+    also stands under the bare name of its measure.
+
+    Raises:
+        ValueError: if the results are of several tasks, or of different test items.
+    """
+    if not results:
+        return pd.DataFrame()
+    task = _only_task(results)
+    intervals = [_intervals(results, measure) for measure in task.measures]
+    listed = []
+    for number, result in enumerate(results):
+        num_items = result.items(task.main).size
+        documents = num_items if task.items == "documents" else result.test_documents or num_items
+        row: Json = {"encoder": result.encoder, "head": result.head, "shots": result.shots}
+        row |= {"features": result.features, "preset": result.preset, "pretraining_seeds": result.pretraining_seeds}
+        row |= {"runs": result.runs, "test_documents": documents, f"test_{task.items}": num_items}
+        row["warning"] = result.warning
+        means = {measure: float(result.of_runs(measure).mean()) for measure in task.measures}
+        for measure in task.measures:
+            row |= {f"{measure}_mean": means[measure]} | _spread(result, measure)
+        if result.members:
+            row["members"] = list(result.members)
+        row |= {"seconds": result.seconds, "trainable_parameters": result.trainable_parameters}
+        row["trainable_share"] = _trainable_share(result)
+        if result.curves:
+            row["validation_curves"] = result.curves
+        facts = dict.fromkeys(SHARES) | result.info  # a baseline was not pretrained
+        row |= {name: value for name, value in facts.items() if name not in row}
+        for name, of_labels in result.details.items():
+            known = {label: values[np.isfinite(values)] for label, values in of_labels.items()}
+            row[name] = {label: float(values.mean()) if len(values) else None for label, values in known.items()}
+        for measure, ends in zip(task.measures, intervals):
+            if ends[number] is not None:
+                row |= dict(zip((f"{measure}_low", f"{measure}_high"), ends[number]))
+        listed.append(row if task.has_training else row | means)
+    return pd.DataFrame(plain(listed), dtype=object)
+
+
+def _only_task(results: Sequence[Result]) -> Task:
+    if any(result.task != results[0].task for result in results):
+        names = sorted({result.task.name for result in results})
+        raise ValueError(f"These results are of several tasks ({', '.join(names)}): compare those of one at a time.")
+    return results[0].task
+
+
+def _intervals(results: Sequence[Result], measure: str) -> list[Any]:
+    """Return the interval of a measure of each result; None where it has no test items."""
+    statistic = results[0].task.statistic(measure)
+    known = [number for number, result in enumerate(results) if isinstance(result.measured[measure], Items)]
+    items = [results[number].items(measure) for number in known]
+    resampled = resample(
+        items, pretraining_seeds=[results[number].pretraining_seeds or 1 for number in known], statistic=statistic
+    )
+    ends: list[Any] = [None] * len(results)
+    for number, system in zip(known, resampled):
+        ends[number] = interval(system, is_share=statistic is ratio_of_sums)
+    return ends
+
+
+def _spread(result: Result, measure: str) -> Json:
+    """Return the standard deviation over runs; or of several pretraining seeds that over them and within them."""
+    values = result.of_runs(measure)
+    if len(result.members) < 2:
+        return {f"{measure}_std": sample_deviation(values)}
+    of_seeds = values.reshape(len(result.members), -1)
+    within = float(np.sqrt(of_seeds.var(axis=1, ddof=1).mean())) if of_seeds.shape[1] > 1 else None
+    means = of_seeds.mean(axis=1)
+    spread = {f"{measure}_std": sample_deviation(means), f"{measure}_std_runs": within}
+    return spread | {f"{measure}_of_seeds": means.tolist()}
+
+
+def _trainable_share(result: Result) -> float | None:
+    """Trained parameters / those of encoder and head together; None where there are none, or none are known."""
+    encoder = result.info.get("num_parameters")
+    if encoder is None:
+        return None
+    head = 0 if result.trains_encoder else result.trainable_parameters
+    total = max(encoder + head, result.trainable_parameters)
+    return result.trainable_parameters / total if total else None
+
+
+def records(frame: pd.DataFrame) -> list[Json]:
+    """Return the rows of a data frame as dictionaries, each without the columns that it does not have."""
+    return [
+        {name: value for name, value in row.items() if not (isinstance(value, float) and value != value)}
+        for row in frame.to_dict("records")
+    ]
+
+
+def read_rows(contents: Json) -> tuple[Task, pd.DataFrame]:
+    """Return the task and the rows of a results.json.
+
+    Raises:
+        ValueError: naming the key, if a value is missing or of another type.
+    """
+    task = Task.from_json(contents)
+    listed = checked(contents.get("rows"), list[dict[str, Any]], "rows")
+    for number, row in enumerate(listed):
+        for name in ("encoder", "head", "runs", *(f"{measure}_mean" for measure in {*task.columns, task.main})):
+            if name not in row:
+                raise ValueError(f"rows[{number}] has no {name}.")
+        kinds = COLUMNS | {f"test_{task.items}": int | None}
+        for measure in task.measures:
+            kinds |= {f"{measure}_mean": float, f"{measure}_of_seeds": list[float]}
+            kinds |= dict.fromkeys((f"{measure}_{end}" for end in ("std", "low", "high")), float | None)
+        for name in kinds.keys() & row.keys():
+            checked(row[name], kinds[name], f"rows[{number}]: {name}")
+        for name in task.details.keys() & row.keys():
+            checked(row[name], dict[str, float | None], f"rows[{number}]: {name}")
+        listed[number] = {"shots": None, "features": "raw", "warning": None} | row
+    return task, pd.DataFrame(listed, dtype=object)
+
+
+def head_title(row: Json) -> str:
+    """Return the head of a row, and its preset where it is not the default one."""
+    return row["head"] if row.get("preset") in (None, "docsplit") else f"{row['head']} ({row['preset']})"
+
+
+def head_name(row: Json) -> str:
+    """Return the head with its preset, and the features that it was trained on, where these are not raw."""
+    return head_title(row) if row["features"] == "raw" else f"{head_title(row)}, {row['features']}"
+
+
+# --- Paired tests ---
+
+
+def comparisons(results: Sequence[Result]) -> pd.DataFrame:
+    """Return a paired test for each two encoders with the same head, number of labels and features.
+
+    The measure is the main one of the task. Baselines, which are heads without an encoder, are compared with the head
+    `baseline_opponent` of every encoder; and where the task names `head_pairs`, so are these, of one encoder or with a
+    baseline. Intervals are the paired bootstrap's. So is p, unless the task asks for randomisation, which is corrected
+    for the number of comparisons (Holm). `ahead` is the better encoder where the difference is clear and neither is a
+    single pretraining run: another seed may turn it round, and the test items know nothing of it.
+
+    Raises:
+        ValueError: if the results are of several tasks, or of different test items.
+    """
+    if not results:
+        return pd.DataFrame()
+    task = _only_task(results)
+    seeds = [result.pretraining_seeds for result in results]
+    items = [result.items(task.main) for result in results]
+    counts = [count or 1 for count in seeds]
+    resampled = resample(items, pretraining_seeds=counts, statistic=task.statistic(task.main))
+    compared: list[Json] = []
+    for first, second in combinations(range(len(results)), 2):
+        pair = (results[second].head, results[first].head)
+        if pair in task.head_pairs or (results[first].is_baseline and not results[second].is_baseline):
+            first, second = second, first  # as the task names them, the encoder first
+        a, b = results[first], results[second]
+        if not _are_compared(a, b):
+            continue
+        row: Json = {"head": a.head, "shots": a.shots, "features": a.features, "a": a.encoder, "b": b.encoder}
+        row |= {"measure": task.main, **asdict(paired_bootstrap(resampled[first], resampled[second]))}
+        if task.paired_test == "randomisation":
+            row["p_value"] = paired_randomisation(items[first], items[second])
+        row |= {"heads": [a.head, b.head]} if task.head_pairs or a.head != b.head else {}
+        compared.append(row | {"pretraining_seeds": [seeds[first], seeds[second]]})
+    corrected: Sequence[float | None] = [None] * len(compared)
+    if task.paired_test == "randomisation":
+        corrected = holm([row["p_value"] for row in compared])
+    for row, p in zip(compared, corrected):
+        row |= {} if p is None else {"p_holm": p}
+        clear = is_clear(row["low"], row["high"], p) and 1 not in row["pretraining_seeds"]
+        row["ahead"] = (row["a"] if row["difference"] > 0 else row["b"]) if clear else None
+    return pd.DataFrame(plain(compared), dtype=object)
+
+
+def _are_compared(a: Result, b: Result) -> bool:
+    if a.shots != b.shots:
+        return False
+    if (a.head, b.head) in a.task.head_pairs and (b.is_baseline or a.encoder == b.encoder):
+        return True
+    against_baseline = a.head == a.task.baseline_opponent and b.is_baseline
+    return ((a.head, a.features) == (b.head, b.features) or against_baseline) and a.encoder != b.encoder
+
+
+# --- Names ---
+
+
+def short_names(names: Iterable[str], longest: int = LONGEST_NAME) -> dict[str, str]:
+    """Names for tables and pictures: long ones by their last path component, or by as many as keep them distinct."""
+    unique = list(dict.fromkeys(names))
+    if all(len(name) <= longest for name in unique):
+        return {name: name for name in unique}
+    depths = dict.fromkeys(unique, 1)
+    while True:
+        short = {}
+        for name, depth in depths.items():
+            parts = name.strip("/").split("/")
+            short[name] = "/".join(parts[-depth:]) if depth < len(parts) else name
+        shown = list(short.values())
+        clashing = [name for name in unique if shown.count(short[name]) > 1 and short[name] != name]
+        if not clashing:
+            return short
+        for name in clashing:
+            depths[name] += 1
+
+
+def encoder_names(members_of: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Choose names for tables: a short one for an encoder, for PATH@mean too; for a group NAME of NAME=PATH,PATH.
+
+    Args:
+        members_of: each encoder, as it was typed, and the members of a group of seeds; none of an encoder alone, and
+            none of NAME=PATH,PATH, where those are measured on different folds.
+    """
+    groups = [name for name, members in members_of.items() if members or re.match(r"[^/\\,=]+=.*,", name)]
+    names = short_names(name for name in members_of if name not in groups)
+    for group in groups:
+        encoders = stated_in(group).encoders
+        others = len(members_of[group] or encoders.split(",")) - 1
+        stated = re.match(r"([^/\\,=]+)=", encoders)
+        first = encoders.split(",")[0].rstrip("/").rpartition("/")[2]
+        label = stated[1] if stated else group  # as cards have it already
+        if not stated and "," in encoders:
+            label = f"{first} and {others} more"
+        elif not stated and not others:
+            label = f"{first}{group.removeprefix(encoders)}"  # with its pooling and prompt
+        names[group] = group if label in names.values() else label
+    return {name: names[name] for name in members_of}
+
+
+def names_of(frame: pd.DataFrame) -> dict[str, str]:
+    """`encoder_names` of the encoders of rows."""
+    return encoder_names({row["encoder"]: row.get("members", []) for row in records(frame)})
+
+
+# --- The table ---
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table before it is written: titles of its columns, cells line after line."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    best: frozenset[tuple[int, int]] = frozenset()  # line and column of the cells in bold
+    title: str = ""
+
+    def markdown(self) -> str:
+        """Write the table without its title."""
+        cells = [
+            [bold(cell) if (line, column) in self.best else cell for column, cell in enumerate(row)]
+            for line, row in enumerate(self.rows)
+        ]
+        return markdown_table(self.header, cells)
+
+    def text(self) -> str:
+        """Write the table for a screen."""
+        lines = [[one_line(cell) for cell in line] for line in (self.header, *self.rows)]
+        widths = [max(map(len, column)) for column in zip(*lines)]
+        return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+
+
+def table_of(frame: pd.DataFrame, task: Task, data: str = "", brief: bool = False) -> Table:
+    """Return the table of rows: a line an encoder, head and kind of features, for each number of labels its measures.
+
+    The main measure has its 95 % interval. The last column is the papers', where they have these data.
+
+    Args:
+        data: what was measured on, in words; "" for no column of the papers.
+        brief: for a screen: of raw features, without intervals and papers, the main measure alone where there are
+            several numbers of labels, else the first three.
+    """
+    listed, names = records(frame), names_of(frame)
+    if brief:
+        listed = [row for row in listed if row["features"] == "raw"]
+    all_shots = sorted({row["shots"] for row in listed}, key=lambda shots: math.inf if shots is None else shots)
+    measures = task.columns if not brief else task.columns[:3] if len(all_shots) == 1 else [task.main]
+    lines: dict[tuple[str, ...], dict[int | None, Json]] = {}
+    for row in listed:
+        lines.setdefault((row["encoder"], head_title(row), row["features"]), {})[row["shots"]] = row
+    # The columns that say what was measured
+    several_kinds = len({row["features"] for row in listed}) > 1
+    has_groups = any(len(row.get("members", [])) > 1 for row in listed)
+    header = ["encoder", task.head_title, *["features"][:several_kinds], *["seeds"][:has_groups]]
+    cells = []
+    for (encoder, head, kind), of_shots in lines.items():
+        seeds = str(next(iter(of_shots.values())).get("pretraining_seeds") or "")
+        cells.append([names[encoder], head, *[kind][:several_kinds], *[seeds][:has_groups]])
+    # The measures with each number of labels; what is shown alike is equally good
+    best = set()
+    for shots in all_shots:
+        of_lines = [of_shots.get(shots) for of_shots in lines.values()]
+        labels = "" if all_shots == [None] else ", all" if shots is None else f", {shots} labels"
+        for measure in measures:
+            shown = [None if row is None else round(100 * row[f"{measure}_mean"], 1) for row in of_lines]
+            highest = max((value for value in shown if value is not None), default=None)
+            best |= {(line, len(header)) for line, value in enumerate(shown) if value is not None and value == highest}
+            header.append(task.measures[measure] + labels)
+            for line, own in zip(cells, of_lines):
+                line.append(_percent(own, measure))
+            if measure == task.main and not brief:
+                header.append(f"95 % interval{labels}")
+                for line, own in zip(cells, of_lines):
+                    line.append(_interval(own, measure))
+        if not brief and (column := paper_column(of_lines, task.measures, names, data)):
+            header.append(column[0] + labels)
+            for line, cell in zip(cells, column[1:]):
+                line.append(cell)
+    return Table(header, cells, frozenset(best))
+
+
+def _percent(row: Json | None, measure: str) -> str:
+    """62.1 ± 1.3, or only 62.1 where there was one run; † for one class alone."""
+    if row is None:
+        return ""
+    std = row.get(f"{measure}_std")
+    spread = f" ± {100 * std:.1f}" if row["runs"] > 1 and std is not None else ""
+    return f"{100 * row[f'{measure}_mean']:.1f}{spread}{f' {ONE_CLASS}' if row['warning'] else ''}"
+
+
+def _interval(row: Json | None, measure: str) -> str:
+    if row is None or row.get(f"{measure}_low") is None:
+        return ""
+    return f"[{100 * row[f'{measure}_low']:.1f}, {100 * row[f'{measure}_high']:.1f}]"
+
+
+def facts_table(listed: Iterable[Json], columns: Mapping[str, str]) -> Table:
+    """Return a table of some columns of rows under other titles, each line once."""
+    lines = dict.fromkeys(tuple(_value(row.get(name)) for name in columns) for row in listed)
+    return Table([*columns.values()], list(lines))
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 10 else f"{value:.2g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+STATISTICS = {  # of each part of the data
+    **{"dataset": "data set", "part": "part", "documents": "documents", "classes": "classes"},
+    **{"mean_words": "mean words", "median_words": "median words", "max_words": "maximum words"},
+}
+
+
+def text_statistics(name: str, parts: Mapping[str, Sequence[str]], num_classes: int | None) -> list[Json]:
+    """Count documents, classes and words of each part, as in Table 1 of the DocSplit paper (v1).
+
+    Words are what stands between white space.
+    """
+    statistics = []
+    for part, texts in parts.items():
+        words = [len(text.split()) for text in texts] or [0]
+        lengths = (float(np.mean(words)), float(np.median(words)), max(words))
+        statistics.append(dict(zip(STATISTICS, (name, part, len(texts), num_classes, *lengths))))
+    return statistics
+
+
+def difference_table(compared: pd.DataFrame, task: Task, names: Mapping[str, str]) -> Table:
+    """All paired tests, in points, with interval and p; in bold where one is ahead, of several seeds each."""
+    body, best = [], set()
+    has_holm = "p_holm" in compared
+    for line, row in enumerate(records(compared)):
+        heads = " - ".join(dict.fromkeys(row["heads"])) if "heads" in row else head_name(row)
+        labels = ["all" if row["shots"] is None else str(row["shots"])] if task.has_training else []
+        points = f"{100 * row['difference']:+.1f}"
+        if row["low"] is not None:
+            points += f" [{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]"
+        clear = row["low"] is not None and is_clear(row["low"], row["high"], row.get("p_holm"))
+        ahead = names[row["ahead"]] if row["ahead"] else "one run says" if clear else ""
+        counts = " / ".join("-" if count is None else str(count) for count in row["pretraining_seeds"])
+        tests = [f"{row[name]:.3f}" for name in ("p_value", "p_holm") if row.get(name) is not None]
+        first = [f"{names[row['a']]} - {names[row['b']]}", heads, *labels]
+        body.append([*first, points, counts, *tests, ahead])
+        best |= {(line, len(first))} if row["ahead"] else set()
+    header = ["encoders", task.head_title, *(["labels per class"] if task.has_training else [])]
+    header += [f"{task.measures[task.main]} [95 % interval]", "seeds", "p", *["p, Holm"][:has_holm], "ahead"]
+    return Table(header, body, frozenset(best))
+
+
+# --- What a reader is told ---
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that results.json and results.md say of one evaluation."""
+
+    task: Task
+    rows: pd.DataFrame
+    comparisons: pd.DataFrame
+    settings: Facts = field(default_factory=dict)  # options and data, an open set
+    statistics: Sequence[Json] = ()
+    heading: str = "Results"
+    data: str = ""  # of `docsplit.evaluation.results.data_names.describe_data`; it ends the title
+    notes: Sequence[str] = ()
+
+    @property
+    def title(self) -> str:
+        """The heading, and what was measured on."""
+        return f"{self.heading}: {self.data}" if self.data else self.heading
+
+    def to_json(self) -> Json:
+        """Return the contents of results.json, but for the versions of packages."""
+        return {
+            "title": self.title,
+            "data": self.data,
+            "task": self.task.to_json(),
+            "rows": records(self.rows),
+            "comparisons": records(self.comparisons),
+            "statistics": list(self.statistics),
+            "settings": self.settings,
+            "notes": list(self.notes),
+        }
+
+
+def verdict(report: Report) -> list[str]:
+    """Say in a line for each encoder whether it is ahead of the first that was named, on one primary figure.
+
+    The figure is with few labels if there are some (the fewest), by the first of the heads that both have, on raw
+    features. `words: +3.5 points [2.0, 5.0] against start (93.2, 89.7; accuracy, 5 labels a class, linear; 600
+    documents)`. Nothing is tested here: differences are those of `comparisons`.
+    """
+    names, listed = names_of(report.rows), records(report.rows)
+    order = report.settings.get("heads") or report.settings.get("methods") or [row["head"] for row in listed]
+    lines = []
+    for other in [*names][1:]:
+        first, found = next(iter(names)), list[Any]()
+        for row in records(report.comparisons):
+            if {row["a"], row["b"]} == {first, other}:
+                heads = dict(zip((row["a"], row["b"]), row.get("heads") or [row["head"]] * 2))
+                place = min((order.index(head) for head in heads.values() if head in order), default=len(order))
+                shots = math.inf if row["shots"] is None else row["shots"]
+                found.append((row["features"] != "raw", shots, place, len(found), row, heads))
+        if found:
+            *_, row, heads = min(found)
+            lines.append(
+                _verdict_line(row, [(other, heads[other]), (first, heads[first])], listed, report.task, names)
+            )
+    return lines
+
+
+def _verdict_line(
+    row: Json, both: Sequence[tuple[str, str]], listed: Sequence[Json], task: Task, names: Mapping[str, str]
+) -> str:
+    """Say what a paired test says of two encoders with their heads, seen from the first of `both`."""
+    measured = []
+    for encoder, head in both:
+        own = [one for one in listed if (one["encoder"], one["head"], one["shots"]) == (encoder, head, row["shots"])]
+        measured.append(next((one for one in own if one["features"] == row["features"]), own[0]))
+    # What was measured, and on how much
+    title = task.measures[task.main]
+    figure = [title.lower() if task.main == "accuracy" else title]
+    if task.has_training:
+        figure.append("all labels" if row["shots"] is None else f"{row['shots']} labels a class")
+    figure += [" against ".join(dict.fromkeys(head for _, head in both))]
+    figure += [] if row["features"] == "raw" else [row["features"]]
+    values = ", ".join(f"{100 * one[f'{task.main}_mean']:.1f}" for one in measured)
+    tested = measured[0].get(f"test_{task.items}", measured[0]["test_documents"])
+    about = f"({values}; {', '.join(figure)}; {tested:,} {task.items})"
+    # The difference
+    name, other = (names[encoder] for encoder, _ in both)
+    sign = 100 if row["a"] == both[0][0] else -100
+    points = f"{round(sign * row['difference'], 1) + 0.0:+.1f} points"
+    if row["low"] is None:  # a correlation of values that are all equal
+        return f"{name}: {points} against {other}, without an interval {about}"
+    low, high = sorted(round(sign * row[end], 1) + 0.0 for end in ("low", "high"))  # no -0.0
+    if is_clear(row["low"], row["high"], row.get("p_holm")):
+        return f"{name}: {points} [{low:.1f}, {high:.1f}] against {other} {about}"
+    corrected = f", p {row['p_holm']:.2f} after Holm's correction" if is_clear(row["low"], row["high"]) else ""
+    return f"{name}: no clear difference against {other}, {points} [{low:.1f}, {high:.1f}]{corrected} {about}"
+
+
+def notes_of(frame: pd.DataFrame, task: Task) -> list[str]:
+    """Return what may change a reader's mind, a line each."""
+    listed, names = records(frame), names_of(frame)
+    notes = []
+    tested = [row[key] for row in listed for key in (f"test_{task.items}", "test_documents") if row.get(key)]
+    if tested and min(tested) < FEW_ITEMS:
+        items = min(row.get(f"test_{task.items}") or row["test_documents"] for row in listed)
+        notes.append(f"Only {min(tested):,} test documents: one of the {task.items} is {100 / items:.1f} points.")
+    read = {row["max_seq_length"] for row in listed if row.get("long_documents") == "truncate"} - {None}
+    if len(read) > 1:
+        shown = " or ".join(f"{length:,}" for length in sorted(read))
+        notes.append(f"Encoders read the first {shown} tokens of a text; --max_seq_length sets one length for all.")
+    for encoder, name in names.items():
+        own = [row for row in listed if row["encoder"] == encoder]
+        seen, near = (own[0].get(share) for share in SHARES)
+        if seen is not None and round(100 * max(seen, near or 0), 1) > 0:
+            copies = "" if near is None else f" ({100 * near:.1f} % with near-duplicates)"
+            notes.append(f"{name} saw {100 * seen:.1f} % of the test documents in training{copies}.")
+    # The record of training documents is what this project writes: it knows how many runs those trainings were
+    single = [row["encoder"] for row in listed if row.get("pretraining_seeds") == 1 and row.get(SHARES[0]) is not None]
+    if single and len(names) > 1:
+        shown = ", ".join(names[encoder] for encoder in dict.fromkeys(single))
+        notes.append(f"One training run of {shown}: another seed may turn the order round (NAME=PATH,PATH,PATH).")
+    warned = [f"{names[row['encoder']]}, {head_name(row)}" for row in listed if row["warning"]]
+    if warned:
+        shown = "; ".join(dict.fromkeys(warned))
+        notes.append(f"{ONE_CLASS} gives nearly all test {task.items} one class: {shown}.")
+    return notes
 
 
 def write_comparison(output_dir: str | Path, report: Report, further: Sequence[str] = ()) -> str:
@@ -35,98 +559,94 @@ def write_comparison(output_dir: str | Path, report: Report, further: Sequence[s
     stands beside them, as `task`.
 
     Args:
-        further: lines on other files, for the screen.
+        further: names of other files that were written, for the screen.
 
-    Returns: what to print: the tables of results, where everything is, and the verdict.
+    Returns: what to print: who is ahead, the table, and what may change a reader's mind.
     """
     folder = Path(output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     contents = report.to_json() | {"versions": versions()}
     write_text(folder / "results.json", json.dumps(plain(contents), indent=2, allow_nan=False) + "\n")
     write_text(folder / "results.md", _markdown(report))
-    files = [f"All numbers are in {folder / 'results.json'}, all tables in {folder / 'results.md'}.", *further]
+    raw = report.rows[report.rows["features"] == "raw"] if len(report.rows) else report.rows
     parts = [
-        f"# {report.title}",
-        result_tables(report.rows, report.task, report.data),
-        _caption(report),
-        "\n".join(files),
+        report.title,
+        "\n".join(verdict(report)),
+        table_of(report.rows, report.task, brief=True).text(),
+        "\n".join([*notes_of(raw, report.task), *report.notes]),
+        f"In {folder}: {', '.join(['results.md (all tables)', 'results.json', *further])}.",
     ]
-    if sentences := verdict(report):
-        parts.append("\n".join(sentences))
-    return "\n" + "\n\n".join(parts) + "\n"
+    return "\n" + "\n\n".join(filter(None, map(_printable, parts))) + "\n"
+
+
+def _printable(text: str) -> str:
+    return "\n".join(one_line(line) if "  " not in line else line for line in text.split("\n"))
 
 
 def _markdown(report: Report) -> str:
-    task, rows = report.task, report.rows
+    """Return results.md: every table, and how to read it."""
+    task, frame = report.task, report.rows
+    listed, names = records(frame), names_of(frame)
     parts = [f"# {inline(report.title)}"]
-    if sentences := verdict(report):
-        parts.append(f"## In short\n\n{bullets(sentences)}")
-    if report.notes:
-        parts.append(f"## Notes\n\n{bullets(report.notes)}")
+    if lines := verdict(report):
+        parts.append(f"## In short\n\n{bullets(lines)}")
+    if lines := [*notes_of(frame, task), *report.notes]:
+        parts.append(f"## Notes\n\n{bullets(lines)}")
     if report.statistics:
-        table = statistics_table(report.statistics)
-        parts.append(f"## Data\n\n{table}\n\nWords are what stands between white space.")
-    parts += [result_tables(rows, task, report.data), _caption(report)]
+        parts.append(f"## Data\n\n{facts_table(report.statistics, STATISTICS).markdown()}")
+    tested = {row.get(f"test_{task.items}", 0) for row in listed}
+    caption = (
+        f"{max(tested, default=0):,} test {inline(task.items)}. In percent; ± is the standard deviation over "
+        f"{inline(task.runs)}, and over pretraining seeds where there are several (`seeds`). The best of a column is "
+        "bold, which is not to say that it is better: see the tests."
+    )
+    if any(row["features"] == "standardized" for row in listed):
+        caption += " Standardized: each feature shifted and scaled to mean 0 and deviation 1 over the training items."
+    caption += f" {inline(task.note)}" if task.note else ""
+    parts.append(f"## Results\n\n{table_of(frame, task, report.data).markdown()}\n\n{caption}")
+    if papers := paper_sources(listed, names, report.data):
+        parts.append(inline(papers))
     for detail, heading in task.details.items():
-        if table := detail_table(rows, detail):
-            parts.append(f"## {inline(heading)}\n\n{table}")
-    if report.comparisons:
-        table = difference_table(report.comparisons, task, names_of(rows))
-        parts.append(f"## Differences\n\n{_explained(len(report.comparisons), task)}\n\n{table}")
-    parts.append(f"## Encoders\n\n{encoder_table(rows)}")
-    if task.has_training:
-        parts.append(f"## Cost of the heads\n\nTraining, seconds a run.\n\n{cost_table(rows)}")
-    parts.append("Unrounded numbers, settings and versions are in results.json.")
+        chosen = [row for row in listed if row["shots"] is None]
+        labels = list(chosen[0][detail]) if chosen else []
+        titles = [f"{names[row['encoder']]}: {head_name(row)}" for row in chosen]
+        values = [["" if row[detail][label] is None else f"{100 * row[detail][label]:.1f}" for row in chosen]
+                  for label in labels]  # fmt: skip
+        if chosen:
+            lines_of = [[label, *line] for label, line in zip(labels, values)]
+            parts.append(f"## {inline(heading)}\n\n{markdown_table(['label', *titles], lines_of)}")
+    if len(report.comparisons):
+        shown = difference_table(report.comparisons, task, names).markdown()
+        parts.append(f"## Differences\n\n{_explained(len(report.comparisons), task)}\n\n{shown}")
+    columns = {"encoder": "encoder", "pooling": "pooling", "max_seq_length": "maximum length"}
+    columns |= {"long_documents": "long documents", "num_parameters": "parameters", "dtype": "dtype"}
+    columns |= {"embedding_seconds": "seconds to embed"}
+    poolings = [row | {"pooling": f"{row['pooling']} (it brings {row['pooling_of_checkpoint']})"}
+                if row.get("pooling_of_checkpoint") is not None else row for row in listed]  # fmt: skip
+    parts.append(f"## Encoders\n\n{facts_table(poolings, columns).markdown()}")
     return "\n\n".join(parts) + "\n"
 
 
 def _explained(num_tests: int, task: Task) -> str:
     """Say what the table of differences has, and what its p-values are worth."""
-    text = (
-        "Points, first minus second encoder, each with the same features. Paired bootstrap over test items, runs of "
-        "the head and, where there are several, pretraining seeds."
-    )
-    clear = "the 95 % interval leaves 0 out"
-    corrected = (
-        f"The {num_tests} p-values are not corrected for their number: one in twenty falls below 0.05 where "
-        "nothing differs."
-    )
+    corrected, clear = "not corrected for their number: one in twenty is below 0.05 where nothing differs", ""
     if task.paired_test == "randomisation":
-        text = (
-            f"Points, first minus second. Intervals: paired bootstrap over {task.items} and, where there are several, "
-            f"pretraining seeds. p: paired randomisation test over {task.items}, which takes the seeds as they are."
-        )
-        clear = "the interval leaves 0 out, the corrected p is below 0.05"
-        corrected = f"Holm's correction is for the {num_tests} tests of this table."
+        corrected = f"of a paired randomisation test over {task.items}, and corrected for their number (Holm)"
+        clear = ", the corrected p is below 0.05"
     return (
-        f"{text} `seeds` are those of the two (- where nothing was pretrained). In bold, and named as ahead, where "
-        f"{clear} and neither is a single pretraining run; with one, `one run says` so, and the next seed may say "
-        f"otherwise. {corrected}"
+        f"Points, first minus second. Intervals: paired bootstrap over test {task.items}, runs and, where there are "
+        f"several, pretraining seeds (`seeds`; - where nothing was pretrained). The {num_tests} p-values are "
+        f"{corrected}. In bold, and named as ahead, where the interval leaves 0 out{clear} and neither is a single "
+        "pretraining run; with one, `one run says` so, and the next seed may say otherwise."
     )
-
-
-def _caption(report: Report) -> str:
-    rows, task = report.rows, report.task
-    caption = (
-        f"In percent; ± is the standard deviation over {inline(task.runs)}. The best of a column is bold, which does "
-        "not say that it is better: see the differences."
-    )
-    if any(row.features == "standardized" for row in rows):
-        caption += (
-            " Standardized: each number of the features shifted and scaled to mean 0 and deviation 1 over the "
-            "training items."
-        )
-    papers = paper_sources(rows, names_of(rows), report.data)
-    notes = bullets(filter(None, (*table_notes(rows, task), contamination_note(rows), papers)))
-    return "\n\n".join(filter(None, [f"{caption} {inline(task.note)}".strip(), notes]))
 
 
 def plain(value: Any) -> Any:
     """Turn a value into what JSON can hold: no numpy, NaN or infinity; anything else as text."""
+    if isinstance(value, pd.DataFrame):
+        return plain(records(value))
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, Row | Comparison):
-        return plain(value.to_json())
     if is_dataclass(value) and not isinstance(value, type):
         return plain(asdict(value))
     if isinstance(value, np.ndarray | np.generic):

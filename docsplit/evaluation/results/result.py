@@ -1,65 +1,245 @@
-"""What was measured of one head on one encoder: `Result`, and the functions that make it from a head's output.
+"""What was measured of one head on one encoder: `Result`, and the tasks that say what is measured.
 
 A `Result` holds each measure of its task either as test items, which the bootstrap can draw again for intervals and
 paired tests, or as one value a run (macro-F1, ROC-AUC). Rows, comparisons and tables need nothing else: a new
 evaluation is a `Task` and a function like `classification_result`. Scores are measured and dropped here: two numbers
-an item are kept, not C.
-
-Encoders that differ in their pretraining seed alone are one `Result` of several seeds: `merge_seeds` makes it.
+an item are kept, not C. Encoders that differ in their pretraining seed alone are one `Result` of several seeds.
 """
 
+import json
 import logging
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, Literal
 
+import datasets
+import evaluate
 import numpy as np
+from datasets import Features, Value
+from sklearn.metrics import f1_score, roc_auc_score
 
 from docsplit.data.sets.labelled import LabelledSplit
 from docsplit.evaluation.heads.base import HeadOutput
-from docsplit.evaluation.results import metrics
-from docsplit.evaluation.results.items import Items
-from docsplit.evaluation.results.records import Facts
-from docsplit.evaluation.results.task import CLASSIFICATION, LINKS, MULTI_LABEL_CLASSIFICATION, Task
+from docsplit.evaluation.results.bootstrap import Items, ItemScores, Statistic, ratio_of_sums
+from docsplit.runtime.files import checked, record_of
 
 logger = logging.getLogger(__name__)
 
+Facts = dict[str, Any]  # what a row says of its encoder and data: an open set of columns
 # The columns of an encoder in the row of a baseline, which has none.
 NO_ENCODER: Facts = dict.fromkeys(
     (
-        *("pooling", "max_seq_length", "num_parameters", "dtype"),
-        *("long_documents", "smooth_neighbours", "embedding_seconds"),
+        "pooling",
+        "max_seq_length",
+        "num_parameters",
+        "dtype",
+        "long_documents",
+        "smooth_neighbours",
+        "embedding_seconds",
     )
 )
 ONE_CLASS_SHARE = 0.95  # of the test items: a head that gives more of them one class has hardly learnt anything
 
 
+# --- Tasks ---
+
+
+@dataclass(frozen=True)
+class Task:
+    """Measures of an evaluation, how they are computed from test items, compared and shown.
+
+    The columns of a row in results.json mean what the task beside them says; nothing is read off their names.
+    """
+
+    name: str  # as the Hub names tasks
+    measures: dict[str, str]  # every measure, in the order of a row, and the title that tables give it
+    main: str  # the measure that encoders are compared by: the one that must know its test items
+    columns: Sequence[str]  # the measures that tables, pictures and cards show
+    details: dict[str, str] = field(default_factory=dict)  # numbers of each label, say, and the heading of their table
+    note: str = ""  # on the measures, in results.md
+    baseline_opponent: str | None = None  # the head of every encoder that baselines without an encoder meet
+    items: str = "documents"  # what is tested: a row has their number as `test_documents`, `test_pairs` ...
+    head_title: str = "head"  # what tables call a head
+    head_pairs: Sequence[tuple[str, str]] = ()  # heads that are compared on one encoder, or with one of a baseline
+    paired_test: Literal["bootstrap", "randomisation"] = "bootstrap"  # the latter is corrected by Holm
+    runs: str = "runs: draws of the labels with few, seeds of the head with the full training set"  # what ± is over
+    has_training: bool = True  # of heads, on labels
+    statistics: Mapping[str, Statistic] = field(default_factory=dict)  # of measures that are no ratio of sums
+
+    def __post_init__(self) -> None:
+        if unknown := [name for name in (self.main, *self.columns, *self.statistics) if name not in self.measures]:
+            raise ValueError(f"{', '.join(unknown)} of task {self.name!r} is no measure of it: {[*self.measures]}.")
+        if self.paired_test == "randomisation" and self.main in self.statistics:
+            raise ValueError(
+                f"The randomisation test of task {self.name!r} exchanges the means of items, and {self.main} is no "
+                "ratio of sums: use the bootstrap."
+            )
+
+    def statistic(self, measure: str) -> Statistic:
+        """Return the function that computes a measure from test items, for their scores and in the bootstrap."""
+        return self.statistics.get(measure, ratio_of_sums)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what results.json states: all that its tables need."""
+        stated = {kind.name: getattr(self, kind.name) for kind in fields(self) if kind.name != "statistics"}
+        return json.loads(json.dumps(stated))
+
+    @classmethod
+    def from_json(cls, contents: dict[str, Any]) -> "Task":
+        """Return the task that a results.json states.
+
+        Raises:
+            ValueError: naming the key, if a value is missing or of another type.
+        """
+        stated = {name: value for name, value in checked(contents.get("task"), dict, "task").items()
+                  if name != "statistics"}  # fmt: skip
+        pairs = checked(stated.get("head_pairs", []), list[list[str]], "task: head_pairs")
+        task = record_of(cls, stated | {"head_pairs": []}, "task")
+        return replace(task, columns=tuple(task.columns), head_pairs=tuple((a, b) for a, b in pairs))
+
+
+_CLASS_MEASURES = {"accuracy": "Accuracy", "macro_f1": "Macro-F1", "micro_f1": "Micro-F1"}
+
+CLASSIFICATION = Task("text-classification", _CLASS_MEASURES, main="accuracy", columns=("accuracy", "macro_f1"))
+MULTI_LABEL_CLASSIFICATION = Task(
+    "text-classification",
+    _CLASS_MEASURES | {"macro_f1_lexglue": "Macro-F1, LexGLUE"},
+    main="micro_f1",
+    columns=("micro_f1", "macro_f1", "macro_f1_lexglue"),
+    details={"per_label_f1": "F1 of each label, full training set"},
+    note="LexGLUE's macro-F1 has a column more, for documents without a label. Share of documents with all labels "
+    "right: accuracy in results.json.",
+)
+LINKS = Task(
+    "text-ranking",
+    _CLASS_MEASURES | {"f1": "F1", "roc_auc": "ROC-AUC"},
+    main="accuracy",
+    columns=("accuracy", "f1", "roc_auc"),
+    baseline_opponent="mlp",
+    items="pairs",
+)
+RANKING = Task(
+    "text-ranking",
+    {
+        **{"ndcg_at_10": "nDCG@10", "ndcg_at_20": "nDCG@20"},
+        **{"precision_at_5": "P@5", "precision_at_10": "P@10", "precision_at_20": "P@20"},
+        **{"mrr_at_10": "MRR@10", "mrr_at_100": "MRR@100", "recall_at_100": "Recall@100", "map": "MAP"},
+        **{"judged_at_10": "judged@10", "judged_at_20": "judged@20"},
+    },
+    main="ndcg_at_10",
+    columns=("ndcg_at_10", "ndcg_at_20", "precision_at_5", "precision_at_10", "precision_at_20", "mrr_at_10",
+             "mrr_at_100", "recall_at_100", "map", "judged_at_10"),
+    items="queries",
+    head_title="method",
+    head_pairs=(("dense", "bm25"), ("hybrid", "bm25"), ("rrf", "bm25"), ("hybrid", "dense"), ("rrf", "dense"),
+                ("bm25", "bm25 k1=0.9 b=0.4")),
+    paired_test="randomisation",
+    runs="pretraining seeds",
+    has_training=False,
+)  # fmt: skip
+CLUSTERING = Task(
+    "text-clustering",
+    {
+        **{"nmi": "NMI", "nmi_sqrt": "NMI, geometric mean", "nmi_max": "NMI, maximum"},
+        **{"purity": "Purity", "v_measure": "V-measure", "ari": "ARI"},
+    },
+    main="purity",
+    columns=("nmi", "nmi_sqrt", "nmi_max", "purity", "v_measure", "ari"),
+    note="k-means with as many clusters as classes, fitted on the training documents; ± is over its seeds. V-measure "
+    "is the NMI with the arithmetic mean.",
+)
+
+
+# --- Measures ---
+
+
+def class_measures(predicted: np.ndarray, true: np.ndarray, num_classes: int | None = None) -> dict[str, Any]:
+    """Accuracy, macro-F1 and micro-F1 of class indices (M,), or of multi-hot labels (M, C), by scikit-learn.
+
+    Multi-label: accuracy is the share of items with all labels right, and `per_label_f1` has the F1 of each label.
+    In macro-F1 a label that is neither true nor predicted counts as 0 (in `per_label_f1`, which tells it from one that
+    is always wrong, it is NaN). `macro_f1_lexglue`, of multi-hot labels, is the same with a column more: 1 where an
+    item has no label (Chalkidis et al., 2022, LexGLUE).
+
+    Args:
+        num_classes: with class indices, which labels there are; by default those that are true or predicted.
+    """
+    is_multi_label = true.ndim == 2
+    labels = None if is_multi_label or num_classes is None else np.arange(num_classes)
+    right = (predicted == true).all(axis=1) if is_multi_label else predicted == true
+    values = {
+        "accuracy": float(right.mean()),
+        "macro_f1": float(f1_score(true, predicted, labels=labels, average="macro", zero_division=0)),
+        "micro_f1": float(f1_score(true, predicted, average="micro", zero_division=0)),
+    }
+    if is_multi_label:
+        values["per_label_f1"] = f1_score(true, predicted, average=None, zero_division=np.nan)
+        with_none = [np.column_stack([part, ~part.any(axis=1)]) for part in (true, predicted)]
+        values["macro_f1_lexglue"] = float(f1_score(*with_none, average="macro", zero_division=0))
+    return values
+
+
+class ClassificationMetric(evaluate.Metric):
+    """`class_measures` as a metric of the package `evaluate`: computed here, and nothing is downloaded.
+
+    Args of `compute`:
+        num_classes: of `class_measures`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(keep_in_memory=True, cache_dir=tempfile.gettempdir())
+
+    def _info(self) -> evaluate.MetricInfo:
+        kinds = (datasets.Sequence(Value("int8")), Value("int64"))
+        return evaluate.MetricInfo(
+            description="Accuracy, macro-F1 and micro-F1.",
+            citation="",
+            inputs_description="predictions, references: class indices, or multi-hot lists.",
+            features=[Features({"predictions": kind, "references": kind}) for kind in kinds],
+        )
+
+    def _compute(self, predictions: list, references: list, num_classes: int | None = None) -> dict[str, Any]:
+        return class_measures(np.asarray(predictions), np.asarray(references), num_classes)
+
+
+def predictions(scores: np.ndarray, multi_label: bool, threshold: float = 0.5, name: str = "The head") -> np.ndarray:
+    """Scores (..., C) to class indices (...,), or for multi-label to 0 or 1, (..., C): 1 from the threshold on.
+
+    Raises:
+        ValueError: naming the head, if a score is NaN.
+    """
+    if bad := int(np.isnan(scores).any(axis=-1).sum()):
+        raise ValueError(
+            f"{name}: {bad} of {scores[..., 0].size} predictions have a score that is NaN: the embeddings or the "
+            "training of the head went wrong; check them before measuring."
+        )
+    return (scores >= threshold).astype(np.int8) if multi_label else scores.argmax(axis=-1)
+
+
+def accuracy_items(predicted: np.ndarray, references: np.ndarray) -> ItemScores:
+    """Correct and 1; with several labels an item is correct if all its labels are.
+
+    Args:
+        predicted: (R, M) class indices, or (R, M, C) multi-hot: what `predictions` gives.
+        references: (M,) or (M, C).
+    """
+    correct = predicted == references
+    correct = (correct.all(axis=2) if correct.ndim == 3 else correct).astype(np.float32)
+    return ItemScores(correct, np.ones_like(correct))
+
+
+def micro_f1_items(predicted: np.ndarray, references: np.ndarray) -> ItemScores:
+    """2 tp and 2 tp + fp + fn of each item's labels, given multi-hot predictions (R, M, C) and labels (M, C)."""
+    both = 2 * (predicted & references).sum(axis=2, dtype=np.float32)
+    return ItemScores(both, predicted.sum(axis=2, dtype=np.float32) + references.sum(axis=1, dtype=np.float32))
+
+
+# --- Results ---
+
+
 @dataclass(kw_only=True)
-class System:
-    """A head on an encoder, trained with some number of labels: what is measured."""
-
-    encoder: str
-    head: str
-    shots: int | None = None  # labels per class; None: the full training set
-    info: Facts = field(default_factory=dict)  # pooling, max_seq_length, features ...: copied into the row
-    trains_encoder: bool = False  # the trainable parameters include the encoder's
-    is_baseline: bool = False  # a head without an encoder
-    preset: str | None = None  # of the head's training: a row of `docsplit.evaluation.heads.presets.PRESETS`
-    pretraining_seeds: int | None = 1  # S; None where nothing was pretrained: TF-IDF, BM25
-
-    @property
-    def name(self) -> str:
-        """Encoder and head, for messages."""
-        return f"{self.encoder!r} with head {self.head!r} (shots: {self.shots})"
-
-    @property
-    def features(self) -> str:
-        """The features that the head was trained on: raw embeddings or standardised ones."""
-        return self.info.get("features", "raw")
-
-
-@dataclass(kw_only=True)
-class Result(System):
+class Result:
     """One head on one encoder, trained R times with the same number of labels, measured on M test items.
 
     Or on S encoders of one kind, from S pretraining seeds: then what has R values here has S x R, seed after seed.
@@ -69,7 +249,15 @@ class Result(System):
     """
 
     task: Task
+    encoder: str
+    head: str
     measured: Mapping[str, Items | np.ndarray]  # of each measure: items, (R, M), or one value a run, (R,)
+    shots: int | None = None  # labels per class; None: the full training set
+    info: Facts = field(default_factory=dict)  # pooling, max_seq_length, features ...: copied into the row
+    trains_encoder: bool = False  # the trainable parameters include the encoder's
+    is_baseline: bool = False  # a head without an encoder
+    preset: str | None = None  # of the head's training: a row of `docsplit.evaluation.heads.presets.PRESETS`
+    pretraining_seeds: int | None = 1  # S; None where nothing was pretrained: TF-IDF, BM25
     seconds: float = 0.0  # to train the head, mean over runs
     trainable_parameters: int = 0
     details: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)  # of each label, say: (R,), NaN for none
@@ -87,19 +275,29 @@ class Result(System):
         if not isinstance(self.measured[self.task.main], Items):
             raise ValueError(
                 f"{self.name} has one value a run of {self.task.main}, by which encoders are compared: give its "
-                "test items (docsplit.evaluation.results.items)."
+                "test items (docsplit.evaluation.results.bootstrap.Items)."
             )
-        values = [self.of_runs(measure) for measure in self.measured]
-        values += [column for columns in self.details.values() for column in columns.values()]
-        if wrong := [value.shape for value in values if value.shape != (self.runs,)]:
+        columns = [self.of_runs(measure) for measure in self.measured]
+        columns += [column for detail in self.details.values() for column in detail.values()]
+        if wrong := [column.shape for column in columns if column.shape != (self.runs,)]:
             raise ValueError(
                 f"{self.name} has measures of shape {wrong}, expected one value for each of {self.runs} runs."
             )
 
     @property
+    def name(self) -> str:
+        """Encoder and head, for messages."""
+        return f"{self.encoder!r} with head {self.head!r} (shots: {self.shots})"
+
+    @property
+    def features(self) -> str:
+        """The features that the head was trained on: raw embeddings or standardised ones."""
+        return self.info.get("features", "raw")
+
+    @property
     def runs(self) -> int:
         """How often the head was trained, over all pretraining seeds."""
-        return self.main_items.runs
+        return self.items(self.task.main).runs
 
     @property
     def warning(self) -> str | None:
@@ -108,13 +306,8 @@ class Result(System):
         if not alike:
             return None
         runs = f"{alike} of {self.runs} runs" if self.runs > 1 else "its one run"
-        what = "set of labels" if self.task == MULTI_LABEL_CLASSIFICATION else "class"
-        return f"predicts one {what} for more than {100 * ONE_CLASS_SHARE:g} % of the test {self.task.items} in {runs}"
-
-    @property
-    def main_items(self) -> Items:
-        """The test items of the main measure, by which encoders are compared."""
-        return self.items(self.task.main)
+        kind = "set of labels" if self.task == MULTI_LABEL_CLASSIFICATION else "class"
+        return f"predicts one {kind} for more than {100 * ONE_CLASS_SHARE:g} % of the test {self.task.items} in {runs}"
 
     def items(self, measure: str) -> Items:
         """Return the test items of a measure that has them."""
@@ -127,9 +320,97 @@ class Result(System):
         measured = self.measured[measure]
         return self.task.statistic(measure)(measured) if isinstance(measured, Items) else measured
 
-    def of_seeds(self, measure: str) -> np.ndarray:
-        """Return the mean over runs of each pretraining seed, (S,)."""
-        return self.of_runs(measure).reshape(self.pretraining_seeds or 1, -1).mean(axis=1)
+
+def classification_result(output: HeadOutput, split: LabelledSplit, **about: Any) -> Result:
+    """Accuracy, macro- and micro-F1 of the classes or labels with the highest scores.
+
+    With several labels a document, those whose probability is 0.5 or more are predicted, accuracy counts the documents
+    with all labels right, and `per_label_f1` has the F1 of each label: NaN where it is neither true nor predicted.
+
+    Args:
+        output: scores (R, M, C) of the test documents of the split.
+        about: encoder, head and further fields of `Result`.
+
+    Raises:
+        ValueError: naming encoder and head, if scores and labels do not agree in shape, or a score is NaN.
+    """
+    labels, is_multi_label, names = split.test_labels, split.multi_label, split.class_names
+    predicted = _predicted(about, output.scores, (len(labels), len(names)), is_multi_label)  # (R, M) or (R, M, C)
+    metric, number = ClassificationMetric(), None if is_multi_label else len(names)
+    computed = [metric.compute(predictions=run, references=labels, num_classes=number) for run in predicted]
+    measured: dict[str, Items | np.ndarray] = {
+        "accuracy": accuracy_items(predicted, labels),
+        "macro_f1": _column(computed, "macro_f1"),
+        # With one label a document it is the accuracy, whose interval is enough.
+        "micro_f1": micro_f1_items(predicted, labels) if is_multi_label else _column(computed, "micro_f1"),
+    }
+    details = {}
+    if is_multi_label:
+        measured["macro_f1_lexglue"] = _column(computed, "macro_f1_lexglue")
+        details["per_label_f1"] = dict(zip(names, _column(computed, "per_label_f1").T))
+    task = MULTI_LABEL_CLASSIFICATION if is_multi_label else CLASSIFICATION
+    return _result(output, predicted, task=task, measured=measured, details=details, curves=output.curves, **about)
+
+
+def link_result(output: HeadOutput, labels: np.ndarray, threshold: float = 0.5, **about: Any) -> Result:
+    """Accuracy of linked or not, macro- and micro-F1 of these two classes, F1 of the links and ROC-AUC.
+
+    Args:
+        output: scores (R, M, C); the last column is higher where a pair is linked.
+        labels: (M,) 0 or 1.
+        threshold: at or above which a pair is taken for linked.
+        about: encoder, head and further fields of `Result`.
+
+    Raises:
+        ValueError: naming encoder and head, if scores and labels do not agree in shape, a score is NaN or the labels
+            are not 0 and 1.
+    """
+    if {*labels.tolist()} != {0, 1}:
+        raise ValueError(
+            f"Link labels must be 0 and 1, both of them, found {sorted({*labels.tolist()})}: ROC-AUC needs linked and "
+            "unlinked pairs in the test part."
+        )
+    scores = output.scores[:, :, -1:]
+    predicted = _predicted(about, scores, (len(labels), 1), True, threshold)[:, :, 0]  # (R, M)
+    computed = [
+        class_measures(run, labels, 2)
+        | {"f1": f1_score(labels, run, zero_division=0), "roc_auc": roc_auc_score(labels, run_scores)}
+        for run, run_scores in zip(predicted, scores[:, :, 0].astype(np.float64))
+    ]
+    measured: dict[str, Items | np.ndarray] = {measure: _column(computed, measure) for measure in LINKS.measures}
+    measured["accuracy"] = accuracy_items(predicted, labels)
+    return _result(output, predicted, task=LINKS, measured=measured, **about)
+
+
+def _predicted(
+    about: Facts, scores: np.ndarray, shape: tuple[int, int], multi_label: bool, threshold: float = 0.5
+) -> np.ndarray:
+    """Check scores (R, *shape) and return what they predict; errors name encoder and head."""
+    name = f"{about['encoder']!r} with head {about['head']!r} (shots: {about.get('shots')})"
+    if scores.ndim != 3 or scores.shape[1:] != shape or not len(scores):
+        raise ValueError(
+            f"Scores of {name} have shape {scores.shape}, expected (runs, {shape[0]} test items, {shape[1]} classes): "
+            "was the head trained on another split?"
+        )
+    return predictions(scores, multi_label, threshold, name)
+
+
+def _result(output: HeadOutput, predicted: np.ndarray, **about: Any) -> Result:
+    """Make the result, and warn where a run gives nearly all test items one class, or one set of labels."""
+    shares = [np.unique(run, axis=0, return_counts=True)[1].max() / len(run) for run in predicted]
+    costs: Facts = {"seconds": output.seconds, "trainable_parameters": output.trainable_parameters}
+    result = Result(one_class=np.array(shares), **costs, **about)
+    if result.warning:
+        logger.warning(f"{result.name}, {result.features}: {result.warning}.")
+    return result
+
+
+def _column(computed: Sequence[dict[str, Any]], measure: str) -> np.ndarray:
+    """One measure of the dictionaries of the runs, (R,), or (R, C) of each label."""
+    return np.array([run[measure] for run in computed])
+
+
+# --- Several encoders as one ---
 
 
 def merge_members(name: str, members: Sequence[str], of_members: Sequence[Sequence[Result]]) -> list[Result]:
@@ -172,7 +453,7 @@ def merge_seeds(name: str, members: Sequence[str], results: Sequence[Result]) ->
         measured=measured,
         details=details,
         seconds=float(np.mean([result.seconds for result in results])),
-        info={key: _merged_fact(key, [result.info.get(key) for result in results]) for key in first.info},
+        info=_merged_facts(results),
         pretraining_seeds=len(members),
         members=tuple(members),
         one_class=np.concatenate(shares) if shares else None,
@@ -183,7 +464,7 @@ def merge_seeds(name: str, members: Sequence[str], results: Sequence[Result]) ->
 def join_folds(name: str, results: Sequence[Result], folds: Sequence[np.ndarray]) -> Result:
     """Join results of one method on disjoint parts of the test items to one on all of them.
 
-    Equal facts (`info`) stay, and others are merged as those of seeds are; seconds are added up.
+    Facts (`info`) are merged as those of seeds are; seconds are added up.
 
     Args:
         name: of all together, as it was typed.
@@ -193,132 +474,26 @@ def join_folds(name: str, results: Sequence[Result], folds: Sequence[np.ndarray]
     order = np.argsort(np.concatenate(folds))
     measured: dict[str, Items | np.ndarray] = {}
     for measure in results[0].measured:
-        items: Any = results[0].measured[measure]
-        columns: list[Any] = [result.measured[measure].arrays() for result in results]  # type: ignore[union-attr]
-        measured[measure] = type(items)(*(np.concatenate(parts, axis=1)[:, order] for parts in zip(*columns)))
-    info = {key: _merged_fact(key, [result.info.get(key) for result in results]) for key in results[0].info}
+        columns = [result.items(measure).arrays() for result in results]
+        joined = (np.concatenate(parts, axis=1)[:, order] for parts in zip(*columns))
+        measured[measure] = type(results[0].items(measure))(*joined)
     seconds = sum(result.seconds for result in results)
-    return replace(results[0], encoder=name, measured=measured, info=info, seconds=seconds)
+    return replace(results[0], encoder=name, measured=measured, info=_merged_facts(results), seconds=seconds)
 
 
-def _merged_fact(key: str, values: list[Any]) -> Any:
-    """One fact of several encoders."""
-    if None in values:
-        return None
-    if key != "embedding_seconds" and all(value == values[0] for value in values):
-        return values[0]
-    if all(isinstance(value, int | float) for value in values):
-        return sum(values) if key == "embedding_seconds" else max(values)
-    return " / ".join(dict.fromkeys(map(str, values)))
-
-
-def classification_result(system: System, output: HeadOutput, split: LabelledSplit) -> Result:
-    """Accuracy, macro- and micro-F1 of the classes or labels with the highest scores.
-
-    With several labels a document, those whose probability is 0.5 or more are predicted, accuracy counts the documents
-    with all labels right, and `per_label_f1` has the F1 of each label: NaN where it is neither true nor predicted.
-
-    Args:
-        output: scores (R, M, C) of the test documents of the split.
-
-    Raises:
-        ValueError: naming encoder and head, if scores and labels do not agree in shape, or a score is NaN.
-    """
-    labels, is_multi_label = split.test_labels, split.multi_label
-    _check_shape(system, output.scores, len(labels), len(split.class_names))
-    predicted = _predictions(system, output.scores, is_multi_label)  # (R, M) or (R, M, C)
-    metric, number = metrics.ClassificationMetric(), None if is_multi_label else len(split.class_names)
-    computed = [metric.compute(predictions=run, references=labels, num_classes=number) for run in predicted]
-    measured: dict[str, Items | np.ndarray] = {
-        "accuracy": metrics.accuracy_items(predicted, labels),
-        "macro_f1": _column(computed, "macro_f1"),
-        # With one label a document it is the accuracy, whose interval is enough.
-        "micro_f1": metrics.micro_f1_items(predicted, labels) if is_multi_label else _column(computed, "micro_f1"),
-    }
-    details = {}
-    if is_multi_label:
-        measured["macro_f1_lexglue"] = _column(computed, "macro_f1_lexglue")
-        details["per_label_f1"] = dict(zip(split.class_names, _column(computed, "per_label_f1").T))
-    task = MULTI_LABEL_CLASSIFICATION if is_multi_label else CLASSIFICATION
-    result = _result(system, task, measured, output, predicted)
-    return _with_warning(replace(result, details=details, curves=output.curves))
-
-
-def link_result(
-    system: System,
-    output: HeadOutput,
-    labels: np.ndarray,
-    threshold: float = 0.5,
-    test_documents: int | None = None,
-) -> Result:
-    """Accuracy of linked or not, macro- and micro-F1 of these two classes, F1 of the links and ROC-AUC.
-
-    Args:
-        output: scores (R, M, C); the last column is higher where a pair is linked.
-        labels: (M,) 0 or 1.
-        threshold: at or above which a pair is taken for linked.
-        test_documents: the distinct papers of the test pairs.
-
-    Raises:
-        ValueError: naming encoder and head, if scores and labels do not agree in shape, a score is NaN or the labels
-            are not 0 and 1.
-    """
-    _check_shape(system, output.scores, len(labels), output.scores.shape[-1])
-    scores = output.scores[:, :, -1:]  # (R, M, 1)
-    predicted = _predictions(system, scores, True, threshold)[:, :, 0]  # (R, M)
-    classification, link = metrics.ClassificationMetric(), metrics.LinkMetric()
-    computed = [
-        classification.compute(predictions=run, references=labels, num_classes=2)
-        | link.compute(predictions=run, references=labels, scores=run_scores)
-        for run, run_scores in zip(predicted, scores[:, :, 0])
-    ]
-    measured: dict[str, Items | np.ndarray] = {measure: _column(computed, measure) for measure in LINKS.measures}
-    measured["accuracy"] = metrics.accuracy_items(predicted, labels)
-    result = _result(system, LINKS, measured, output, predicted)
-    return _with_warning(replace(result, test_documents=test_documents))
-
-
-def _result(
-    system: System, task: Task, measured: dict[str, Items | np.ndarray], output: HeadOutput, predicted: np.ndarray
-) -> Result:
-    return Result(
-        **{kind.name: getattr(system, kind.name) for kind in fields(System)},
-        task=task,
-        measured=measured,
-        seconds=output.seconds,
-        trainable_parameters=output.trainable_parameters,
-        details={detail: {} for detail in task.details},
-        one_class=_largest_shares(predicted),
-    )
-
-
-def _largest_shares(predicted: np.ndarray) -> np.ndarray:
-    """Return the share of the test items that get the most frequent class, or set of labels, in each run, (R,)."""
-    return np.array([np.unique(run, axis=0, return_counts=True)[1].max() / len(run) for run in predicted])
-
-
-def _with_warning(result: Result) -> Result:
-    if result.warning:
-        logger.warning(f"{result.name}, {result.features}: {result.warning}.")
-    return result
-
-
-def _column(computed: Sequence[dict[str, Any]], measure: str) -> np.ndarray:
-    """One measure of the dictionaries of the runs, (R,), or (R, C) of each label."""
-    return np.array([run[measure] for run in computed])
-
-
-def _check_shape(system: System, scores: np.ndarray, num_items: int, num_classes: int) -> None:
-    if scores.ndim != 3 or scores.shape[1:] != (num_items, num_classes) or not len(scores):
-        raise ValueError(
-            f"Scores of {system.name} have shape {scores.shape}, expected (runs, {num_items} test items, "
-            f"{num_classes} classes): was the head trained on another split?"
-        )
-
-
-def _predictions(system: System, scores: np.ndarray, is_multi_label: bool, threshold: float = 0.5) -> np.ndarray:
-    """`metrics.predictions`, whose error names the head."""
-    try:
-        return metrics.predictions(scores, is_multi_label, threshold)
-    except ValueError as error:
-        raise ValueError(f"{system.name}: {error}") from None
+def _merged_facts(results: Sequence[Result]) -> Facts:
+    """Merge the facts of several encoders, as `merge_seeds` says."""
+    merged: Facts = {}
+    for key in results[0].info:
+        values = [result.info.get(key) for result in results]
+        if None in values:
+            merged[key] = None
+        elif key == "embedding_seconds":
+            merged[key] = sum(values)  # type: ignore[arg-type]
+        elif all(value == values[0] for value in values):
+            merged[key] = values[0]
+        elif all(isinstance(value, int | float) for value in values):
+            merged[key] = max(values)  # type: ignore[type-var]
+        else:
+            merged[key] = " / ".join(dict.fromkeys(map(str, values)))
+    return merged

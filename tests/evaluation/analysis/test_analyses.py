@@ -7,12 +7,13 @@ import pytest
 
 from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.data.sets.labelled import LabelledSplit
+from docsplit.embedding.arguments import EncoderArguments
 from docsplit.evaluation.analysis import analyses
-from docsplit.evaluation.analysis.analyses import EmbeddingAnalysis, Measured, cluster_contents, measure, merge
+from docsplit.evaluation.analysis.analyses import EmbeddingAnalysis, Measured, measure, merge
 from docsplit.evaluation.analysis.arguments import AnalysisArguments
-from docsplit.evaluation.analysis.embedded import Embedded, nearest_of
+from docsplit.evaluation.analysis.clustering import clustering_analysis
 from docsplit.evaluation.analysis.geometry import geometry
-from docsplit.evaluation.analysis.sample import choose_documents
+from docsplit.evaluation.analysis.sample import Embedded, choose_documents, nearest_of
 from tests.conftest import make_corpus
 
 INFO = {"num_parameters": 1}
@@ -51,11 +52,17 @@ def test_clusters_say_on_how_many_documents(split):
     options = AnalysisArguments(analyses=["clustering"], num_seeds=2)
     documents = choose_documents(split, options, None)
     measured = measure("a", embedded_of(split, documents), split, documents, options)
-    contents = cluster_contents(measured.clustering, split)
-    assert (contents.train_documents, contents.test_documents, contents.clusters) == (40, 40, 3)
-    assert contents.largest_class == np.bincount(split.test_labels).max() / 40
-    assert contents.left_out == ""
-    assert len(contents.rows) == 2  # raw and of length one
+    contents, section = clustering_analysis(measured.clustering, split, "20 Newsgroups")
+    assert (contents["train_documents"], contents["test_documents"], contents["clusters"]) == (40, 40, 3)
+    assert contents["largest_class"] == np.bincount(split.test_labels).max() / 40
+    assert contents["left_out"] == ""
+    raw, _ = contents["rows"].to_dict("records")
+    ours, papers, pairs = section.tables
+    assert [line[:2] for line in ours.rows] == [["a", "raw"], ["a", "normalized"]]
+    assert ours.rows[0][2].startswith(f"{raw['nmi_mean']:.3f}")
+    assert all(line[0].startswith("Newsgroup, ") for line in papers.rows)
+    assert pairs.rows == []
+    assert "less than that no purity can be" in section.notes[0]
 
 
 def test_a_group_is_the_mean_of_its_members_and_its_map_the_first_ones():
@@ -66,8 +73,8 @@ def test_a_group_is_the_mean_of_its_members_and_its_map_the_first_ones():
     ]
     group = merge("G=a,b", ["a", "b"], members)
     assert (group.encoder, group.members) == ("G=a,b", ["a", "b"])
-    assert group.geometry_row.numbers["uniformity"].mean == 0.5
-    assert group.geometry_row.numbers["uniformity"].of_seeds == [0, 1]
+    assert group.geometry["uniformity_mean"] == 0.5
+    assert group.geometry["uniformity_of_seeds"] == [0, 1]
     np.testing.assert_array_equal(group.map[0], points[0])
     assert (group.similarity, group.attention, group.clustering) == (None, None, None)
 
@@ -75,7 +82,7 @@ def test_a_group_is_the_mean_of_its_members_and_its_map_the_first_ones():
 def test_an_encoder_alone_has_no_members():
     alone = merge("a", ["a"], [Measured("a", [], INFO, geometry={"uniformity": 2.0})])
     assert alone.members == []
-    assert alone.geometry_row.to_json() == {"encoder": "a", "members": [], "uniformity_mean": 2.0}
+    assert alone.geometry == {"encoder": "a", "members": [], "uniformity_mean": 2.0}
 
 
 def test_the_sample_is_chosen_by_the_passages_of_the_encoders_with_graph_attention(split, monkeypatch):
@@ -89,3 +96,24 @@ def test_the_sample_is_chosen_by_the_passages_of_the_encoders_with_graph_attenti
         evaluation.check_encoder(SimpleNamespace(model=model, name="x"))
     evaluation.prepare(is_main=True)
     assert asked == [[25, 60]]
+
+
+def test_without_a_tagger_what_needs_one_is_left_out_in_one_line(monkeypatch, caplog):
+    def missing(name):
+        raise ValueError(f"--spacy_pipeline {name!r} is not installed")
+
+    monkeypatch.setattr(analyses, "load_tagger", missing)
+
+    def left(*asked, **options):
+        args = AnalysisArguments(analyses=[*asked], **options)
+        EmbeddingAnalysis(LabelledArguments(train_file="x"), args).check(EncoderArguments(["a"]))
+        return args.analyses
+
+    assert left("redundancy", "similarity", "attention") == ["similarity"]
+    (line,) = caplog.messages
+    assert line == (
+        "redundancy and attention are left out: they need parts of speech (python -m spacy download en_core_web_sm)."
+    )
+    for asked, options in ((["attention"], {}), (["similarity", "attention"], {"spacy_pipeline": "mine"})):
+        with pytest.raises(ValueError, match="is not installed"):
+            left(*asked, **options)

@@ -35,14 +35,6 @@ def test_a_piece_of_two_words_counts_for_the_one_of_which_it_has_most_and_is_cou
     assert found.mismatches == 1
 
 
-def test_classes_of_words():
-    parts = ["NOUN", "PROPN", "VERB", "AUX", "ADJ", "PUNCT", "", "NUM"]
-    (words,) = document_words([([f"w{row}" for row in range(8)], parts, np.zeros((8, 2), int))])
-    assert [CLASSES[number] for number in words.classes] == [
-        "noun", "noun", "verb", "other", "adjective", "punctuation", "other", "other",
-    ]  # fmt: skip
-
-
 def test_thirds_are_by_the_number_of_documents_that_have_a_word():
     """Each of 30 documents has a word of all, one of ten, one of its own; punctuation is in no third."""
     documents = [
@@ -88,16 +80,6 @@ def test_estimates_against_loops():
     assert sum(found[f"{name}_share"].scores[0] for name in CLASSES) == pytest.approx(1)
     assert found["special_share"].scores == pytest.approx([0.5])
     assert (counts["documents"], counts["mismatches"]) == (12, 12)
-
-
-def test_thirds_make_up_the_class():
-    documents, attention = random_documents(40)
-    found, counts = attention_estimates(documents, attention)
-    for name in CLASSES[:4]:
-        sizes = [counts[f"words_{name}_{tercile}"] for tercile in TERCILES]
-        assert sum(sizes) == counts[f"words_{name}"]
-        parts = [found[f"{name}_{tercile}_to_uniform"].scores[0] for tercile in TERCILES]
-        assert np.average(parts, weights=sizes) == pytest.approx(found[f"{name}_to_uniform"].scores[0])
 
 
 def test_uniform_attention_is_1_whatever_the_length_and_preference_is_found():

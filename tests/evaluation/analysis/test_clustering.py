@@ -1,11 +1,11 @@
 """Clusters: purity, NMI and the rest against their definitions; fitted on train, assigned on test."""
 
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from docsplit.evaluation.analysis import clustering
 from docsplit.evaluation.analysis.clustering import (
     check_labels,
     cluster,
@@ -16,8 +16,8 @@ from docsplit.evaluation.analysis.clustering import (
     tfidf_svd,
 )
 from docsplit.evaluation.heads.tfidf import tfidf_features
-from docsplit.evaluation.results.comparison import comparisons, rows
-from docsplit.evaluation.results.task import CLUSTERING
+from docsplit.evaluation.results.report import comparisons, records, rows
+from docsplit.evaluation.results.result import CLUSTERING
 
 GENERATOR = np.random.default_rng(0)
 LABELS = GENERATOR.integers(0, 4, 60)
@@ -47,12 +47,6 @@ def test_measures_against_their_definitions():
         assert measured["ari"][run] == pytest.approx((both - own * theirs) / ((own + theirs) / 2 - own * theirs))
 
 
-def test_purity_of_a_cluster_of_one_class_each_and_of_a_single_cluster():
-    assert purity_items(LABELS[None], LABELS).of_runs() == pytest.approx([1.0])
-    single = purity_items(np.zeros((1, 60), dtype=int), LABELS).of_runs()
-    assert single == pytest.approx([max(Counter(LABELS.tolist()).values()) / 60])
-
-
 def blobs(size, centres, labels=None):
     labels = GENERATOR.integers(len(centres), size=size) if labels is None else labels
     return centres[labels] + 0.1 * GENERATOR.normal(size=(size, centres.shape[1])), labels
@@ -68,20 +62,6 @@ def test_clusters_are_fitted_on_train_and_test_is_assigned():
     assert purity_items(clusters, labels).of_runs() == pytest.approx([1, 1])
     with pytest.raises(ValueError, match="2 training documents cannot make 3"):
         cluster(train[:2], test, 3, 1)
-
-
-def test_runs_have_seeds_of_their_own_and_ten_starts(monkeypatch):
-    made = []
-
-    class Recorded(clustering.KMeans):
-        def __init__(self, n_clusters, **options):
-            made.append(options)
-            super().__init__(n_clusters, **options)
-
-    monkeypatch.setattr(clustering, "KMeans", Recorded)
-    train, _ = blobs(60, np.eye(3))
-    cluster(train, train, 3, num_seeds=2, seed=5)
-    assert made == [{"n_init": 10, "random_state": 5}, {"n_init": 10, "random_state": 6}]
 
 
 def test_documents_with_several_labels_or_none_are_left_out():
@@ -108,14 +88,15 @@ def test_rows_of_both_kinds_with_their_spread():
     for part in ("train", "test"):
         vectors, labels[part] = blobs(150, centres)
         features[part] = vectors * GENERATOR.uniform(0.05, 20, (150, 1))
-    found = list(clusterings("a", {"raw": features}, labels, {"num_parameters": 1}, num_seeds=3, seed=0))
-    table = {row.features: row.to_json() for row in rows(found)}
+    split = SimpleNamespace(train_labels=labels["train"], test_labels=labels["test"])
+    found = clusterings("a", {"raw": features}, split, num_seeds=3, seed=0, info={"num_parameters": 1})
+    table = {row["features"]: row for row in records(rows(found))}
     assert set(table) == {"raw", "normalized"}
     assert table["normalized"]["purity_mean"] > 0.99 > table["raw"]["purity_mean"]
     assert table["raw"]["runs"] == 3
     assert table["raw"]["purity_low"] < table["raw"]["purity_mean"] < table["raw"]["purity_high"]
-    other = clusterings("b", {"raw": features}, labels, {"num_parameters": 1}, num_seeds=3, seed=9)
-    assert [row.features for row in comparisons([*found, *other])] == ["raw", "normalized"]
+    other = clusterings("b", {"raw": features}, split, num_seeds=3, seed=9, info={"num_parameters": 1})
+    assert comparisons([*found, *other])["features"].tolist() == ["raw", "normalized"]
 
 
 def test_tfidf_svd_is_fitted_on_train():

@@ -8,11 +8,9 @@ import torch
 
 from docsplit.data.passages import to_passages
 from docsplit.embedding.attention import attention_by_kind, document_attention
-from docsplit.embedding.lexical_ridge import fit
-from docsplit.embedding.loading import load_encoder, with_words
-from docsplit.evaluation.analysis.contents import GraphAttentionContents
-from docsplit.evaluation.analysis.graph_attention import choose_document, graph_attention_section
-from docsplit.explorer.page import heard_passages, summary_of
+from docsplit.embedding.loading import load_encoder
+from docsplit.evaluation.analysis.graph_attention import choose_document, graph_attention_analysis
+from docsplit.explorer.page import heard_passages
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
 from tests.conftest import make_corpus, tiny_config
@@ -54,7 +52,8 @@ def test_both_graphs_are_shown_and_the_model_is_as_before(encoder, tmp_path):
     assert (reading.weights["full"] > 0).all()
     assert reading.weights["section"][0, second] > 0  # the first of a section is the document's neighbour
     assert reading.weights["section"][0, second + 1] == 0  # the others are not
-    section = graph_attention_section(GraphAttentionContents(7, {"ours": reading}), tmp_path)
+    contents, section = graph_attention_analysis(7, {"ours": reading}, tmp_path)
+    assert contents == {"document": 7, "encoders": {"ours": reading}}
     of_node, of_all = (list(csv.DictReader(figure.numbers.read_text().splitlines())) for figure in section.figures)
     nodes = len(sections) + 1
     assert (len(of_node), len(of_all)) == (2 * nodes, 2 * nodes**2)
@@ -84,25 +83,6 @@ def test_without_layers_nobody_attends(wordpiece, tmp_path, caplog):
     np.testing.assert_allclose(encoder.encode(pieces).mean(axis=0), encoder.encode(TEXTS[0]), atol=1e-5)
 
 
-def test_the_page_says_how_much_of_a_document_is_read(encoder):
-    assert summary_of(encoder, np.zeros((1200, 16))).endswith("up to 24 tokens read of every passage")
-
-
-def test_the_page_names_the_passages_that_a_vector_takes_most_from(encoder):
-    heard = heard_passages(encoder, TEXTS[:3])
-    for text, own in zip(TEXTS, heard):
-        weights = next(document_attention(encoder, [text])).weights[0, 1:]
-        assert [weight for weight, _ in own] == pytest.approx(sorted(weights, reverse=True)[:3], abs=1e-4)
-        assert own[0][1] == " ".join(to_passages(text, 8)[weights.argmax()].text.split())
-
-
-def test_words_of_documents_have_no_part_in_a_graph(encoder):
-    worded = with_words(encoder, fit(encoder, TEXTS, encoder.encode(TEXTS)).words)
-    assert heard_passages(worded, TEXTS[:3]) == heard_passages(encoder, TEXTS[:3])
-    plain = summary_of(encoder, np.zeros((9, 16)))
-    assert summary_of(worded, np.zeros((9, 16))) == f"{plain}, and the words of all of it"
-
-
 def test_the_document_with_most_sections_is_shown():
     words = "word " * 99 + "end. "
     three, many = "# A\n\n" + words * 3 + "\n\n# B\n\n" + words + "\n\n# C\n\n" + words, words * 30
@@ -110,12 +90,3 @@ def test_the_document_with_most_sections_is_shown():
     assert choose_document([many, words * 60], [100]) == 0  # the second has more than fifty passages
     with pytest.raises(ValueError, match=r"2 to 50 passages.*leave graph_attention out"):
         choose_document(["Short.", words * 60], [100])
-
-
-def test_the_document_shown_is_chosen_by_the_encoders_own_passages():
-    words = "word " * 9 + "end. "
-    short, long = words * 3, words * 60  # 3 and 60 passages of ten words; one and 6 of a hundred
-    assert choose_document([short, long], [10]) == 0
-    assert choose_document([short, long], [100]) == 1
-    with pytest.raises(ValueError, match="about 10 and of 100 words"):
-        choose_document([short, long], [100, 10])  # no text is fit for both

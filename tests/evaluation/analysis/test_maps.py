@@ -8,8 +8,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from docsplit.evaluation.analysis import maps
-from docsplit.evaluation.analysis.maps import MappedDocuments, check_method, check_size, plot_maps, project
+from docsplit.evaluation.analysis.maps import check_method, check_size, map_analysis, project
 
 GENERATOR = np.random.default_rng(0)
 LABELS = np.repeat(np.arange(3), 20)
@@ -25,15 +24,6 @@ def test_neighbours_in_the_plane_are_of_one_class(method):
     assert ("components" in how) == (method == "pca")
     again, _ = project(VECTORS, method)
     np.testing.assert_allclose(again, points)
-
-
-def test_pca_against_an_eigendecomposition():
-    points, _ = project(VECTORS, "pca")
-    centred = VECTORS - VECTORS.mean(axis=0)
-    values, vectors = np.linalg.eigh(centred.T @ centred)
-    expected = centred @ vectors[:, ::-1][:, :2]
-    np.testing.assert_allclose(np.abs(points), np.abs(expected), rtol=1e-3, atol=1e-3)
-    assert values[-1] > values[-2]
 
 
 def test_few_documents_and_narrow_vectors_have_a_map():
@@ -55,44 +45,18 @@ def test_what_is_not_installed_is_said(monkeypatch, caplog):
     assert caplog.text.count("pip install openTSNE") == 1
 
 
-def test_umap_and_opentsne_are_called_with_a_seed(monkeypatch):
-    """They are not installed here: what they are asked for is what their documentation has."""
-    called = {}
-
-    class Fake:
-        def __init__(self, **options):
-            called[type(self).__name__] = options
-
-        def fit(self, components):
-            return components[:, :2]
-
-        fit_transform = fit
-
-    class UMAP(Fake):
-        pass
-
-    class TSNE(Fake):
-        pass
-
-    modules = {"umap": type("module", (), {"UMAP": UMAP}), "openTSNE": type("module", (), {"TSNE": TSNE})}
-    for name, module in modules.items():
-        monkeypatch.setitem(__import__("sys").modules, name, module)
-    monkeypatch.setattr(maps, "is_installed", lambda method: True)
-    assert project(VECTORS, "umap", seed=3)[1] == "UMAP"
-    assert "openTSNE" in project(VECTORS, "tsne", seed=3)[1]
-    assert called["UMAP"] == {"random_state": 3, "n_neighbors": 15}
-    assert (called["TSNE"]["random_state"], called["TSNE"]["initialization"].shape) == (3, (60, 2))
-    assert called["TSNE"]["perplexity"] == pytest.approx(59 / 3)
-
-
 def test_forty_classes_are_told_apart_and_numbered(tmp_path, monkeypatch):
     shown = []
     monkeypatch.setattr(plt, "close", shown.append)
     classes = np.repeat(np.arange(-1, 40), 3)
     names = [r"$\from $10", *(f"class {number}" for number in range(1, 40))]  # dollars are dollars, no formula
     points = {name: GENERATOR.normal(size=(len(classes), 2)) for name in ("a", "b$$")}
-    documents = MappedDocuments(np.arange(len(classes)), classes, names)
-    figure = plot_maps(points, documents, tmp_path / "map.png", "by hand")
+    made = {name: (own, "by hand") for name, own in points.items()}
+    rows = np.arange(len(classes))
+    contents, section = map_analysis(made, dict(zip(made, made)), rows, classes, names, " Of one seed.", tmp_path)
+    assert (contents["documents"], contents["method"]) == (123, "by hand")
+    assert section.notes == ["123 test documents, by hand. Numbers stand at the median of a class. Of one seed."]
+    (figure,) = section.figures
     (drawn,) = shown
     panel = drawn.axes[0]
     styles = {(one.get_paths()[0].vertices.tobytes(), one.get_facecolor().tobytes()) for one in panel.collections}

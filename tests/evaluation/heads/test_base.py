@@ -3,18 +3,18 @@
 import numpy as np
 import pytest
 
-from docsplit.evaluation.heads.base import HeadInput, Run, few_shot_runs, full_runs
+from docsplit.evaluation.heads.base import HeadInput, Run, runs_of
 from tests.evaluation.heads.examples import CLASSES, WIDTH, everything
 
 
 def test_runs_depend_on_labels_shots_and_seed_alone(split):
-    runs, again = few_shot_runs(split, 5, 4), few_shot_runs(split, 5, 4)
+    runs, again = (runs_of(split, 5, 4, num_seeds=9) for _ in range(2))
     for run, same in zip(runs, again):
         np.testing.assert_array_equal(run.indices, same.indices)
         assert np.bincount(split.train_labels[run.indices]).tolist() == [5, 5, 5]
     assert len({run.seed for run in runs}) == len({tuple(run.indices) for run in runs}) == 4
     assert [run.seed for run in runs] == [run.seed for run in again]
-    full = full_runs(split, 3)
+    full = runs_of(split, None, 9, num_seeds=3)
     assert len({run.seed for run in full}) == 3
     assert all(len(set(run.indices)) == 120 for run in full)
 
@@ -27,12 +27,9 @@ def test_runs_depend_on_labels_shots_and_seed_alone(split):
         ({"test": np.zeros((4, WIDTH + 1))}, "test features are"),
         ({"test": np.zeros((0, WIDTH))}, "test features are"),
         ({"labels": np.zeros(59, dtype=int)}, "training labels are"),
-        ({"labels": np.arange(60) % 4}, "from 0 to 3, expected 0 to 2"),
-        ({"labels": np.zeros((60, 2), dtype=int)}, "expected 3 columns"),
+        ({"labels": np.zeros((60, 2), dtype=int)}, "training labels are"),
         ({"runs": []}, "at least one run"),
         ({"runs": [Run(np.arange(60), 0), Run(np.array([0, 1, 3, 4]), 1)]}, r"Run 1 .* classes \[2\]"),
-        ({"runs": [Run(np.array([0, 1, 60]), 0)]}, "rows outside 0 to 59"),
-        ({"runs": [Run(np.array([], dtype=int), 0)]}, "no documents"),
         ({"validation": (np.full((2, WIDTH), np.nan), np.zeros(2, int))}, "2 of 2 validation documents"),
         ({"validation": (np.zeros((2, WIDTH)), np.zeros((2, 3), int))}, "validation labels are"),
     ],

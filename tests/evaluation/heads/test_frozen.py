@@ -4,7 +4,6 @@ import logging
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 
@@ -44,15 +43,6 @@ def test_linear_with_several_labels_is_one_against_rest_and_constant_ones_stay_c
         np.testing.assert_allclose(scores[:, label], expected, atol=1e-5)
     assert (scores[:, CLASSES] == 0).all()
     assert (scores[:, CLASSES + 1] == 1).all()
-
-
-def test_linear_takes_sparse_features(train, test):
-    runs = [Run(np.arange(20), 0), Run(np.arange(20, 60), 1)]
-    dense = linear(HeadInput(*train, runs, test[0], CLASSES, few_shot=True)).scores
-    sparse = linear(
-        HeadInput(csr_matrix(train[0]), train[1], runs, csr_matrix(test[0]), CLASSES, few_shot=True)
-    ).scores
-    np.testing.assert_allclose(sparse, dense, atol=1e-3)
 
 
 def test_sparse_features_of_few_documents_are_rotated_and_nothing_changes(split, monkeypatch):
@@ -100,17 +90,6 @@ def test_knn_equals_brute_force(few_shot, train, test):
         for document, order in enumerate(nearest_first):
             votes = np.bincount(train[1][run.indices][order[:k]], minlength=CLASSES)
             np.testing.assert_allclose(scores[document], votes / k, rtol=1e-6)
-
-
-def test_knn_with_several_labels_gives_their_shares():
-    train, labels = several(40)
-    scores = knn(
-        HeadInput(csr_matrix(train), labels, everything(labels, 3), train[:5], CLASSES, few_shot=False)
-    ).scores
-    assert scores.shape == (1, 5, CLASSES)
-    unit = train / np.linalg.norm(train, axis=1, keepdims=True)
-    nearest = np.argsort(-(unit[:5] @ unit.T), axis=1)[:, :10]
-    np.testing.assert_allclose(scores[0], labels[nearest].mean(axis=1), rtol=1e-6)
 
 
 def test_standardised_features_have_mean_zero_and_deviation_one_over_the_training_documents():

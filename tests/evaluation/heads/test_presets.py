@@ -1,15 +1,7 @@
 """The papers' settings, and which head each preset names."""
 
 from docsplit.evaluation.arguments import ProbeArguments
-from docsplit.evaluation.classification import head_of
-from docsplit.evaluation.heads.frozen import knn, linear
 from docsplit.evaluation.heads.presets import FineTuning
-
-
-def test_heads_that_no_preset_names_and_sparse_features_stay_as_they_are():
-    assert head_of("knn", "bregman") == (knn, None)
-    assert head_of("linear", "docsplit") == (linear, "docsplit")
-    assert head_of("linear", "bregman", is_sparse=True) == (linear, "docsplit")
 
 
 def test_the_graph_papers_fine_tuning():

@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from docsplit.embedding.loading import with_words
 from docsplit.evaluation.heads import setfit as setfit_head
 from docsplit.evaluation.heads.base import Run
 from docsplit.evaluation.heads.finetuning import Start
 from docsplit.evaluation.heads.setfit import setfit
-from docsplit.modeling.encoder_with_words import Words
 from tests.evaluation.heads.labelled_texts import accuracy, everything, few, make_split
 
 
@@ -53,18 +51,6 @@ def test_setfit_changes_the_encoder_with_the_prompt(load, monkeypatch):
     assert set(seen) == {"a ship: "}
     body, before = bodies[0]
     assert any(not torch.equal(old, new) for old, new in zip(before, body.parameters()))
-
-
-def test_words_are_left_out_of_setfit(load, monkeypatch):
-    monkeypatch.setattr(setfit_head, "SETFIT_ITERATIONS", 1)
-    split = make_split(test=10)
-
-    def with_its_words():
-        body = load()
-        return with_words(body, Words(body.tokenizer.backend_tokenizer, torch.arange(10), torch.ones(10, 32)))
-
-    plain, without = (setfit(Start(each), split, few(split)) for each in (load, with_its_words))
-    np.testing.assert_array_equal(plain.scores, without.scores)
 
 
 def test_setfit_with_several_labels_and_with_a_missing_class(load, monkeypatch):

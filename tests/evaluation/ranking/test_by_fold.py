@@ -73,7 +73,9 @@ def test_a_row_is_of_all_queries_each_by_the_encoder_of_its_fold(run_here, encod
         rows[by_fold, "dense"]["ndcg_at_10"], abs=1e-5
     )
     text = (tmp_path / "all" / "results.md").read_text()
-    assert "A row of an encoder is of 3 encoders, one for each fold (--folds 3)" in text
+    assert (
+        "A row is of 3 encoders, each measured on the fold of queries that it was trained without (--folds 3)" in text
+    )
     assert "| Ours " in text
     assert str(tmp_path) not in text.split("| Ours ")[0].split("|")[-1]
 

@@ -62,14 +62,6 @@ def test_a_weighted_sum_equals_dictionaries(weight):
         assert [round(sums[row], 4) for row in rows] == [round(sums[row], 4) for row in expected]
 
 
-def test_the_weights_of_queries_are_their_own():
-    _, dense, words = example()
-    union = union_of(dense, words)
-    retrieved = union.ranked(np.arange(QUERIES) % 2.0, 5)
-    assert (retrieved.rows[0::2] == words.rows[0::2, :5]).all()
-    assert (retrieved.rows[1::2] == dense.rows[1::2, :5]).all()
-
-
 def test_reciprocal_ranks_equal_a_loop():
     _, dense, words = example()
     retrieved = reciprocal_rank_fusion(dense, words, 10)

@@ -10,7 +10,7 @@ from sklearn.metrics import ndcg_score
 from docsplit.data.sets.rankings import Ranking, Retrieved
 from docsplit.evaluation.analysis.geometry import effective_rank, kmeans_nmi
 from docsplit.evaluation.ranking.measures import MEASURES, curves, measure_retrieved, top_of_scores
-from docsplit.evaluation.results.task import RANKING as TASK
+from docsplit.evaluation.results.result import RANKING as TASK
 
 RANKING = Ranking(
     [str(number) for number in range(30)], [f"word{number % 7} thing{number % 5} filler" for number in range(30)],

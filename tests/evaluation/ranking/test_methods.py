@@ -66,7 +66,7 @@ def test_the_weight_is_that_of_other_queries_where_they_are_given(ranked):
     evaluation.find_by_words()
     hybrid = evaluation.rank("ours", retrieved, ENCODER, 0.1)[1]
     assert len(hybrid.info["hybrid_weights"]) == 1
-    assert (evaluation.weights["ours"] == hybrid.info["hybrid_weights"][0]).all()
+    assert (hybrid.weights == hybrid.info["hybrid_weights"][0]).all()
     for query in evaluation.ranking.query_ids:  # whatever is relevant to those reported
         evaluation.ranking.judgments[query] = {"d0": 1}
     assert evaluation.rank("ours", retrieved, ENCODER, 0.1)[1].info["hybrid_weights"] == hybrid.info["hybrid_weights"]
@@ -84,17 +84,6 @@ def test_joined_rows_come_last_and_bm25_where_it_was_typed(ranked, given, order)
     assert rows == [*alone[order[0]], *alone[order[1]], ("ours", "hybrid"), ("ours", "rrf")]
 
 
-def test_words_are_not_searched_for_dense_rankings_alone(ranked):
-    evaluation, _ = ranked
-    evaluation.args.methods = ["dense"]
-    evaluation.names(["ours"])
-    evaluation.prepare(is_main=True)
-    assert evaluation.bm25 is None
-    evaluation.names(["ours", "bm25"])
-    evaluation.prepare(is_main=True)
-    assert evaluation.bm25 is not None
-
-
 def test_curves_and_weights_are_kept_by_argument_where_an_encoder_stands_in_two(ranked):
     """As in --model_name_or_path ours ours@mean: the second measurement takes nothing from the first."""
     evaluation, retrieved = ranked
@@ -105,8 +94,9 @@ def test_curves_and_weights_are_kept_by_argument_where_an_encoder_stands_in_two(
             EncoderGroup(name, [SimpleNamespace(name="ours")]), [evaluation.rank("ours", lists, ENCODER, 0.1)]
         )
     for name, lists in (("ours", retrieved), ("ours@mean", other)):
-        (curve,), (weights,) = evaluation.all_curves[name, "dense"], evaluation.all_weights[name]
-        np.testing.assert_array_equal(curve["ndcg"], curves(lists, evaluation.ranking, CURVE_DEPTHS)["ndcg"])
+        dense, hybrid, _ = [result for result in evaluation.results if result.encoder == name]
+        weights = hybrid.weights
+        np.testing.assert_array_equal(dense.depths["ndcg"], curves(lists, evaluation.ranking, CURVE_DEPTHS)["ndcg"])
         union = union_of(lists, evaluation.bm25[0])
         expected = cross_validated(union, evaluation.ranking, evaluation.folds, "ndcg_at_10")
         np.testing.assert_array_equal(weights, expected)
@@ -120,8 +110,7 @@ def test_the_weight_is_chosen_by_the_measure_that_is_asked_for(ranked):
     weights = {}
     for measure in ("ndcg_at_10", "precision_at_20"):
         evaluation.args.hybrid_measure = measure
-        evaluation.rank("ours", retrieved, ENCODER, 0.1)
-        weights[measure] = evaluation.weights["ours"]
+        weights[measure] = evaluation.rank("ours", retrieved, ENCODER, 0.1)[1].weights
         expected = cross_validated(union, evaluation.ranking, evaluation.folds, measure)
         np.testing.assert_array_equal(weights[measure], expected)
     assert (weights["ndcg_at_10"] != weights["precision_at_20"]).any()
@@ -156,7 +145,7 @@ def test_no_query_finds_itself_by_any_method_nor_where_a_weight_is_chosen(monkey
     assert [result.head for result in results] == ["bm25", "bm25 k1=0.9 b=0.4", "dense", "hybrid", "rrf"]
     for result in results:
         assert result.measured["ndcg_at_10"].numerators.tolist() == [[1] * 8], result.head
-        assert (evaluation.curves[result.encoder, result.head]["ndcg"] == 1).all()
+        assert (result.depths["ndcg"] == 1).all()
     assert not (evaluation.bm25[1].rows == whole.own[8:, None]).any()  # the lists that a weight is chosen by
     assert (evaluation.bm25[1].rows[:, 0] == whole.own[8:] + 1).all()
 

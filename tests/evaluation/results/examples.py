@@ -3,12 +3,19 @@
 import numpy as np
 
 from docsplit.data.sets.labelled import LabelledSplit
-from docsplit.evaluation.heads.frozen import HeadOutput
-from docsplit.evaluation.results.bootstrap import interval, resample
-from docsplit.evaluation.results.comparison import comparisons, rows
-from docsplit.evaluation.results.items import ItemScores
-from docsplit.evaluation.results.result import Result, System, classification_result, link_result, merge_seeds
-from docsplit.evaluation.results.task import CLASSIFICATION, LINKS, MULTI_LABEL_CLASSIFICATION, Task
+from docsplit.evaluation.heads.base import HeadOutput
+from docsplit.evaluation.results.bootstrap import ItemScores, interval, resample
+from docsplit.evaluation.results.report import comparisons, records, rows
+from docsplit.evaluation.results.result import (
+    CLASSIFICATION,
+    LINKS,
+    MULTI_LABEL_CLASSIFICATION,
+    Result,
+    Task,
+    classification_result,
+    link_result,
+    merge_seeds,
+)
 
 CLASSES = ["kitchen", "harbour", "orchard"]
 RNG = np.random.default_rng(0)
@@ -23,8 +30,6 @@ NDCG = Task(
     measures={"ndcg_10": "nDCG@10", "found_100": "Found@100", "median_rank": "Median rank"},
     main="ndcg_10",
     columns=("ndcg_10", "found_100"),
-    layout="lines",
-    heading="Documents for queries",
     details={"ndcg_of_topic": "nDCG@10 of each topic"},
     note="Queries without a relevant document are left out.",
     baseline_opponent="cosine",
@@ -51,20 +56,13 @@ def make_result(
     encoder, signal, kind="single", head="linear", shots=None, num_runs=3, seed=0, class_names=CLASSES, **info
 ):
     output = HeadOutput(make_scores(signal, kind, num_runs, seed), 1.5, 100)
-    info = {"pooling": "mean"} | info
     is_baseline = encoder == head
-    system = System(
-        encoder=encoder,
-        head=head,
-        shots=shots,
-        info=info,
-        trains_encoder=head == "finetune",
-        is_baseline=is_baseline,
-        pretraining_seeds=None if is_baseline else 1,
-    )
+    about = {"encoder": encoder, "head": head, "shots": shots, "info": {"pooling": "mean"} | info}
+    about |= {"is_baseline": is_baseline, "pretraining_seeds": None if is_baseline else 1}
+    about["trains_encoder"] = head == "finetune"
     if kind == "links":
-        return link_result(system, output, LINKED)
-    return classification_result(system, output, make_split(kind, class_names))
+        return link_result(output, LINKED, **about)
+    return classification_result(output, make_split(kind, class_names), **about)
 
 
 def make_ranking(encoder, gain, head="cosine", num_queries=60, is_baseline=False):
@@ -99,15 +97,11 @@ def interval_of(correct):
     return interval(*resample([ItemScores(correct, np.ones_like(correct))]))
 
 
-def cells(line):
-    return [cell.strip() for cell in line.replace("\\|", "/").strip("|").split("|")]
-
-
 def json_rows(results):
     """The rows of results.json."""
-    return [row.to_json() for row in rows(results)]
+    return records(rows(results))
 
 
 def json_comparisons(results):
     """The comparisons of results.json."""
-    return [comparison.to_json() for comparison in comparisons(results)]
+    return records(comparisons(results))

@@ -2,8 +2,8 @@
 
 import pytest
 
-from docsplit.data.sets.arguments import CitationArguments, LabelledArguments
-from docsplit.evaluation.results.data_names import data_source, describe_data, without_folders
+from docsplit.data.sets.arguments import LabelledArguments
+from docsplit.evaluation.results.data_names import describe_data, without_folders
 
 
 @pytest.fixture(autouse=True)
@@ -45,15 +45,6 @@ def _files(tmp_path, monkeypatch):
 )
 def test_labelled_documents(options, name, expected):
     assert describe_data(LabelledArguments(**options), name) == expected
-
-
-def test_papers_and_links():
-    assert describe_data(CitationArguments()) == 'python_docs, its "See also" links'
-    assert describe_data(CitationArguments(lra_dir="/secret/aan")) == "aan, pairs of Long Range Arena"
-    options = CitationArguments(papers_file="/secret/papers.parquet", citations_file="/secret/citations.tsv")
-    assert describe_data(options) == "papers.parquet and citations.tsv, splits that share no paper, made here"
-    assert data_source(options, "AAN") == "AAN"
-    assert data_source(options) == "papers.parquet and citations.tsv"
 
 
 def test_paths_lose_their_folders_and_words_stay(tmp_path):

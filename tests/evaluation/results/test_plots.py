@@ -6,10 +6,9 @@ from dataclasses import replace
 import matplotlib.pyplot as plt
 import pytest
 
-from docsplit.evaluation.results.comparison import rows
 from docsplit.evaluation.results.plots import loss_parts, plot_convergence, plot_few_shot, plot_training
-from docsplit.evaluation.results.records import Row
-from docsplit.evaluation.results.task import CLASSIFICATION
+from docsplit.evaluation.results.report import records, rows
+from docsplit.evaluation.results.result import CLASSIFICATION
 from tests.evaluation.results.examples import make_result
 
 
@@ -19,14 +18,14 @@ def test_the_loss_is_drawn_with_the_parts_that_an_objective_logs(tmp_path):
         {"step": 2, "contrastive_loss": 7.0, "mlm_loss": 1.0, "eval_loss": 5.0},
         {"step": 2, "train_loss": 9.0},
     ]
-    assert loss_parts(logs) == {
+    assert loss_parts(logs, "contrastive") == {
         "contrastive": [(1, 8.0), (2, 7.0)],
         "masked LM": [(2, 1.0)],
         "bregman, unweighted": [(1, 3.0)],
         "info nce, unweighted": [(1, 2.0)],
     }
     assert next(iter(loss_parts(logs, "distillation"))) == "distillation"
-    assert loss_parts(logs[2:]) == {}
+    assert loss_parts(logs[2:], "x") == {}
     plot_training(logs, {}, tmp_path / "training.png")
     assert (tmp_path / "training.png").stat().st_size > 1000
 
@@ -49,8 +48,8 @@ def test_curves_show_what_the_rows_say(tmp_path, monkeypatch):
     assert [label.get_text() for label in macro_f1.get_xticklabels()] == ["5", "20", "all"]
     for axis, measure in ((accuracy, "accuracy"), (macro_f1, "macro_f1")):
         (line,) = [line for line in axis.get_lines() if line.get_label() == "b"]
-        own = [row for row in table if (row.encoder, row.head) == ("b", "mlp")]
-        chosen = {row.shots: 100 * row.measures[measure].mean for row in own}
+        own = [row for row in records(table) if (row["encoder"], row["head"]) == ("b", "mlp")]
+        chosen = {row["shots"]: 100 * row[f"{measure}_mean"] for row in own}
         assert line.get_xdata().tolist() == [5, 20]
         assert line.get_ydata() == pytest.approx([chosen[5], chosen[20]])
         assert any(list(point.get_ydata()) == pytest.approx([chosen[None]]) for point in axis.get_lines())
@@ -59,22 +58,16 @@ def test_curves_show_what_the_rows_say(tmp_path, monkeypatch):
     plt.close(figure)
 
 
-def test_without_few_labels_there_is_no_picture(tmp_path):
-    (tmp_path / "curves.png").touch()  # of an earlier run, on other data
-    assert not plot_few_shot(rows([make_result("a", 1.0)]), CLASSIFICATION, tmp_path / "curves.png")
-    assert not list(tmp_path.iterdir())
-
-
 def test_convergence_is_drawn_of_every_run(tmp_path):
     curve = [{"epoch": 1.0, "step": 5, "accuracy": 0.5, "macro_f1": 0.4}]
     curve += [{"epoch": 2.0, "step": 10, "accuracy": 0.75, "macro_f1": 0.7}]
-    row = Row(CLASSIFICATION, 'a, "b"', "finetune", None, 2, {})
+    row = make_result('a, "b"', 1.0, head="finetune")
     path = tmp_path / "convergence.png"
-    assert plot_convergence([replace(row, validation_curves=[curve, curve[::-1]]), row], CLASSIFICATION, path)
+    assert plot_convergence(rows([replace(row, curves=[curve, curve[::-1]]), row]), CLASSIFICATION, path)
     assert path.stat().st_size > 1000
     lines = list(csv.reader((tmp_path / "convergence.csv").read_text().splitlines()))
     assert lines[0] == ["encoder", "run", "epoch", "step", "accuracy", "macro_f1"]
     assert lines[1] == ['a, "b"', "0", "1.0", "5", "0.5", "0.4"]
     assert [line[1] for line in lines[1:]] == ["0", "0", "1", "1"]
-    assert not plot_convergence([row], CLASSIFICATION, path)
+    assert not plot_convergence(rows([row]), CLASSIFICATION, path)
     assert not list(tmp_path.iterdir())

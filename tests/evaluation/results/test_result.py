@@ -1,18 +1,34 @@
-"""What a result refuses, and several pretraining seeds as one result."""
+"""Measures and rows against scikit-learn, what a result refuses, and several pretraining seeds as one result."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 
-from docsplit.evaluation.heads.frozen import HeadOutput
-from docsplit.evaluation.results.comparison import comparisons, rows
-from docsplit.evaluation.results.result import System, classification_result, link_result, merge_members, merge_seeds
-from docsplit.evaluation.results.tables import names_of, result_tables, table_notes
+from docsplit.evaluation.heads.base import HeadOutput
+from docsplit.evaluation.results.report import comparisons, names_of, read_rows, records, rows
+from docsplit.evaluation.results.result import (
+    CLASSIFICATION,
+    RANKING,
+    Task,
+    accuracy_items,
+    class_measures,
+    classification_result,
+    link_result,
+    merge_members,
+    merge_seeds,
+    micro_f1_items,
+    predictions,
+)
 from tests.evaluation.results.examples import (
+    LABELS,
     LINKED,
+    NDCG,
+    SEVERAL,
     TASKS,
-    cells,
+    interval_of,
     json_rows,
     make_group,
     make_ranking,
@@ -22,21 +38,119 @@ from tests.evaluation.results.examples import (
 )
 
 
-def test_scores_that_cannot_be_measured_name_encoder_and_head():
-    scores = make_scores(1.0)
+def f1_by_counting(true, predicted):
+    both, either = sum(true & predicted), sum(true) + sum(predicted)
+    return 2 * both / either if either else None
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_measures_of_several_labels_equal_counting(seed):
+    rng = np.random.default_rng(seed)
+    true = (rng.random((40, 6)) < [0.5, 0.3, 0.2, 0.05, 0, 0]).astype(np.int8)
+    predicted = (rng.random((40, 6)) < [0.4, 0.3, 0, 0.05, 0.1, 0]).astype(np.int8)  # the last one: nowhere
+    values = class_measures(predicted, true)
+    columns = [(true[:, label] == 1, predicted[:, label] == 1) for label in range(6)]
+    per_label = [f1_by_counting(*both) for both in columns]
+    assert values["accuracy"] == pytest.approx(np.mean([(p == t).all() for p, t in zip(predicted, true)]))
+    assert values["per_label_f1"] == pytest.approx([np.nan if f1 is None else f1 for f1 in per_label], nan_ok=True)
+    assert values["macro_f1"] == pytest.approx(np.mean([f1 or 0 for f1 in per_label]))
+    assert values["micro_f1"] == pytest.approx(f1_by_counting(true.ravel() == 1, predicted.ravel() == 1))
+    columns.append((true.sum(axis=1) == 0, predicted.sum(axis=1) == 0))
+    assert values["macro_f1_lexglue"] == pytest.approx(np.mean([f1_by_counting(*both) or 0 for both in columns]))
+
+
+def test_a_class_that_nothing_has_counts_as_0_where_it_is_known_to_be_one():
+    labels = np.array([0, 0, 2]), np.array([0, 0, 0])
+    assert class_measures(*labels)["macro_f1"] == pytest.approx((0.8 + 0) / 2)
+    assert class_measures(*labels, num_classes=4)["macro_f1"] == pytest.approx(0.8 / 4)
+    nothing = class_measures(np.zeros((1, 2), int), np.zeros((1, 2), int))
+    assert (nothing["accuracy"], nothing["macro_f1"], nothing["micro_f1"]) == (1, 0, 0)
+
+
+def test_items_add_up_to_accuracy_and_micro_f1():
+    runs = np.stack([make_scores(1.0)[0].argmax(axis=1), LABELS])
+    expected = [accuracy_score(LABELS, runs[0]), 1]
+    np.testing.assert_allclose(accuracy_items(runs, LABELS).of_runs(), expected)
+    runs = np.stack([(make_scores(1.0, "multi")[0] >= 0.5).astype(np.int8), SEVERAL])
+    expected = [f1_score(SEVERAL, runs[0], average="micro"), 1]
+    np.testing.assert_allclose(micro_f1_items(runs, SEVERAL).of_runs(), expected)
+    np.testing.assert_allclose(accuracy_items(runs, SEVERAL).of_runs(), [accuracy_score(SEVERAL, runs[0]), 1])
+    scores = np.array([[[0.2, 0.5], [0.6, 0.4]]])
+    np.testing.assert_array_equal(predictions(scores, multi_label=False), [[1, 0]])
+    np.testing.assert_array_equal(predictions(scores, multi_label=True), [[[0, 1], [1, 0]]])
+
+
+def test_single_label_rows_equal_scikit_learn():
+    (row,) = json_rows([make_result("a", 1.0, max_seq_length=512, num_parameters=300)])
+    runs = [scores.argmax(axis=1) for scores in make_scores(1.0)]
+    accuracies = [accuracy_score(LABELS, run) for run in runs]
+    macro = [f1_score(LABELS, run, average="macro") for run in runs]
+    assert row["accuracy_mean"] == row["micro_f1_mean"] == pytest.approx(np.mean(accuracies))
+    assert row["accuracy_std"] == row["micro_f1_std"] == pytest.approx(np.std(accuracies, ddof=1))
+    assert (row["macro_f1_mean"], row["macro_f1_std"]) == pytest.approx((np.mean(macro), np.std(macro, ddof=1)))
+    correct = np.array([run == LABELS for run in runs])
+    assert (row["accuracy_low"], row["accuracy_high"]) == pytest.approx(interval_of(correct))
+    expected = {"encoder": "a", "head": "linear", "shots": None, "runs": 3, "seconds": 1.5, "pooling": "mean"}
+    expected |= {"max_seq_length": 512, "features": "raw", "trainable_share": 0.25, "test_documents": 90}
+    assert row.items() >= expected.items()
+    assert "per_label_f1" not in row
+    assert "accuracy" not in row  # a bare name stands where nothing is trained
+    assert json_rows([make_result("a", 1.0, num_runs=1)])[0]["accuracy_std"] is None
+
+
+def test_multi_label_rows_equal_scikit_learn():
+    (row,) = json_rows([make_result("a", 3.0, "multi")])
+    runs = [scores >= 0.5 for scores in make_scores(3.0, "multi")]
+    per_label = np.mean([f1_score(SEVERAL[:, :2], run[:, :2], average=None) for run in runs], axis=0)
+    assert row["per_label_f1"] == pytest.approx({"kitchen": per_label[0], "harbour": per_label[1], "orchard": None})
+    assert row["macro_f1_mean"] == pytest.approx(per_label.sum() / 3)  # the last one: neither true nor predicted
+    assert row["micro_f1_mean"] == pytest.approx(np.mean([f1_score(SEVERAL, run, average="micro") for run in runs]))
+    assert row["micro_f1_low"] < row["micro_f1_mean"] < row["micro_f1_high"]
+    exact = np.array([(run == SEVERAL).all(axis=1) for run in runs])
+    assert (row["accuracy_low"], row["accuracy_high"]) == pytest.approx(interval_of(exact))
+
+
+@pytest.mark.parametrize("threshold", [0.5, 0.7])
+def test_link_rows_equal_scikit_learn_and_keep_the_threshold(threshold):
+    link = make_scores(2.0, "links")
+    for scores in (link, np.concatenate([1 - link, link], axis=2)):  # the second as the MLP gives them
+        result = link_result(HeadOutput(scores, 1.5, 100), LINKED, threshold, encoder="a", head="mlp")
+        (row,) = json_rows([result])
+        runs = [(run[:, 0], run[:, 0] >= threshold) for run in link]
+        areas = [roc_auc_score(LINKED, real) for real, _ in runs]
+        expected = {
+            "accuracy_mean": np.mean([accuracy_score(LINKED, run) for _, run in runs]),
+            "macro_f1_mean": np.mean([f1_score(LINKED, run, average="macro") for _, run in runs]),
+            "f1_mean": np.mean([f1_score(LINKED, run) for _, run in runs]),
+            "roc_auc_mean": np.mean(areas),
+            "roc_auc_std": np.std(areas, ddof=1),
+        }
+        assert {name: row[name] for name in expected} == pytest.approx(expected)
+        assert row["test_pairs"] == row["test_documents"] == 90
+    with pytest.raises(ValueError, match="both of them"):
+        link_result(HeadOutput(link, 1.5, 100), np.ones(90, int), encoder="a", head="mlp")
+
+
+@pytest.mark.parametrize(
+    ("head", "trainable", "num_parameters", "share"),
+    [("mlp", 100, 300, 0.25), ("finetune", 310, 300, 1), ("knn", 0, 300, 0), ("linear", 100, None, None)],
+)
+def test_the_share_of_trained_parameters(head, trainable, num_parameters, share):
+    result = make_result("a", 1.0, head=head, num_parameters=num_parameters)
+    result.trainable_parameters = trainable
+    assert json_rows([result])[0]["trainable_share"] == share
+
+
+def test_what_cannot_be_measured_names_encoder_and_head():
+    scores, about = make_scores(1.0), {"encoder": "a", "head": "linear"}
     scores[0, 3, 1] = np.nan
-    with pytest.raises(ValueError, match=r"'a' with head 'linear' .*1 of 270 predictions"):
-        classification_result(System(encoder="a", head="linear"), HeadOutput(scores, 1.5, 100), make_split("single"))
-    output = HeadOutput(make_scores(1.0)[:, :-1], 1.5, 100)
-    with pytest.raises(ValueError, match=r"'a' with head 'linear'.*another split"):
-        classification_result(System(encoder="a", head="linear"), output, make_split("single"))
-    with pytest.raises(ValueError, match="2 classes"):
-        classification_result(System(encoder="a", head="linear", shots=5), output, make_split("single", ["b", "c"]))
-    with pytest.raises(ValueError, match=r"'a' with head 'cosine'.*90 test items"):
-        link_result(System(encoder="a", head="cosine"), output, LINKED)
-
-
-def test_results_that_do_not_fit_their_task_or_each_other_are_refused():
+    for output, split, message in (
+        (scores, make_split("single"), r"'a' with head 'linear' .*1 of 270 predictions"),
+        (make_scores(1.0)[:, :-1], make_split("single"), r"'a' with head 'linear'.*another split"),
+        (make_scores(1.0), make_split("single", ["b", "c"]), "2 classes"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            classification_result(HeadOutput(output, 1.5, 100), split, **about)
     ranking = make_ranking("a", 1.0)
     for change, message in (
         ({"measured": {"ndcg_10": ranking.measured["ndcg_10"]}}, "its task 'document-ranking' expects"),
@@ -52,11 +166,20 @@ def test_results_that_do_not_fit_their_task_or_each_other_are_refused():
         comparisons([ranking, make_ranking("b", 1.0, num_queries=61)])
 
 
+def test_a_task_names_its_measures_and_comes_back_from_json():
+    with pytest.raises(ValueError, match="f2 of task 't' is no measure"):
+        Task("t", {"f1": "F1"}, main="f1", columns=("f1", "f2"))
+    with pytest.raises(ValueError, match="use the bootstrap"):
+        replace(RANKING, statistics={"ndcg_at_10": np.mean})
+    for task in (*TASKS.values(), RANKING, NDCG):
+        assert Task.from_json({"task": json.loads(json.dumps(task.to_json()))}) == task
+
+
 @pytest.mark.parametrize("kind", TASKS)
 def test_a_group_of_seeds_is_the_mean_of_its_members_with_the_spread_between_and_within(kind):
     members = ["o/a1", "o/a2", "o/a3"]
     group, results = make_group("A=o/a1,o/a2,o/a3", members, 1.0, kind, embedding_seconds=2.0, seen=0.25, prompt="")
-    results[1].info["seen"] = 0.5
+    results[1].info |= {"seen": 0.5, "pooling": "cls"}
     merged = merge_seeds("A=o/a1,o/a2,o/a3", members, results)
     (row,), alone = json_rows([merged]), json_rows(results)
     main = group.task.main
@@ -66,50 +189,56 @@ def test_a_group_of_seeds_is_the_mean_of_its_members_with_the_spread_between_and
     assert row[f"{main}_std_runs"] == pytest.approx(np.sqrt(np.mean([one[f"{main}_std"] ** 2 for one in alone])))
     assert row[f"{main}_of_seeds"] == pytest.approx(means)
     assert (row["encoder"], row["members"], row["pretraining_seeds"], row["runs"]) == (group.encoder, members, 3, 9)
-    assert (row["embedding_seconds"], row["seen"], row["prompt"]) == (6.0, 0.5, "")
-    assert row["test_documents"] == 90
-    assert row["macro_f1_mean"] == pytest.approx(np.mean([one["macro_f1_mean"] for one in alone]))
+    assert (row["embedding_seconds"], row["seen"], row["prompt"], row["pooling"]) == (6.0, 0.5, "", "mean / cls")
     results[0].info["seen"] = None  # unknown of one is unknown of all
     assert json_rows([merge_seeds("A", members, results)])[0]["seen"] is None
     with pytest.raises(ValueError, match="not measured alike"):
         merge_seeds("A", members, [*results[:2], make_result("o/a3", 1.0, kind, "mlp")])
 
 
-@pytest.mark.parametrize("kind", TASKS)
-def test_an_encoder_with_a_name_has_the_rows_that_it_has_without(kind):
-    alone = make_result("o/a1", 1.0, kind)
+def test_an_encoder_with_a_name_has_the_rows_that_it_has_without():
+    alone = make_result("o/a1", 1.0)
     assert merge_members("o/a1", ["o/a1"], [[alone]]) == [alone]
     (named,) = merge_members("A=o/a1", ["o/a1"], [[alone]])
-    (row,) = rows([named])
-    assert row.to_json() == json_rows([alone])[0] | {"encoder": "A=o/a1", "members": ["o/a1"]}
-    others = rows([make_result("o/lr=1", 1.0, kind)])
-    assert names_of([row, *others]) == {"A=o/a1": "A", "o/lr=1": "o/lr=1"}
-    assert table_notes([row], named.task) == table_notes(rows([alone]), alone.task)
-    columns = [cells(result_tables(own, named.task).split("\n")[2]) for own in ([row], rows([alone]))]
-    assert columns[0] == columns[1]  # no "seeds" that there was not
+    assert json_rows([named]) == [json_rows([alone])[0] | {"encoder": "A=o/a1", "members": ["o/a1"]}]
+    assert names_of(rows([named, make_result("o/lr=1", 1.0)])) == {"A=o/a1": "A", "o/lr=1": "o/lr=1"}
 
 
 @pytest.mark.parametrize("kind", TASKS)
-def test_a_head_that_gives_one_class_is_marked_in_row_log_and_table(kind, caplog):
-    good = make_result("good", 3.0, kind, features="standardized")
-    assert rows([good])[0].warning is None
+def test_a_head_that_gives_one_class_is_marked(kind, caplog):
     scores = np.full_like(make_scores(1.0, kind), 0.1)
     scores[..., -1] = 0.9
     scores[:, :4] = make_scores(9.0, kind)[:, :4]  # 4 of 90 otherwise
-    output = HeadOutput(scores, 1.5, 100)
-    with caplog.at_level("WARNING"):
-        if kind == "links":
-            bad = link_result(System(encoder="bad", head="linear"), output, LINKED)
-        else:
-            bad = classification_result(System(encoder="bad", head="linear"), output, make_split(kind))
-    row = rows([bad])[0]
-    assert row.warning.startswith("predicts one " + ("set of labels" if kind == "multi" else "class"))
-    assert f"'bad' with head 'linear' (shots: None), raw: {row.warning}." in caplog.text
-    table = rows([good, bad])
-    assert "†" in result_tables(table, bad.task).split("| bad")[1]
-    assert "†" not in result_tables(table, bad.task).split("| bad")[0]
-    assert any(note.startswith("† bad, linear") and row.warning in note for note in table_notes(table, bad.task))
-    assert bad.warning.endswith(" in 3 of 3 runs")
+    output, about = HeadOutput(scores, 1.5, 100), {"encoder": "bad", "head": "linear"}
+    if kind == "links":
+        bad = link_result(output, LINKED, **about)
+    else:
+        bad = classification_result(output, make_split(kind), **about)
+    assert f"'bad' with head 'linear' (shots: None), raw: {bad.warning}." in caplog.text
+    assert bad.warning.startswith("predicts one " + ("set of labels" if kind == "multi" else "class"))
     one_in_three = replace(bad, one_class=np.array([1.0, 0.5, 0.5]))  # two that learnt do not hide one that did not
     assert one_in_three.warning.endswith(" in 1 of 3 runs")
     assert replace(bad, one_class=np.array([0.95, 0.9, 0.9])).warning is None
+    assert make_result("good", 3.0, kind).warning is None
+
+
+def test_rows_are_read_as_they_were_written_and_wrong_ones_name_row_and_column():
+    group, results = make_group("A=a1,a2", ["a1", "a2"], 2.0)
+    frame = rows([group, *results, make_result("tfidf", 1.0, head="tfidf")])
+    contents = json.loads(json.dumps({"task": CLASSIFICATION.to_json(), "rows": records(frame)}))
+    task, read = read_rows(json.loads(json.dumps(contents)))
+    assert task == CLASSIFICATION
+    assert [row.items() >= own.items() for row, own in zip(records(read), records(frame), strict=True)] == [True] * 4
+    for column, value, message in (
+        ("encoder", 5, r"rows\[1\]: encoder"),
+        ("accuracy_mean", "0.5", r"rows\[1\]: accuracy_mean"),
+        ("num_parameters", "many", r"rows\[1\]: num_parameters"),
+        ("macro_f1_mean", None, r"rows\[1\]"),
+    ):
+        changed = json.loads(json.dumps(contents))
+        changed["rows"][1][column] = value
+        with pytest.raises(ValueError, match=message):
+            read_rows(changed)
+    del contents["rows"][1]["accuracy_mean"]
+    with pytest.raises(ValueError, match=r"rows\[1\] has no accuracy_mean"):
+        read_rows(contents)

@@ -6,9 +6,8 @@ import pytest
 from benchmarks.engine.results import SAMPLES
 from benchmarks.studies.reproduction import measure
 from benchmarks.studies.reproduction.hypotheses import Measured, place_of
-from docsplit.evaluation.results.items import ItemScores
-from docsplit.evaluation.results.result import Result
-from docsplit.evaluation.results.task import CLASSIFICATION, MULTI_LABEL_CLASSIFICATION
+from docsplit.evaluation.results.bootstrap import ItemScores
+from docsplit.evaluation.results.result import CLASSIFICATION, MULTI_LABEL_CLASSIFICATION, Result
 
 
 def result_of(task, items):
