@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from docsplit.data.passages import clean_text
+from docsplit.data.readers.base import normalized
 from docsplit.runtime.files import add_arrays, write_whole
 
 TRAINING_DOCUMENTS_FILE = "training_documents.safetensors"
@@ -46,7 +47,7 @@ def sketch(texts: Sequence[str]) -> np.ndarray:
     removes is in one. Each row is ascending and distinct, and filled up with NO_HASH.
     """
     sketches = np.full((len(texts), SKETCH_SIZE), NO_HASH, dtype=np.uint32)
-    words = [re.findall(r"(?u)\w+", text.lower()) for text in texts]
+    words = [re.findall(r"(?u)\w+", normalized(text).lower()) for text in texts]
     lengths = np.array(list(map(len, words)), dtype=np.int64)
     codes = np.fromiter(map(zlib.crc32, map(str.encode, chain.from_iterable(words))), np.uint64, lengths.sum())
     num_runs = len(codes) - SHINGLE_WORDS + 1

@@ -217,7 +217,12 @@ class Change:
 
     def _remove_unnamed(self) -> None:
         """Remove what changes have written and no manifest names; what a reader keeps, on Windows, goes later."""
-        manifest = self.committed
+        try:
+            manifest = read_manifest(self.directory)  # newer than `committed` if the change was stopped just then
+        except (ValueError, OSError):  # there is none yet, or it cannot be read: nothing is known
+            manifest = self.committed
+            if (self.directory / FILE).exists():
+                return
         named = {manifest.file, manifest.approximate.file if manifest.approximate else ""}
         for path in self.directory.iterdir():
             with suppress(PermissionError):

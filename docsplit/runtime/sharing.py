@@ -10,7 +10,7 @@ import json
 import os
 import socket
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -81,17 +81,26 @@ def refuse_differences(describe: Callable[[], Mapping[str, str]]) -> None:
             )
 
 
-def first_on_machine() -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def first_on_machine() -> Iterator[None]:
     """Let the first process of each machine go first: the others find in the cache what it wrote there.
 
     Machines that share a cache do the work once each, at the same time: `build_once` keeps what one of them wrote. All
     processes must enter it, and wait as long as --ddp_timeout says.
     """
     if rank_and_size()[1] == 1:
-        return contextlib.nullcontext()
+        yield
+        return
     from accelerate import PartialState
 
-    return PartialState().local_main_process_first()  # type: ignore[no-any-return]
+    state = PartialState()
+    if not state.is_local_main_process:
+        state.wait_for_everyone()
+    try:
+        yield
+    finally:
+        if state.is_local_main_process:  # after an error too: the others may not wait for ever
+            state.wait_for_everyone()
 
 
 class OutputFolder:

@@ -25,6 +25,7 @@ import torch
 import torch.distributed as dist
 
 from docsplit.data.corpora import EXPECTED, PYTHON_DOCS, add_text, for_pretraining, load_corpus
+from docsplit.data.readers.base import normalized
 from docsplit.data.readers.documents import Documents, documents_of
 from docsplit.data.seen_documents import document_id
 from docsplit.data.sets.labelled import LabelledSplit, load_probe
@@ -228,7 +229,7 @@ def read_texts(documents: Documents, text_column: str, encoding: str | None = No
     read = load_corpus(str(documents), text_column=text_column, encoding=encoding)
     dataset = for_pretraining(str(documents), read)
     column = add_text(dataset, text_column)[text_column]
-    return [text if isinstance(text, str) else "" for text in column]
+    return [normalized(text) if isinstance(text, str) else "" for text in column]
 
 
 # --- Embed and fit ---

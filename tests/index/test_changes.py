@@ -14,6 +14,8 @@ from docsplit.index import changes, store
 from docsplit.index.changes import add, build, delete, writing
 from docsplit.index.index import Index
 from docsplit.index.results import Added, Checked
+from docsplit.index.store import read_manifest
+from docsplit.runtime import files
 from docsplit.runtime.files import Damaged
 from tests.index.conftest import ENCODER, WORDS, Encoder, answers, embed
 from tests.index.mutations import contents
@@ -341,3 +343,28 @@ def test_killed_at_any_moment_it_is_the_old_or_the_new_index(documents, queries,
         ids = [segment.ids[row] for segment, row in index.documents()]
         delete(tmp_path / "index", [name for name in ids if name.startswith("more")])
         assert answers(tmp_path / "index", queries, "dense") == wanted
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.EIO, "of the disk")], ids=["Ctrl-C", "disk"])
+@pytest.mark.parametrize("merges", [False, True])
+def test_a_change_that_fails_when_the_manifest_is_replaced_keeps_what_that_names(
+    documents, tmp_path, monkeypatch, error, merges
+):
+    """The new manifest has its name, and the folder is not flushed yet."""
+    build(tmp_path, documents[:20], ENCODER, WORDS)
+    for start in range(20, 40) if merges else ():
+        add(tmp_path, documents[start : start + 1], ENCODER)
+    before, flush = read_manifest(tmp_path), files.flush
+
+    def fail_once_replaced(path):
+        flush(path)
+        if path == tmp_path and read_manifest(tmp_path) != before:
+            raise error
+
+    monkeypatch.setattr(files, "flush", fail_once_replaced)
+    with pytest.raises(type(error)):
+        add(tmp_path, documents[60:], ENCODER)
+    monkeypatch.setattr(files, "flush", flush)
+    assert not Checked.of(tmp_path).faults
+    assert Index(tmp_path).find(documents[60].id) is not None
+    assert add(tmp_path, documents[60:], ENCODER).unchanged == len(documents[60:])

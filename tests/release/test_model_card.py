@@ -275,7 +275,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
         (["FOLDER", "--licence", "mit"], "unknown option --licence. Did you mean --license?"),
         (["FOLDER", "--license", "M I T"], "'M I T' is no licence as the Hub names them"),
         (["FOLDER", "--hub_model_id", "name"], "--hub_model_id is 'name', expected user/name."),
-        ([], "missing: directory"),
+        ([], "required: directory"),
     ],
 )
 def test_the_command_says_what_is_wrong_in_a_line(words, says, tmp_path, monkeypatch, capsys):

@@ -149,12 +149,12 @@ def test_encoders_from_several_seeds_are_one_row(run_here, encoder, data, tmp_pa
         "cosine",
         *pair_options(data),
         "--output_dir",
-        tmp_path,
+        tmp_path / "links",
     )
-    rows = rows_of(tmp_path)
+    rows = rows_of(tmp_path / "links")
     assert rows[group, "cosine"]["accuracy_mean"] == pytest.approx(rows[str(encoder), "cosine"]["accuracy_mean"])
     assert (rows[group, "cosine"]["pretraining_seeds"], rows[group, "cosine"]["accuracy_std"]) == (2, 0)
-    results = json.loads((tmp_path / "results.json").read_text())
+    results = json.loads((tmp_path / "links" / "results.json").read_text())
     assert results["data"] == "papers.jsonl, train.tsv, validation.tsv and test.tsv, pairs as given"
 
 
@@ -174,7 +174,6 @@ def test_splits_made_here_share_no_paper_and_popularity_is_at_chance(run_here, e
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--heads", "svm"], "--heads has no svm"),
         (["--citations_file", "CITATIONS"], "do not name one source"),
         (["--papers_file", "UNKNOWN"], "does not have"),
         (["--test_pairs_file", "missing.tsv"], "missing.tsv"),

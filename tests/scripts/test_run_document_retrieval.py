@@ -189,7 +189,6 @@ def test_two_processes_give_the_same_results(finished, encoder, collection, tmp_
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--methods", "colbert"], "--methods has no colbert"),
         (["--folds", "99"], "--folds is 99: expected 2 to 24"),
         (["--split", "train"], "--split train, found dev, test"),
         (["--selection_split", "test"], "--selection_split test has 24 of the queries that are reported"),

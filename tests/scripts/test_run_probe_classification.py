@@ -292,7 +292,7 @@ def nan_encoder(encoders, folder):
         (["--model_name_or_path", "tfidf", "--heads", "mlp"], "tfidf has the heads linear, knn"),
         (["--test_file", "UNKNOWN"], "no training document has"),
         (["--test_file", "missing.jsonl"], "missing.jsonl"),
-        (["--test_split", "test"], "of a Hub data set"),
+        (["--test_split", "test"], "cannot go with --train_file"),
         (["--model_name_or_path", "A=a,a"], "each once"),
         (["--model_name_or_path", "a,tfidf"], "tfidf, which has no seeds"),
     ],

@@ -6,6 +6,7 @@ and neither is a binary file.
 """
 
 import codecs
+import contextlib
 import io
 import json
 import logging
@@ -172,10 +173,10 @@ class Line:
 
 
 def encoding_of(content: IO[bytes], given: str | None = None) -> Encoding:
-    """Find the encoding of an open file, which is read up to the first bytes that are no UTF-8.
+    """Find the encoding of an open file.
 
-    Characters of UTF-8 that are more than such bytes show that it is UTF-8, damaged. So does a text that no encoding
-    fits.
+    Characters of UTF-8 that are more than the bytes which are none show that it is UTF-8, damaged; so does a text that
+    no encoding fits.
 
     Args:
         given: the encoding of files without a byte order mark; None: UTF-8, or the one that is detected.
@@ -198,12 +199,23 @@ def encoding_of(content: IO[bytes], given: str | None = None) -> Encoding:
         start = max(block.rfind(b"\n", 0, place) + 1, place - 2**12)
     except DAMAGED:  # whoever reads on says so
         return Encoding()
-    sample = (block + following)[start : start + 2**16]
-    text = sample.decode(errors="replace")
-    bad = text.count("\N{REPLACEMENT CHARACTER}")
-    is_ascii = is_ascii and block[:place].isascii()
-    if is_ascii and b"\x00" not in sample and sum(not character.isascii() for character in text) < 2 * bad:
-        for names in DETECTED if 10 * bad > len(text) else DETECTED[:1]:  # other alphabets fill the text
+    part = (block + following)[start:]
+    sample, is_ascii = part[: 2**16], is_ascii and block[:place].isascii()
+    if not is_ascii or b"\x00" in sample:
+        return Encoding()
+    # Of the rest of the file: what is no UTF-8, and what is no ASCII, those among it
+    decoder, bad, others = codecs.getincrementaldecoder("utf-8")("replace"), 0, 0
+    with contextlib.suppress(*DAMAGED):
+        while part:
+            following = content.read(2**20)
+            text = decoder.decode(part, final=not following)
+            bad += text.count("\N{REPLACEMENT CHARACTER}")
+            others += len(text) - len(text.encode("ascii", errors="ignore"))
+            part = following
+    if others < 2 * bad:
+        shown = sample.decode(errors="replace")
+        fills = 10 * shown.count("\N{REPLACEMENT CHARACTER}") > len(shown)
+        for names in DETECTED if fills else DETECTED[:1]:  # other alphabets fill the text
             if found := from_bytes(sample, cp_isolation=names).best():
                 return Encoding(found.encoding, is_detected=True)
     return Encoding()

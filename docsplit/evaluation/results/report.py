@@ -503,7 +503,8 @@ def _verdict_line(
     title = task.measures[task.main]
     figure = [title.lower() if task.main == "accuracy" else title]
     if task.has_training:
-        figure.append("all labels" if row["shots"] is None else f"{row['shots']} labels a class")
+        shots = row["shots"]
+        figure.append("all labels" if shots is None else f"{shots} label{'s' * (shots != 1)} a class")
     figure += [" against ".join(dict.fromkeys(head for _, head in both))]
     figure += [] if row["features"] == "raw" else [row["features"]]
     values = ", ".join(f"{100 * one[f'{task.main}_mean']:.1f}" for one in measured)
@@ -526,10 +527,9 @@ def notes_of(frame: pd.DataFrame, task: Task) -> list[str]:
     """Return what may change a reader's mind, a line each."""
     listed, names = records(frame), names_of(frame)
     notes = []
-    tested = [row[key] for row in listed for key in (f"test_{task.items}", "test_documents") if row.get(key)]
-    if tested and min(tested) < FEW_ITEMS:
-        items = min(row.get(f"test_{task.items}") or row["test_documents"] for row in listed)
-        notes.append(f"Only {min(tested):,} test documents: one of the {task.items} is {100 / items:.1f} points.")
+    tested = [row.get(f"test_{task.items}") or row.get("test_documents") for row in listed]
+    if (items := min(filter(None, tested), default=FEW_ITEMS)) < FEW_ITEMS:
+        notes.append(f"Only {items:,} test {task.items}: one of them is {100 / items:.1f} points.")
     read = {row["max_seq_length"] for row in listed if row.get("long_documents") == "truncate"} - {None}
     if len(read) > 1:
         shown = " or ".join(f"{length:,}" for length in sorted(read))

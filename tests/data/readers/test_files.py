@@ -262,6 +262,13 @@ def test_damaged_utf8_is_no_other_encoding():
     assert lines(b"") == []
 
 
+def test_one_bad_byte_makes_no_other_encoding_of_what_follows():
+    """However far behind it the first characters of UTF-8 stand."""
+    english = b"The quick brown fox jumps over the lazy dog.\n" * 5000
+    assert encoding_of(io.BytesIO(english + b"\xff\n" + english + "\xe9 ".encode() * 3)) == Encoding()
+    assert encoding_of(io.BytesIO(english + b"caf\xe9 noir\n" + english)).name == "cp1252"
+
+
 def test_a_file_without_a_mark_and_binary_bytes_is_plain():
     for encoding in ("utf-8-sig", "utf-16", "utf-32"):
         assert not is_plain("a".encode(encoding))

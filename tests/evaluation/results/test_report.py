@@ -277,9 +277,9 @@ def test_notes_say_what_changes_a_readers_mind_and_nothing_that_is_always_true(m
 
 
 def test_few_test_items_are_told():
-    assert notes(make_result("a", 1.0)) == ["Only 90 test documents: one of the documents is 1.1 points."]
+    assert notes(make_result("a", 1.0)) == ["Only 90 test documents: one of them is 1.1 points."]
     links = replace(make_result("a", 1.0, "links"), test_documents=61)
-    assert notes(links, task=LINKS) == ["Only 61 test documents: one of the pairs is 1.1 points."]
+    assert notes(links, task=LINKS) == ["Only 90 test pairs: one of them is 1.1 points."]
 
 
 @pytest.mark.parametrize("kind", TASKS)
