@@ -46,6 +46,8 @@ def duplicates(index: Index, threshold: float = 0.95) -> list[Pair]:
 
     At most `MOST_PAIRS` are returned; a warning says how many there are.
     """
+    if not len(index):
+        return []
     pairs, scores, total = _most_similar(index.document_vectors(), threshold)
     if total > len(pairs):
         logger.warning(f"{total:,} pairs: the {len(pairs):,} most similar are kept. Raise the threshold for fewer.")
@@ -105,6 +107,8 @@ def clusters(index: Index, count: int | None = None, seed: int = 0) -> list[Grou
     count = min(10, len(index)) if count is None else count
     if count > len(index):
         raise ValueError(f"{count} groups of {len(index)} documents: lower --count.")
+    if not count:
+        return []
     vectors, places = index.document_vectors(), list(index.documents())
     means = MiniBatchKMeans(count, n_init=3, random_state=seed, batch_size=4096).fit(vectors)
     labels = means.labels_

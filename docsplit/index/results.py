@@ -272,7 +272,7 @@ class Clusters(Result):
                 first.setdefault(title or document_id, document_id)
             nearest = islice(first.items(), SHOWN_DOCUMENTS)
             lines += [style.document(document_id, title, INDENT) for title, document_id in nearest]
-        return lines
+        return lines or ["There are no documents, and so no groups."]
 
 
 def marked(style: Style, text: str, words: Collection[str]) -> str:

@@ -89,3 +89,9 @@ def test_as_many_groups_as_documents_are_most_and_more_are_refused(documents, tm
     assert [group.size for group in clusters(Index(tmp_path))] == [1, 1, 1]  # by default
     with pytest.raises(ValueError, match="4 groups of 3 documents"):
         clusters(Index(tmp_path), 4)
+
+
+def test_an_emptied_index_has_neither_pairs_nor_groups(documents, tmp_path):
+    build(tmp_path, documents[:3], ENCODER, WORDS)
+    delete(tmp_path, [document.id for document in documents[:3]])
+    assert duplicates(Index(tmp_path)) == clusters(Index(tmp_path)) == []
