@@ -250,6 +250,8 @@ def train_wordpiece(dataset: datasets.Dataset, text_column: str, vocab_size: int
                 f"The tokenizer learns nothing of {len(left_out):,} words of more than {LONGEST_WORD} characters, "
                 f"{left_out[0][:20]!r}... for one: WordPiece reads each as [UNK]."
             )
+        if tokenizer.get_vocab_size() == len(special_tokens):
+            raise ValueError(f"There are no words in the column {text_column} to train a tokenizer on.")
         BertTokenizer(vocab=tokenizer.get_vocab(), do_lower_case=True).save_pretrained(directory)
 
     key = Hasher.hash((dataset._fingerprint, text_column, vocab_size))

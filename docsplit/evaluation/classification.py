@@ -37,7 +37,6 @@ class Classification(LabelledEvaluation):
     """Heads on frozen embeddings of labelled documents, and heads that train the encoder."""
 
     title, card_title = "Probes", "Classification"
-    files = (*LabelledEvaluation.files, "few_shot.png", "convergence.png", "convergence.csv")
     not_encoders = (TFIDF,)
     args: ProbeArguments
 

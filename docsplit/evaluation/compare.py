@@ -61,7 +61,6 @@ class Evaluation(ABC):
     title: ClassVar[str]  # of the tables
     card_title: ClassVar[str]  # of the section in the cards
     not_encoders: ClassVar[Sequence[str]] = ()  # names that stand among those of encoders
-    files: ClassVar[Sequence[str]] = ("results.json", "results.md")  # all that it may write into its folder
     reports_each: ClassVar[bool] = True  # False: what all encoders are compared with comes last
 
     def __init__(self, data_args: Any, args: Any):
@@ -172,7 +171,7 @@ def compare(evaluation: Evaluation, encoder_args: EncoderArguments, add_results:
     """
     state = join_processes()
     is_main, args = state.is_main_process, evaluation.args
-    folder = OutputFolder(Path(args.output_dir), "an evaluation", "--output_dir")
+    folder = OutputFolder(Path(args.output_dir), f"an evaluation of {evaluation.card_title.lower()}", "--output_dir")
     with folder if is_main else nullcontext(), name_failed_writes(folder.path):
         # Read the data
         with first_on_machine():

@@ -320,7 +320,7 @@ def _recipe_words(recipe: str, typed: set[str], known: Sequence[str]) -> list[st
     """
     path, words = find_recipe(recipe), []
     try:
-        options = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        options = yaml.load(path.read_text(encoding="utf-8"), yaml.BaseLoader) or {}  # texts: `no` is no false
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"The recipe {path} should be lines of `option: value`: {reason}.") from error
@@ -331,8 +331,8 @@ def _recipe_words(recipe: str, typed: set[str], known: Sequence[str]) -> list[st
             raise ValueError(f"The recipe {path}: this script has no option {name}.{did_you_mean(str(name), known)}")
         if value == "???" and name not in typed:
             raise ValueError(f"The recipe {path} leaves --{name} to you: give it on the command line.")
-        if value is not None and value != "???":
-            words += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
+        if value not in ("", "null", "???"):
+            words += [f"--{name}", *(value if isinstance(value, list) else [value])]
     return words
 
 

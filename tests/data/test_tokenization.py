@@ -205,6 +205,11 @@ def test_a_word_of_a_megabyte_does_not_hold_up_the_training(corpus, tmp_path, ca
     assert tokenizer.tokenize(f"tide {'x' * 101}")[-1] == "[UNK]"
 
 
+def test_a_tokenizer_is_not_trained_on_blank_texts(tmp_path):
+    with pytest.raises(ValueError, match="no words in the column text"):
+        train_wordpiece(Dataset.from_dict({"text": ["", " "]}), "text", 200, tmp_path)
+
+
 def test_a_folder_without_a_vocabulary_is_refused(wordpiece, tmp_path):
     wordpiece.save_pretrained(tmp_path)
     assert load_tokenizer(tmp_path).get_vocab() == wordpiece.get_vocab()

@@ -89,6 +89,7 @@ def test_the_command_line_wins_over_the_recipe(tmp_path):
     example = parse(tmp_path, recipe, "--learning-rate=2", "--flag", "false", "--heads", "z")
     assert example == Example(learning_rate=2.0, kind="crop", heads=["z"])
     assert parse(tmp_path, "resume-from-checkpoint: x\n").resume_from_checkpoint == "x"
+    assert parse(tmp_path, "name: no\nheads: [007, 2024-01-01]\n") == Example("no", heads=["007", "2024-01-01"])
 
 
 def test_switches_and_resuming_need_no_value(tmp_path):

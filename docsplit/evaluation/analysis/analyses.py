@@ -41,8 +41,6 @@ from docsplit.runtime.files import versions
 
 logger = logging.getLogger(__name__)
 
-FIGURES = ("redundancy", "similarity", "attention", "graph_attention_document", "graph_attention_nodes", "map")
-
 
 @dataclass
 class Measured:
@@ -63,10 +61,6 @@ class EmbeddingAnalysis(LabelledEvaluation):
     """What embeddings see of documents, analysed for one encoder after another."""
 
     card_title = "Clusters"
-    files = (
-        *(*LabelledEvaluation.files, JSON_FILE, MARKDOWN_FILE, HTML_FILE),
-        *(f"{figure}.{kind}" for figure in FIGURES for kind in ("png", "csv")),
-    )
     not_encoders = (TFIDF,)
     args: AnalysisArguments
     documents: Documents

@@ -5,8 +5,6 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 import torch.nn.functional as F
-from sklearn.cluster import KMeans
-from sklearn.metrics import normalized_mutual_info_score
 from torch import Tensor
 
 from docsplit.evaluation.analysis.report import Section, Table, with_deviation
@@ -58,20 +56,6 @@ def usage(counts: np.ndarray) -> dict[str, float]:
     """Measure how evenly counts (K,) are used: `active`, the share above 0; `entropy` in nats, at most log K."""
     shares = counts[counts > 0] / counts.sum()
     return {"active": float((counts > 0).mean()), "entropy": float(-(shares * np.log(shares)).sum())}
-
-
-def kmeans_nmi(vectors: np.ndarray, labels: np.ndarray, num_runs: int = 5) -> float:
-    """Cluster by k-means into as many clusters as classes: normalised mutual information, the mean over seeds.
-
-    Args:
-        vectors: (N, H), of length one for clusters by cosine.
-        labels: (N,) class indices.
-    """
-    scores = []
-    for seed in range(num_runs):
-        clusters = KMeans(len(np.unique(labels)), n_init=1, random_state=seed).fit_predict(vectors)
-        scores.append(normalized_mutual_info_score(labels, clusters))
-    return float(np.mean(scores))
 
 
 def effective_rank(vectors: np.ndarray) -> float:

@@ -65,7 +65,6 @@ class DocumentRanking(Evaluation):
     """Documents ranked for queries by each encoder, by BM25, and by both together."""
 
     title = card_title = "Documents ranked for queries"
-    files = (*Evaluation.files, "queries.csv", "curves.csv", "curves.png")
     reports_each = False
     data_args: RankingArguments
     args: RetrievalArguments

@@ -8,7 +8,7 @@ import pytest
 from sklearn.metrics import ndcg_score
 
 from docsplit.data.sets.rankings import Ranking, Retrieved
-from docsplit.evaluation.analysis.geometry import effective_rank, kmeans_nmi
+from docsplit.evaluation.analysis.geometry import effective_rank
 from docsplit.evaluation.ranking.measures import MEASURES, curves, measure_retrieved, top_of_scores
 from docsplit.evaluation.results.result import RANKING as TASK
 
@@ -92,14 +92,6 @@ def test_without_ir_measures_it_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "ir_measures", None)
     with pytest.raises(ValueError, match="pip install ir-measures"):
         measure_retrieved(top_of_scores(np.zeros((2, 30)), 10), RANKING)
-
-
-def test_clusters_of_separate_classes_are_those_classes():
-    generator = np.random.default_rng(0)
-    labels = np.repeat([0, 1, 2], 20)
-    separate = np.eye(3)[labels] + 0.01 * generator.normal(size=(60, 3))
-    assert kmeans_nmi(separate, labels) > 0.85  # of five starts one may join two classes
-    assert kmeans_nmi(generator.normal(size=(60, 3)), labels) < 0.3
 
 
 def test_effective_rank_of_equal_and_of_single_directions():
