@@ -15,12 +15,13 @@ import logging
 from pathlib import Path
 
 from docsplit.runtime.files import refuse_missing_path, write_text
-from docsplit.runtime.options import BOUNDS, COUNT, CommandParser
+from docsplit.runtime.options import BOUNDS, COUNT, CommandParser, add_plugin
 
 
 def parse_options() -> argparse.Namespace:
     """Parse the command line."""
     parser = CommandParser(__doc__, bounds=BOUNDS | {"neighbours": COUNT})
+    add_plugin(parser)
     documents = parser.add_argument_group("Encoder and documents")
     documents.add_argument(
         "encoder",

@@ -28,12 +28,13 @@ from docsplit.runtime.command import as_command  # isort: skip (before torch)
 import shutil
 from pathlib import Path
 
-from docsplit.runtime.options import CommandParser
+from docsplit.runtime.options import CommandParser, add_plugin
 
 
 def main() -> None:
     """Write the file, compare it with the encoder, and keep it only if it agrees."""
     parser = CommandParser(__doc__)
+    add_plugin(parser)
     parser.add_argument("encoder", help="checkpoint of this project or a SentenceTransformer: Hub name or folder")
     parser.add_argument("out", type=Path, help="folder to write model.onnx and tokenizer.json into")
     options = parser.parse_args()

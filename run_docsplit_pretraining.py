@@ -40,9 +40,9 @@ def main() -> None:
     """Load documents and model, prepare the training, train, and write the release."""
     answer_help((ModelArguments, DataArguments, QueryArguments, TrainingOptions), str(__doc__))
     # Heavy imports come after --help
-    from docsplit.training.arguments import ARGUMENTS, OPTIONS_OF_OBJECTIVES, RunOptions
+    from docsplit.training.arguments import ARGUMENTS, OBJECTIVES, RunOptions
 
-    options = RunOptions(*parse_arguments(ARGUMENTS, str(__doc__), chosen_by=OPTIONS_OF_OBJECTIVES))
+    options = RunOptions(*parse_arguments(ARGUMENTS, str(__doc__), chosen_by=OBJECTIVES))
     # The rest comes after parsing: mistyped options are answered sooner
     from transformers import Trainer, set_seed
 

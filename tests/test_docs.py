@@ -34,7 +34,7 @@ ARGUMENTS = {
         arguments.DataArguments,
         arguments.QueryArguments,
         arguments.PretrainingArguments,
-        *arguments.OPTIONS_OF_OBJECTIVES.values(),
+        *(row.Options for row in arguments.OBJECTIVES.values()),
     ],
     "run_probe_classification.py": [
         EncoderArguments, run_probe_classification.LabelledArguments, run_probe_classification.ProbeArguments,

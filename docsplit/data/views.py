@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from docsplit.runtime.plugins import Table
+
 View = np.ndarray  # (T,) bool, one for each token of the document
 CROP_SHARES = 0.05, 0.5  # of a document's tokens (Contriever, section 3.2 and its released options)
 DELETION_PROBABILITY = 0.1  # of a token of a crop (Contriever, section 3.2)
@@ -98,15 +100,18 @@ def _middle(unit_lengths: np.ndarray) -> int:
     return ends[:-1][np.abs(2 * ends[:-1] - ends[-1]).argmin()]
 
 
-VIEWS: dict[str, Callable[[np.ndarray, np.random.Generator], tuple[View, View]]] = {
-    "docsplit": docsplit,
-    "simcse": simcse,
-    "crop": crop,
-    "ict": ict,
-    "half": half,
-    "passages": passages,
-    "passage_vs_rest": passage_vs_rest,
-}
+VIEWS: Table[Callable[[np.ndarray, np.random.Generator], tuple[View, View]]] = Table(
+    "view",
+    {
+        "docsplit": docsplit,
+        "simcse": simcse,
+        "crop": crop,
+        "ict": ict,
+        "half": half,
+        "passages": passages,
+        "passage_vs_rest": passage_vs_rest,
+    },
+)
 OF_PASSAGES = {"passages", "passage_vs_rest"}
 MOST_PASSAGES = 50  # of a document, in pretraining
 QUERY_DOCUMENT = "query_document"  # pairs of documents, of `docsplit.data.query_documents`

@@ -52,7 +52,7 @@ from docsplit.modeling.after_pooling import embedding_width, finish
 from docsplit.modeling.encoder_with_words import add_words
 from docsplit.modeling.encoding import MICRO_BATCH_OVERHEAD, Rows, micro_batches, overhead_on
 from docsplit.modeling.families.graph_document_transformer import GraphDocumentTransformer, rows_of
-from docsplit.modeling.families.table import family_of
+from docsplit.modeling.families.table import FAMILIES, family_of
 from docsplit.modeling.micro_batches import pool, pool_texts
 from docsplit.modeling.packed_attention import packed_inputs, reading_pack
 from docsplit.modeling.packing import Packing, groups_that_fit, pack_encoders
@@ -611,6 +611,8 @@ def identity(model: SentenceTransformer) -> str:
     if isinstance(tokenizer, PreTrainedTokenizerBase):
         state |= {"truncation_side": tokenizer.truncation_side, "pad_token_id": tokenizer.pad_token_id}
         state |= {"vocabulary": sorted(tokenizer.get_vocab().items()) if backend is None else None}
+    if (family := getattr(getattr(modules[0], "config", None), "model_type", "")) in FAMILIES.origins:
+        state |= {"plugin": FAMILIES.origins[family]}
     described = [f"{type(module).__qualname__} {getattr(module, 'get_config_dict', dict)()}" for module in modules]
     settings = [model.max_seq_length, model.truncate_dim, model.similarity_fn_name]
     digest.update(json.dumps([state, described, settings], default=str).encode())

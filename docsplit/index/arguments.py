@@ -6,6 +6,7 @@ from typing import get_args
 
 from docsplit.index.databases import DATABASES
 from docsplit.modeling.pooling import Pooling
+from docsplit.runtime.options import add_plugin
 
 METHODS = ("hybrid", "dense", "bm25")
 DOCUMENTS = """folder of files, one file (.txt: one document), or python_docs, the docstrings of the installed packages
@@ -34,12 +35,14 @@ def build_options(parser: argparse.ArgumentParser) -> None:
     add("--index_dir", type=Path, required=True, help="folder to write the index into")
     add("--passage_words", type=int, default=100, help="approximate words per passage (default: 100)")
     pooling = "pooling of an encoder that does not say (default: cls; lasttoken for a decoder)"
+    add_plugin(parser)
     add("--pooling", choices=get_args(Pooling), help=pooling)
     add("--max_seq_length", type=int, help="tokens read of each text (default: the encoder's)")
     add("--prompt", help="words to put before each text (default: the encoder's)")
 
 
 def _needs_encoder(parser: argparse.ArgumentParser) -> None:
+    add_plugin(parser)
     parser.add_argument("--model", help="where the index's encoder is now (default: where it was)")
 
 

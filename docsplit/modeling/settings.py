@@ -12,10 +12,11 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_MAPPING
 
 from docsplit.modeling.after_pooling import KEPT
-from docsplit.modeling.families.table import family_of
+from docsplit.modeling.families.table import FAMILIES, family_of
 from docsplit.modeling.objectives.table import OBJECTIVES, objectives_with, option_names
 from docsplit.modeling.pooling import Pooling
 from docsplit.runtime.files import checked
+from docsplit.runtime.plugins import PLUGINS
 
 RELEASED_DTYPE = "released_dtype"  # in which `AutoModel` loads the checkpoint, where that is not float32
 # The view of `docsplit.data.views` that was trained on, and about how many words its passages have, if it has any: for
@@ -66,10 +67,11 @@ def check_types(saved: Settings, where: str) -> None:
         ValueError: naming the setting that has another, or an objective that does not exist.
     """
     objective = checked(saved.get("objective", DEFAULT_SETTINGS["objective"]), str, f"{where}: objective")
-    if objective not in OBJECTIVES:
-        raise ValueError(f"{where}: objective is {objective!r}, expected one of {sorted(OBJECTIVES)}.")
+    OBJECTIVES.check(objective, saved, f"{where}: ")
     types: dict[str, Any] = {name: type(value) for name, value in DEFAULT_SETTINGS.items()}
-    types |= {KEPT: dict, RELEASED_DTYPE: str} | OF_VIEWS | get_type_hints(OBJECTIVES[objective].Options)
+    types |= (
+        {KEPT: dict, RELEASED_DTYPE: str, PLUGINS: dict} | OF_VIEWS | get_type_hints(OBJECTIVES[objective].Options)
+    )
     for name, value in current_settings(saved).items():
         if value is not None and name in types:
             checked(value, types[name], f"{where}: {name}")
@@ -94,11 +96,13 @@ def checked_settings(config: PreTrainedConfig, overrides: Settings) -> Settings:
     """
     saved = current_settings(getattr(config, "docsplit", None) or {})
     # Merge them, and refuse what has no place
-    objective = overrides.get("objective", saved["objective"])
-    if objective not in OBJECTIVES:
-        raise ValueError(f"objective is {objective!r}, expected one of {sorted(OBJECTIVES)}.")
+    objective = str(overrides.get("objective", saved["objective"]))
+    OBJECTIVES.check(saved["objective"], saved)
+    OBJECTIVES.check(objective, {})
     settings = default_settings(config) | settings_for(objective, saved) | overrides
-    known = (*DEFAULT_SETTINGS, *option_names(objective), *OF_VIEWS, KEPT, RELEASED_DTYPE)
+    OBJECTIVES.record(objective, settings)
+    FAMILIES.record(config.model_type, settings)
+    known = (*DEFAULT_SETTINGS, *option_names(objective), *OF_VIEWS, KEPT, RELEASED_DTYPE, PLUGINS)
     for name in [name for name in settings if name not in known]:
         if having := objectives_with(name):
             raise ValueError(

@@ -45,7 +45,7 @@ from docsplit.release.hub import download_card_files, push_at_the_end
 from docsplit.release.run_record import RUN_FILE, Licence, RunRecord, Start
 from docsplit.runtime.command import as_command
 from docsplit.runtime.files import JsonObject, write_text
-from docsplit.runtime.options import CommandParser
+from docsplit.runtime.options import CommandParser, add_plugin
 
 logger = logging.getLogger(__name__)
 
@@ -325,6 +325,7 @@ def _papers(config: Any, settings: Settings, options: dict[str, str]) -> list[st
 def main() -> None:
     """Write the card of a folder again, with a licence and an address if they are given."""
     parser = CommandParser(__doc__, prog="python -m docsplit.release.model_card")
+    add_plugin(parser)
     parser.add_argument("directory", type=Path, help="of a checkpoint of this project")
     parser.add_argument("--license", help="of the weights, as the Hub names it; later cards keep it")
     parser.add_argument(

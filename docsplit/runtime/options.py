@@ -25,6 +25,7 @@ from typing import Any, NoReturn, get_type_hints
 import yaml
 
 from docsplit.runtime.command import as_typed, end_with, running_command
+from docsplit.runtime.plugins import load_plugin
 
 logger = logging.getLogger(__name__)
 
@@ -183,6 +184,8 @@ class CommandParser(argparse.ArgumentParser):
             self.error(f"unexpected {' '.join(unexpected)!r}.{hint}")
         for refusal in refusals(vars(parsed), self.bounds):
             self.error(refusal)
+        if "plugin" in parsed:
+            load_plugin(parsed.plugin)
         return parsed, unexpected
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
@@ -203,13 +206,15 @@ def parser_of(dataclass_types: Sequence[Any], chosen_by: Mapping[str, Any], **kw
         chosen_by: of `parse_arguments`. An option of several choices is shown with the first of them.
     """
     parser, inherited = CommandParser(**kwargs), []
+    add_plugin(parser)
     for dtype in dataclass_types:
         bases = [base for base in dtype.__mro__ if base.__module__.startswith("transformers.")]
         theirs = {name for base in bases for name in vars(base).get("__annotations__", ())}
         _add_options(parser, title_of(dtype), dtype, {field.name for field in fields(dtype)} - theirs)
         inherited.append((dtype, theirs))
     shown: set[str] = set()
-    for choice, dtype in chosen_by.items():
+    for choice, row in chosen_by.items():
+        dtype = row.Options
         names = {field.name for field in fields(dtype)}
         group = _add_options(parser, f"--objective {choice}", dtype, names - shown, f"{title_of(dtype)}.")
         shown |= names
@@ -220,6 +225,12 @@ def parser_of(dataclass_types: Sequence[Any], chosen_by: Mapping[str, Any], **kw
         if theirs:
             _add_options(parser, "Of transformers' TrainingArguments", dtype, theirs)
     return parser
+
+
+def add_plugin(parser: argparse.ArgumentParser) -> None:
+    """Add --plugin. Parsing loads what it names."""
+    help_text = "Python file of yours that adds views, objectives, heads or families: see examples/"
+    parser.add_argument("--plugin", metavar="FILE", default=argparse.SUPPRESS, help=help_text)
 
 
 def _add_options(
@@ -236,6 +247,7 @@ def _add_options(
             declared: Any = copy.copy(field)
             declared.type = types[field.name]
             declared.metadata = {name: value for name, value in field.metadata.items() if name != COMMON}
+            declared.metadata["help"] = _help_of(field)
             HfArgumentParser._parse_dataclass_field(group, declared)
     for action in parser._actions[before:]:
         # HfArgumentParser takes --learning-rate too: it works, and is not shown
@@ -272,9 +284,9 @@ def parse_arguments(
     Args:
         description: the script's docstring. Its first paragraph begins the text of --help, the others end it.
         argv: the words after the script's name; None reads `sys.argv`.
-        chosen_by: a dataclass of options for each value of --objective. They have no defaults here: the last element
-            returned is a dictionary of the options that recipe or command line give. Only their types are checked;
-            the caller knows which value was chosen.
+        chosen_by: a class for each value of --objective, with a dataclass of options as `Options`. They have no
+            defaults here: the last element returned is a dictionary of the options that recipe or command line give.
+            Only their types are checked; the caller knows which value was chosen.
         positional: names and helps of words that come first, in place of a recipe. The last element returned is a
             dictionary of them.
 
@@ -285,6 +297,7 @@ def parse_arguments(
     words = sys.argv[1:] if argv is None else list(argv)
     answer_help(dataclass_types, description, words, positional)
     recipe = words.pop(0) if not positional and words and not words[0].startswith("-") else None
+    _load_named_plugin(recipe, words)  # before its rows are choices
     parser = parser_of(dataclass_types, chosen_by or {}, docstring=description, usage=f"%(prog)s {usage(positional)}")
     for name, help_text in (positional or {}).items():
         parser.add_argument(name, metavar=name.upper(), help=help_text)
@@ -294,17 +307,27 @@ def parse_arguments(
     typed = _typed(words)
     words = (_recipe_words(recipe, typed, [action.dest for action in parser._actions]) if recipe else []) + words
     given: Options = vars(parser.parse_args(words))
+    given.pop("plugin", None)
     instances = [
         dtype(**{field.name: given.pop(field.name) for field in fields(dtype) if field.init})
         for dtype in dataclass_types
     ]
     if chosen_by and "objective" in typed:  # the options of the recipe's objective do not fit
         (objective,) = [instance.objective for instance in instances if hasattr(instance, "objective")]
-        taken = {field.name for field in fields(chosen_by[objective])} | typed
+        taken = {field.name for field in fields(chosen_by[objective].Options)} | typed
         if dropped := given.keys() - taken:
             logger.warning(f"--objective {objective} has no {', '.join(sorted(dropped))}: the recipe's are left out.")
         given = {name: value for name, value in given.items() if name in taken}
     return (*instances, given) if chosen_by is not None or positional else tuple(instances)
+
+
+def _load_named_plugin(recipe: str | None, words: list[str]) -> None:
+    """Load the plug-in that the command line names, else the one of the recipe; what is wrong is told later."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--plugin", nargs="?")
+    of_recipe = _recipe_words(recipe, _typed(words), ()) if recipe else []
+    if (path := parser.parse_known_args([*of_recipe, *words])[0].plugin) is not None:
+        load_plugin(path)
 
 
 def _typed(words: Iterable[str]) -> set[str]:
@@ -406,9 +429,15 @@ def answer_help(
     sys.exit(0)
 
 
+def _help_of(field: "Field[Any]") -> str:
+    """Return the help of an option; one that lists the rows of a table is a function, for plug-ins add rows."""
+    text = field.metadata.get("help", "")
+    return str(text() if callable(text) else text)
+
+
 def _short_help(field: "Field[Any]") -> str:
     """Write the first sentence of an option's help, and its default: as the help says it, else the field's."""
-    first, *others = re.split(r"(?<!\.)\. ", str(field.metadata["help"]).rstrip("."))  # not at "a, b ... c"
+    first, *others = re.split(r"(?<!\.)\. ", _help_of(field).rstrip("."))  # not at "a, b ... c"
     stated = [f" {sentence}." for sentence in others if sentence.startswith("Default")]
     default = field.default_factory() if field.default_factory is not MISSING else field.default
     if default is MISSING:

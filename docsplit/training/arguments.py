@@ -40,7 +40,6 @@ from docsplit.training.options import (
 
 NEGATIVES_FOLDER = "negatives"  # in the output folder: those that were mined
 PROBE_METRICS = ("probe_5shot_accuracy", "probe_accuracy")  # what a run may choose by, beside eval_loss
-OPTIONS_OF_OBJECTIVES = {name: objective.Options for name, objective in OBJECTIVES.items()}
 
 
 @dataclass
@@ -50,9 +49,11 @@ class PretrainingArguments(TrainingOptions, TrainingArguments):  # type: ignore[
     objective: str | None = field(
         default=None,
         metadata={
-            "choices": list(OBJECTIVES),
-            "help": f"Loss that compares the views. {first_lines(OBJECTIVES)} Those with a second encoder need "
-            "--mlm_weight 0. Default: the checkpoint's, else info_nce.",
+            "choices": OBJECTIVES,
+            "help": lambda: (
+                f"Loss that compares the views. {first_lines(OBJECTIVES)} Those with a second encoder need "
+                "--mlm_weight 0. Default: the checkpoint's, else info_nce."
+            ),
         },
     )
 

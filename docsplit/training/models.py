@@ -8,7 +8,7 @@ from transformers import AutoConfig, AutoModel
 
 from docsplit.data.segmentation import DEFAULT_SPLITTER
 from docsplit.data.tokenization import check_vocabulary
-from docsplit.data.views import OF_PASSAGES
+from docsplit.data.views import OF_PASSAGES, VIEWS
 from docsplit.modeling.families.table import family_named, family_of
 from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.pretrained import read_config
@@ -81,6 +81,8 @@ def _go_on_with_view(config: Any, options: RunOptions) -> None:
         of_start = {option: config.docsplit[option] for option in OF_VIEWS if option in config.docsplit}
         of_start |= {"passage_words": config.passage_words} if is_of_passages else {}
     is_given = {option: getattr(data, option) is not None for option in OF_VIEWS}
+    if VIEWS.origin_in(config.docsplit) and not is_given["view"]:
+        VIEWS.check(config.docsplit["view"], config.docsplit, f"{name}: ")
     options.choose_view(of_start)
     matter = OF_VIEWS if is_of_passages or data.view in OF_PASSAGES else ("view",)
     if taken := [option for option in matter if option in of_start and not is_given[option]]:
@@ -266,6 +268,7 @@ def _record_view(settings: Settings, data: DataArguments) -> None:
     settings |= {option: getattr(data, option) for option in OF_VIEWS}
     if data.view not in OF_PASSAGES:
         settings.pop("passage_words")
+    VIEWS.record(str(data.view), settings)
 
 
 def _note_passages(model: DocSplitForContrastivePretraining, data: DataArguments) -> None:

@@ -8,7 +8,7 @@ from docsplit.data.views import OF_PASSAGES, QUERY_DOCUMENT, VIEWS
 from docsplit.modeling.pooling import Pooling
 from docsplit.runtime.command import command_name
 from docsplit.runtime.files import refuse_missing_path
-from docsplit.runtime.options import COMMON, first_lines
+from docsplit.runtime.options import COMMON, check_choices, first_lines
 
 DEFAULT_VIEW = "docsplit"
 DEFAULT_PASSAGE_WORDS = 100
@@ -137,10 +137,11 @@ class DataArguments:
         default=None,
         metadata={
             COMMON: True,
-            "choices": [*VIEWS, QUERY_DOCUMENT],
-            "help": f"The two texts (views) of each document. {first_lines(VIEWS)} {QUERY_DOCUMENT}: a "
-            "query and a relevant document of a collection, which --corpus names. Default: the checkpoint's, else "
-            f"{DEFAULT_VIEW}.",
+            "help": lambda: (
+                f"The two texts (views) of each document. {first_lines(VIEWS)} {QUERY_DOCUMENT}: a "
+                "query and a relevant document of a collection, which --corpus names. Default: the checkpoint's, else "
+                f"{DEFAULT_VIEW}."
+            ),
         },
     )
     passage_words: int | None = field(
@@ -189,6 +190,7 @@ class DataArguments:
     )
 
     def __post_init__(self) -> None:
+        check_choices("view", filter(None, [self.view]), (*VIEWS, QUERY_DOCUMENT))
         for corpus in filter(None, (self.corpus, self.probe_corpus)):
             refuse_missing_path(corpus, "a file or folder that is there, a data set of the Hub, or python_docs")
 

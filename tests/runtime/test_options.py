@@ -4,12 +4,12 @@ import dataclasses
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Literal, get_type_hints
 
 import pytest
 import yaml
 
-from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.runtime.options import (
     BOUNDS,
     COMMON,
@@ -25,7 +25,7 @@ from docsplit.runtime.options import (
     parse_config_overrides,
     refusals,
 )
-from docsplit.training.arguments import ARGUMENTS, OPTIONS_OF_OBJECTIVES, RunOptions
+from docsplit.training.arguments import ARGUMENTS, OBJECTIVES, RunOptions
 from tests.runtime.wrong_options import RIGHT, WorkBegins, cases, numbers_of, parser_of, refusal, unrefused, verbs_of
 
 RECIPES = [
@@ -74,7 +74,7 @@ class Choosing:
     objective: str | None = field(default=None)
 
 
-CHOICES = {"info_nce": Plain, "momentum_contrast": Queue}
+CHOICES = {"info_nce": SimpleNamespace(Options=Plain), "momentum_contrast": SimpleNamespace(Options=Queue)}
 
 
 def parse(tmp_path, recipe, *words):
@@ -333,7 +333,7 @@ def test_each_recipe_parses_and_says_what_it_holds(recipe, tmp_path):
     options = yaml.safe_load(recipe.read_text())
     to_be_given = [word for name, value in options.items() if value == "???" for word in (f"--{name}", "0")]
     words = [str(recipe), "--use_cpu", "--output_dir", str(tmp_path), *to_be_given]
-    *arguments, given = parse_arguments(ARGUMENTS, "", words, chosen_by=OPTIONS_OF_OBJECTIVES)
+    *arguments, given = parse_arguments(ARGUMENTS, "", words, chosen_by=OBJECTIVES)
     values = given | {name: value for part in arguments for name, value in vars(part).items()}
     for name, value in options.items():
         if value != "???" and name not in ("output_dir", "use_cpu", "eval_strategy", "save_strategy", "bf16"):

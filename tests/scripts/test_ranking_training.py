@@ -12,7 +12,7 @@ from docsplit.data.seen_documents import TrainingDocuments, document_id
 from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.rankings import divide, load_collection
 from docsplit.runtime.options import parse_arguments
-from docsplit.training.arguments import ARGUMENTS, OPTIONS_OF_OBJECTIVES
+from docsplit.training.arguments import ARGUMENTS, OBJECTIVES
 from run_docsplit_pretraining import main
 from tests.processes import ROOT, Script
 from tests.processes import run as run_script
@@ -113,9 +113,7 @@ def test_a_recipe_says_what_the_paper_says(name, negatives, number, epochs, batc
     given += ["--model_name_or_path", "x"] if name != "small" else []
     given += ["--fold", "0"] if name == "robust04" else []
     recipe = str(ROOT / "recipes" / f"ranking_{name}.yaml")
-    _, data_args, query_args, args, _ = parse_arguments(
-        ARGUMENTS, "", [recipe, *given], chosen_by=OPTIONS_OF_OBJECTIVES
-    )
+    _, data_args, query_args, args, _ = parse_arguments(ARGUMENTS, "", [recipe, *given], chosen_by=OBJECTIVES)
     assert data_args.view == "query_document"
     assert (query_args.negatives, query_args.number_of_negatives) == (negatives, number)
     assert epochs is None or args.num_train_epochs == epochs

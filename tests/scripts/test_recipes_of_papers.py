@@ -10,7 +10,7 @@ from docsplit.embedding.arguments import EncoderArguments
 from docsplit.evaluation.arguments import LinkArguments, ProbeArguments
 from docsplit.evaluation.classification import head_of
 from docsplit.runtime.options import parse_arguments
-from docsplit.training.arguments import ARGUMENTS, OPTIONS_OF_OBJECTIVES
+from docsplit.training.arguments import ARGUMENTS, OBJECTIVES
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 
@@ -105,10 +105,10 @@ def settings_of(name: str) -> dict:
         return settings
     for option, value in TO_GIVE.items():
         words += [f"--{option}", value] if re.search(rf"^{option}: \?\?\?", text, re.M) else []
-    *parts, given = parse_arguments(ARGUMENTS, "", [*words, "--use_cpu"], chosen_by=OPTIONS_OF_OBJECTIVES)
+    *parts, given = parse_arguments(ARGUMENTS, "", [*words, "--use_cpu"], chosen_by=OBJECTIVES)
     settings = {option: value for part in parts for option, value in vars(part).items()}
     settings["objective"] = settings["objective"] or "info_nce"
-    return settings | vars(OPTIONS_OF_OBJECTIVES[settings["objective"]](**given))
+    return settings | vars(OBJECTIVES[settings["objective"]].Options(**given))
 
 
 def test_each_recipe_that_names_a_table_of_a_paper_is_compared():

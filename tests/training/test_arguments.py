@@ -113,13 +113,13 @@ def test_eight_gpus_and_a_recipe_of_the_cpu(tmp_path, monkeypatch):
     assert (started.num_processes, started.multi_gpu) == (8, True)
 
     quickstart = ["quickstart", "--output_dir", str(tmp_path)]
-    args = parse_arguments(arguments.ARGUMENTS, "", quickstart, chosen_by=arguments.OPTIONS_OF_OBJECTIVES)[3]
+    args = parse_arguments(arguments.ARGUMENTS, "", quickstart, chosen_by=arguments.OBJECTIVES)[3]
     assert (args.device.type, args.n_gpu, args.world_size, args.train_batch_size) == ("cpu", 0, 1, 64)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
     with pytest.raises(ValueError, match="8 processes, one for each GPU, and --use_cpu, of the recipe"):
-        parse_arguments(arguments.ARGUMENTS, "", quickstart, chosen_by=arguments.OPTIONS_OF_OBJECTIVES)
+        parse_arguments(arguments.ARGUMENTS, "", quickstart, chosen_by=arguments.OBJECTIVES)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")  # asked for with --num_processes 2
-    parse_arguments(arguments.ARGUMENTS, "", quickstart, chosen_by=arguments.OPTIONS_OF_OBJECTIVES)
+    parse_arguments(arguments.ARGUMENTS, "", quickstart, chosen_by=arguments.OBJECTIVES)
 
 
 @pytest.mark.parametrize(("said", "expected"), [(None, ":4096:8"), (":16:8", ":16:8")])

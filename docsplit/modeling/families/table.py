@@ -7,15 +7,14 @@ from docsplit.modeling.families.big_bird import BIG_BIRD
 from docsplit.modeling.families.decoder import BIDIRECTIONAL_DECODER, DECODER, is_decoder
 from docsplit.modeling.families.graph import GRAPH_DOCUMENTS
 from docsplit.modeling.families.longformer import LONGFORMER
+from docsplit.runtime.plugins import Table
 
 PLAIN = Family()
 ROBERTA = Family(positions_follow_padding=True)
 
-FAMILIES: dict[str, Family] = {  # by the config's `model_type`; the others are decoders, kin of RoBERTa, or plain
-    "graph_document": GRAPH_DOCUMENTS,
-    "longformer": LONGFORMER,
-    "big_bird": BIG_BIRD,
-}
+FAMILIES: Table[Family] = Table(  # by the config's `model_type`; the others are decoders, kin of RoBERTa, or plain
+    "family", {"graph_document": GRAPH_DOCUMENTS, "longformer": LONGFORMER, "big_bird": BIG_BIRD}
+)
 
 
 def family_named(model_type: str) -> Family:
@@ -25,8 +24,16 @@ def family_named(model_type: str) -> Family:
 
 
 def family_of(config: Any) -> Family:
-    """Return the family of an encoder with this configuration; without one (None) it is plain."""
-    family = family_named(getattr(config, "model_type", ""))
+    """Return the family of an encoder with this configuration; without one (None) it is plain.
+
+    Raises:
+        ValueError: if the family is of a plug-in that is not loaded.
+    """
+    model_type = getattr(config, "model_type", "")
+    settings = getattr(config, "docsplit", None) or {}
+    if FAMILIES.origin_in(settings):
+        FAMILIES.check(model_type, settings)
+    family = family_named(model_type)
     reads_both_ways = getattr(config, "use_bidirectional_attention", False) is True
     return BIDIRECTIONAL_DECODER if family is DECODER and reads_both_ways else family
 

@@ -7,14 +7,18 @@ from docsplit.modeling.objectives.bregman import BregmanInfoNCE
 from docsplit.modeling.objectives.info_nce import InfoNCE
 from docsplit.modeling.objectives.neighbour_distillation import NeighbourDistillation
 from docsplit.modeling.objectives.second_encoder import ContrastiveTension, MomentumContrast
+from docsplit.runtime.plugins import Table
 
-OBJECTIVES: dict[str, type[Objective]] = {
-    "info_nce": InfoNCE,
-    "contrastive_tension": ContrastiveTension,
-    "momentum_contrast": MomentumContrast,
-    "neighbour_distillation": NeighbourDistillation,
-    "info_nce+bregman": BregmanInfoNCE,
-}
+OBJECTIVES: Table[type[Objective]] = Table(
+    "objective",
+    {
+        "info_nce": InfoNCE,
+        "contrastive_tension": ContrastiveTension,
+        "momentum_contrast": MomentumContrast,
+        "neighbour_distillation": NeighbourDistillation,
+        "info_nce+bregman": BregmanInfoNCE,
+    },
+)
 
 
 def option_names(objective: str) -> list[str]:
