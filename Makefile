@@ -5,7 +5,7 @@ ENGINE_TESTS = tests/index/test_approximate.py tests/index/test_databases.py tes
 	tests/embedding/test_neighbours.py tests/embedding/test_search.py \
 	tests/data/readers/test_documents.py
 BIN = $(VENV)/bin
-CODE = docsplit tests benchmarks *.py
+CODE = docsplit tests benchmarks examples *.py
 
 .PHONY: help install install-dev quickstart test test-all test-engines soak lint fix bench bench-scaling bench-micro-batches bench-loading bench-long bench-segmentation bench-probing bench-analyses clean
 
