@@ -12,7 +12,7 @@ import socket
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from filelock import FileLock, Timeout
 
@@ -20,7 +20,6 @@ from docsplit.runtime.files import PARTIAL, JsonObject, read_json, remove_empty,
 
 T = TypeVar("T")
 RECORD, LOCK = ".docsplit-run.json", ".docsplit-lock"  # in an output folder
-OWN = (".docsplit-", "..docsplit-")  # begin the names of both, and of what a kill left half-written
 
 
 def rank_and_size() -> tuple[int, int]:
@@ -47,11 +46,11 @@ def on_all(work: Callable[[], T]) -> list[T]:
         result = work()
     except (ValueError, OSError) as error:
         failure = str(error)
-    answers: list[tuple[T, str | None, str]] = [(None, None, "")] * size  # type: ignore[list-item]
+    answers: list[Any] = [None] * size
     dist.all_gather_object(answers, (result, failure, socket.gethostname()))
-    for number, (_, message, host) in enumerate(answers):
+    for rank, (_, message, host) in enumerate(answers):
         if message is not None:
-            raise ValueError(message if number == 0 else f"rank {number} on {host}: {message}")
+            raise ValueError(f"rank {rank} on {host}: {message}" if rank else message)
     return [answer for answer, _, _ in answers]
 
 
@@ -150,8 +149,7 @@ class OutputFolder:
         except OSError as error:
             raise OSError(f"{self.path} cannot be written: {self.another}. The cause: {error}") from error
         try:
-            if reason := self._why_not_ours():
-                raise ValueError(f"{reason}, and a run might write over it: {self.another}, or move it away.")
+            self._refuse_others()
             self._note(process=f"process {os.getpid()} on {socket.gethostname()}", run=uuid.uuid4().hex)
             remove(self.path, [f".*.[0-9]*{PARTIAL}"])  # which a kill left
         except BaseException:
@@ -198,16 +196,22 @@ class OutputFolder:
     def _note(self, **values: object) -> None:
         write_text(self.path / RECORD, json.dumps({"command": self.command} | self._record() | values) + "\n")
 
-    def _why_not_ours(self) -> str | None:
-        paths, record = [path for path in self.path.iterdir() if not path.name.startswith(OWN)], self._record()
-        if paths and record.get("command", self.command) != self.command:
-            return f"{self.path} is of {record['command']}"
-        if links := [path for path in paths if path.is_symlink()]:
-            return f"{links[0]} is a symbolic link"
+    def _refuse_others(self) -> None:
+        """Refuse a folder with files that a run of this command did not write, or through a link."""
+        record = self._record()
+        paths = [path for path in self.path.iterdir() if not path.name.startswith((".docsplit-", "..docsplit-"))]
         others = [] if record else [path for path in paths if not self.is_ours(path)]
         if not record.get("has_results"):
             others += [path for pattern in self.results for path in self.path.glob(pattern)]
-        return f"{others[0]} is of no run of {self.command}" if others else None
+        if paths and record.get("command", self.command) != self.command:
+            reason = f"{self.path} is of {record['command']}"
+        elif links := [path for path in paths if path.is_symlink()]:
+            reason = f"{links[0]} is a symbolic link"
+        elif others:
+            reason = f"{others[0]} is of no run of {self.command}"
+        else:
+            return
+        raise ValueError(f"{reason}, and a run might write over it: {self.another}, or move it away.")
 
 
 def remove(folder: Path, patterns: Iterable[str]) -> None:
