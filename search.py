@@ -196,7 +196,7 @@ def export(options: argparse.Namespace) -> Iterator[Result]:
     from docsplit.index.databases import export
     from docsplit.index.index import Index
 
-    yield export(Index(options.index), options.database, options.uri, options.name, options.replace)
+    yield export(Index(options.index), options.uri, options.name, options.replace)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from docsplit.embedding import inverted_file
+from docsplit.embedding.neighbours import make_inverted_file, search_inverted_file
 from docsplit.index.store import REMEDY, InvertedFile, Segment
 from docsplit.runtime.files import Damaged, FileRecord, flush
 
@@ -20,7 +20,6 @@ logger = logging.getLogger(__name__)
 
 PASSAGES = 1_000_000  # up to which all are compared
 CANDIDATES = 10  # passages whose exact scores are computed, for each document that is wanted
-RENEWED = 0.1  # once so large a share of the passages is in no cell yet, cells are made anew
 
 
 def is_needed(segments: Sequence[Segment], known: InvertedFile | None) -> bool:
@@ -28,7 +27,8 @@ def is_needed(segments: Sequence[Segment], known: InvertedFile | None) -> bool:
     sizes = {segment.entry.name: len(segment.passage_vectors) for segment in segments}
     outside = sum(size for name, size in sizes.items() if known is None or name not in known.segments)
     is_stale = known is not None and not sizes.keys() >= set(known.segments)
-    return is_stale or (sum(sizes.values()) > PASSAGES and outside > RENEWED * sum(sizes.values()))
+    total = sum(sizes.values())
+    return is_stale or (total > PASSAGES and outside > total / 10)
 
 
 def make(directory: Path, segments: Sequence[Segment]) -> InvertedFile | None:
@@ -41,7 +41,7 @@ def make(directory: Path, segments: Sequence[Segment]) -> InvertedFile | None:
     except ImportError:
         logger.warning("Without faiss (pip install faiss-cpu) each query is compared with all passages: that is slow.")
         return None
-    index, recall = inverted_file.make(parts)
+    index, recall = make_inverted_file(parts)
     name = f"approximate-{uuid.uuid4().hex[:8]}.faiss"
     faiss.write_index(index, str(directory / name))
     flush(directory / name)
@@ -92,7 +92,7 @@ def nearest(
     firsts = np.concatenate([start + segment.starts[:-1] for start, (segment, _) in zip(ends, covered)])
     ids = [np.where(segment.alive, np.arange(end - len(segment.ids), end), -1) for segment, end in covered]
     numbers, rankings = np.concatenate(ids), []
-    for passages, scores in zip(*inverted_file.search(cells, parts, vectors, CANDIDATES * count)):
+    for passages, scores in zip(*search_inverted_file(cells, parts, vectors, CANDIDATES * count)):
         best: dict[int, float] = {}
         documents = numbers[np.searchsorted(firsts, passages[passages >= 0], side="right") - 1]
         for number, score in zip(documents.tolist(), scores.tolist()):

@@ -4,7 +4,6 @@ import argparse
 from pathlib import Path
 from typing import get_args
 
-from docsplit.index.databases import DATABASES
 from docsplit.modeling.pooling import Pooling
 
 METHODS = ("hybrid", "dense", "bm25")
@@ -76,7 +75,7 @@ def clusters_options(parser: argparse.ArgumentParser) -> None:
 
 def export_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `search.py export`."""
-    parser.add_argument("--to", required=True, dest="database", help=f"database to write into: {', '.join(DATABASES)}")
+    parser.add_argument("--to", required=True, choices=("milvus",), help="database to write into")
     parser.add_argument("uri", help="address of the database's server, or a file that ends in .db")
     parser.add_argument("--name", default="documents", help="name of the collection (default: documents)")
     parser.add_argument("--replace", action="store_true", help="delete a collection of this name first")

@@ -48,17 +48,6 @@ class Hit:
     words: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class StoredPassage:
-    """A passage of a document in the index, with its vector."""
-
-    id: str  # of the document, and the passage's number in it
-    document: str
-    title: str
-    text: str
-    vector: np.ndarray  # (H,) float32
-
-
 class Index:
     """The documents of a folder, as its manifest has them when it is opened.
 
@@ -173,14 +162,20 @@ class Index:
         """Count the passages of all documents."""
         return sum(int(np.diff(segment.starts)[segment.alive].sum()) for segment in self.segments)
 
-    def passages(self) -> Iterator[StoredPassage]:
-        """Iterate over all passages of all documents, in order."""
+    def passages(self) -> Iterator[tuple[dict[str, str], np.ndarray]]:
+        """Iterate over all passages of all documents, in order: id, document, title and text, and the vector (H,).
+
+        The id is that of the document, and the passage's number in it.
+        """
         for segment, row in self.documents():
             document, title = segment.ids[row], segment.titles[row]
             vectors = segment.vectors[segment.passages_of(row)]
             passages = to_passages(segment.texts[row], self.manifest.passage_words)
             for number, (passage, vector) in enumerate(zip(passages, vectors, strict=True)):
-                yield StoredPassage(f"{document}#{number}", document, title, passage.text, vector)
+                yield (
+                    {"id": f"{document}#{number}", "document": document, "title": title, "text": passage.text},
+                    vector,
+                )
 
     def words(self) -> str | None:
         """Say whether documents carry words beside their meaning; None: they do not."""
@@ -264,17 +259,17 @@ def bm25(segments: Sequence[Segment], words: Sequence[str]) -> np.ndarray:
 
     Returns: (N,) float32 of all documents, 0 for those without any of the words and for deleted ones.
     """
-    alive, lengths = (
-        np.concatenate([np.empty(0, kind), *(getattr(segment, name) for segment in segments)])
-        for name, kind in (("alive", bool), ("lengths", np.int32))
-    )
+    if not segments:
+        return np.zeros(0, dtype=np.float32)
+    alive = np.concatenate([segment.alive for segment in segments])
+    lengths = np.concatenate([segment.lengths for segment in segments])
+    starts = np.cumsum([0, *(len(segment.ids) for segment in segments)])
     num_documents, scores = int(alive.sum()), np.zeros(len(alive), dtype=np.float32)
     mean_length = max(int(lengths[alive].sum()) / max(num_documents, 1), 1e-9)
-    starts = np.cumsum([0, *(len(segment.ids) for segment in segments)])
     for word, times in Counter(words).items():  # a word that the query has twice counts twice
         postings = [segment.postings(word) for segment in segments]
-        rows = np.concatenate([np.empty(0, np.int64), *(start + rows for start, (rows, _) in zip(starts, postings))])
-        counts = np.concatenate([np.empty(0, np.int32), *(counts for _, counts in postings)])
+        rows = np.concatenate([start + rows for start, (rows, _) in zip(starts, postings)])
+        counts = np.concatenate([counts for _, counts in postings])
         rows, counts = rows[alive[rows]], counts[alive[rows]]
         weight = times * np.log(1 + (num_documents - len(rows) + 0.5) / (len(rows) + 0.5))
         scores[rows] += weight * counts / (counts + K1 * (1 - B + B * lengths[rows] / mean_length))

@@ -18,17 +18,14 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import xxhash
 
 from docsplit.data.readers.base import Document
 from docsplit.runtime.command import command_name
-from docsplit.runtime.files import Damaged, FileRecord, read_sealed, why_damaged, write_sealed
-
-if TYPE_CHECKING:  # it needs torch, as a search by words does not
-    from docsplit.embedding.encoder import Description
+from docsplit.runtime.files import Damaged, FileRecord, JsonObject, checked, read_sealed, why_damaged, write_sealed
 
 FILE = "manifest.json"
 REMEDY = "Restore the index from a copy, or build it again in a new folder."
@@ -87,7 +84,7 @@ class Manifest:
         is_built: whether the first build has come to its end.
     """
 
-    encoder: "Description"  # `name`, `hash`, and settings
+    encoder: JsonObject  # `name`, `hash`, and settings: the `description` of an `Encoder`
     passage_words: int
     has_words: bool
     file: str
@@ -115,20 +112,15 @@ def read_manifest(directory: Path, is_built: bool = False) -> Manifest:
     """
     path = directory / FILE
     try:
-        content = read_sealed(path)
-        segments = [SegmentEntry(**entry) for entry in content.pop("segments")]
-        approximate = content.pop("approximate")
-        known = InvertedFile(**approximate) if approximate else None
-        manifest = Manifest(**content, segments=segments, approximate=known)
+        manifest: Manifest = checked(read_sealed(path), Manifest, str(path))
     except FileNotFoundError as error:
         raise ValueError(
             f"There is no index in {directory}: make one with `{command_name('search.py')} build`."
         ) from error
-    except (Damaged, KeyError, TypeError) as error:
+    except ValueError as error:
         if isinstance(error.__cause__, OSError):
             raise error.__cause__ from None
-        reason = error if isinstance(error, Damaged) else f"{path} is no manifest of this version ({error})."
-        raise Damaged(f"{reason} {REMEDY}") from error
+        raise Damaged(f"{error} {REMEDY}") from error
     if is_built and not manifest.is_built:
         again = f"run `{command_name('search.py')} build` again."
         raise ValueError(f"The index in {directory} is not built to its end: {again}")

@@ -418,7 +418,7 @@ def parse_config_overrides(model_type: str, overrides: str | None) -> Options:
 
     Raises:
         ValueError: for an unknown architecture, a name that its configuration does not have, a value of another type,
-            text that is no `name=value`, and a number that trains wrongly: not finite, or a count below 1.
+            text that is no `name=value`, and a number that trains wrongly: not finite, or below 0.
     """
     from transformers import CONFIG_MAPPING, AutoConfig
 
@@ -438,9 +438,6 @@ def parse_config_overrides(model_type: str, overrides: str | None) -> Options:
         return values
     for name, value in values.items():
         default = getattr(defaults, name)
-        if isinstance(value, bool) or not isinstance(default, int | float):
-            continue
-        is_count = isinstance(default, int) and default > 0 and not name.endswith("_id")
-        if not Bound(1 if is_count else 0 if default >= 0 else -math.inf).holds(value):
+        if isinstance(default, int | float) and default >= 0 and not 0 <= value < math.inf:  # NaN, too
             raise ValueError(f"--config_overrides {name}={value}: no such number can be here.")
     return values

@@ -10,7 +10,7 @@ import json
 import os
 import socket
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -80,26 +80,17 @@ def refuse_differences(describe: Callable[[], Mapping[str, str]]) -> None:
             )
 
 
-@contextlib.contextmanager
-def first_on_machine() -> Iterator[None]:
+def first_on_machine() -> contextlib.AbstractContextManager[None]:
     """Let the first process of each machine go first: the others find in the cache what it wrote there.
 
     Machines that share a cache do the work once each, at the same time: `build_once` keeps what one of them wrote. All
     processes must enter it, and wait as long as --ddp_timeout says.
     """
     if rank_and_size()[1] == 1:
-        yield
-        return
+        return contextlib.nullcontext()
     from accelerate import PartialState
 
-    state = PartialState()
-    if not state.is_local_main_process:
-        state.wait_for_everyone()
-    try:
-        yield
-    finally:
-        if state.is_local_main_process:  # after an error too: the others may not wait for ever
-            state.wait_for_everyone()
+    return PartialState().local_main_process_first()  # type: ignore[no-any-return]
 
 
 class OutputFolder:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from docsplit.embedding import inverted_file
+from docsplit.embedding import neighbours
 from docsplit.index import approximate
 from docsplit.index.changes import add, build, delete
 from docsplit.index.index import Index, nearest
@@ -21,7 +21,7 @@ def test_millions_of_passages_are_found_in_cells(documents, queries, built, tmp_
     pytest.importorskip("faiss")
     monkeypatch.setattr(approximate, "PASSAGES", 60)
     monkeypatch.setattr(SegmentEntry, "is_small", False)
-    monkeypatch.setattr(inverted_file, "RECALL", 1.0)
+    monkeypatch.setattr(neighbours, "RECALL", 1.0)
     build(tmp_path, documents[:40], ENCODER, WORDS)
     first = Index(tmp_path).manifest.approximate
     assert first.recall == 1.0
