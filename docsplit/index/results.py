@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from docsplit.data.passages import split_sentences
-from docsplit.index.store import faults_in, map_data, read_manifest
 from docsplit.runtime.command import Style, shown
 from docsplit.runtime.files import Damaged
 
@@ -95,6 +94,8 @@ class Checked(Result):
         Raises:
             ValueError: if there is no index, or one that is not built to its end.
         """
+        from docsplit.index.index import faults_in, map_data, read_manifest  # --help needs none of what it imports
+
         try:
             manifest = read_manifest(directory, is_built=True)
         except Damaged as error:

@@ -10,11 +10,11 @@ import time
 import pytest
 
 from docsplit.data.readers.base import Document
-from docsplit.index import changes, store
+from docsplit.index import changes
+from docsplit.index import index as index_module
 from docsplit.index.changes import add, build, delete, writing
-from docsplit.index.index import Index
+from docsplit.index.index import Index, read_manifest
 from docsplit.index.results import Added, Checked
-from docsplit.index.store import read_manifest
 from docsplit.runtime import files
 from docsplit.runtime.files import Damaged
 from tests.index.conftest import ENCODER, WORDS, Encoder, answers, embed
@@ -56,7 +56,7 @@ def test_a_merge_makes_no_segment_larger_than_others(documents, queries, built, 
     """A merge reads a bounded number of documents and characters; what fills a segment is copied as it is."""
     monkeypatch.setattr(changes, "MOST_SMALL_SEGMENTS", 3)
     monkeypatch.setattr(changes, limit, value)
-    monkeypatch.setattr(store, "SEGMENT_DOCUMENTS", 12 if limit == "SEGMENT_DOCUMENTS" else 50_000)
+    monkeypatch.setattr(index_module, "SEGMENT_DOCUMENTS", 12 if limit == "SEGMENT_DOCUMENTS" else 50_000)
     build(tmp_path, documents[:5], ENCODER, WORDS)
     for start in range(5, len(documents), 5):
         add(tmp_path, documents[start : start + 5], ENCODER)
