@@ -34,6 +34,7 @@ import dataclasses
 import functools
 import importlib.util
 import json
+import os
 import statistics
 import tempfile
 import warnings

@@ -1,20 +1,14 @@
-"""The processes of a launch, and the devices that they compute on.
-
-What processes did before the launcher started them again (`torchrun --max-restarts`) is noted in the launcher's store,
-which lives as long as the launcher: nothing is left of it in a folder, and no other launch takes it for its own.
-"""
+"""The processes of a launch, and the devices that they compute on."""
 
 import contextlib
-import json
 import logging
 import os
 import platform
 import subprocess
-import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import psutil
 import torch
@@ -23,45 +17,11 @@ from accelerate import PartialState
 from transformers.utils.logging import disable_progress_bar
 
 from docsplit.runtime.command import running_command
+from docsplit.runtime.sharing import restart_count
 
 logger = logging.getLogger(__name__)
 
 PRECISION = "ACCELERATE_MIXED_PRECISION"  # set by `accelerate launch`, to no, fp16 or bf16
-
-
-class Begun(NamedTuple):
-    """A training that this launcher's processes began."""
-
-    time: float  # in seconds since 1970
-    checkpoint: str | None  # that it began from; None for a new run
-
-
-def restart_count() -> int:
-    """Return how often the launcher has started its processes again."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
-
-
-def note_begin(output_dir: Path, checkpoint: Path | None) -> None:
-    """Note that a training begins to write into a folder, unless one of an earlier start has; one process calls it."""
-    store, key = _store_of_launcher(output_dir)
-    if store is not None and not store.check([key]):
-        store.set(key, json.dumps(Begun(time.time(), None if checkpoint is None else str(checkpoint))))
-
-
-def begun_before(output_dir: Path) -> Begun | None:
-    """Return what an earlier start of these processes began in a folder; None where there was none."""
-    store, key = _store_of_launcher(output_dir)
-    return Begun(*json.loads(store.get(key))) if restart_count() and store and store.check([key]) else None
-
-
-def _store_of_launcher(output_dir: Path) -> tuple[Any, str]:
-    """Return the store of a launcher that may start this process again, None without one, and a folder's key in it."""
-    key, restarts = f"docsplit/begun/{output_dir.resolve()}", os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")
-    if restarts == "0" or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or "RANK" not in os.environ:
-        return None, key
-    address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    limit = timedelta(seconds=60)
-    return dist.TCPStore(*address, is_master=False, wait_for_workers=False, timeout=limit), key
 
 
 def join_processes() -> PartialState:

@@ -9,10 +9,11 @@ import contextlib
 import json
 import os
 import socket
+import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from filelock import FileLock, Timeout
 
@@ -93,6 +94,24 @@ def first_on_machine() -> contextlib.AbstractContextManager[None]:
     return PartialState().local_main_process_first()  # type: ignore[no-any-return]
 
 
+class Begun(NamedTuple):
+    """A training that processes of a launch began; another launch takes it for none of its own."""
+
+    time: float  # in seconds since 1970
+    checkpoint: str | None  # that it began from; None for a new run
+
+
+def restart_count() -> int:
+    """Return how often the launcher has started its processes again (`torchrun --max-restarts`)."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) if "RANK" in os.environ else 0
+
+
+def begun_before(folder: Path) -> Begun | None:
+    """Return what an earlier start of this launch's processes began in an output folder; None where there was none."""
+    begun = read_json(folder / RECORD).get("begun") if (folder / RECORD).exists() else None
+    return None if begun is None else Begun(*begun)
+
+
 class OutputFolder:
     """The folder that a command writes into: an empty one, or one that the same command wrote into before.
 
@@ -141,7 +160,9 @@ class OutputFolder:
             raise OSError(f"{self.path} cannot be written: {self.another}. The cause: {error}") from error
         try:
             self._refuse_others()
-            self._note(process=f"process {os.getpid()} on {socket.gethostname()}", run=uuid.uuid4().hex)
+            begun = begun_before(self.path) if restart_count() else None
+            process = f"process {os.getpid()} on {socket.gethostname()}"
+            self._note(process=process, run=uuid.uuid4().hex, begun=begun)
             remove(self.path, [f".*.[0-9]*{PARTIAL}"])  # which a kill left
         except BaseException:
             self.close()
@@ -168,6 +189,11 @@ class OutputFolder:
     def begin_results(self) -> None:
         """Note that what fits `results` is the command's from now on."""
         self._note(has_results=True)
+
+    def note_begin(self, checkpoint: Path | None) -> None:
+        """Note that a training begins, from a checkpoint or as a new run, unless one of an earlier start has."""
+        if begun_before(self.path) is None:
+            self._note(begun=Begun(time.time(), None if checkpoint is None else str(checkpoint)))
 
     def close(self) -> None:
         """Let other runs in. Of a run that wrote nothing, nothing is left."""

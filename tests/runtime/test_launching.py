@@ -15,8 +15,6 @@ from transformers import BertConfig
 from docsplit.embedding.loading import load_encoder
 from docsplit.runtime import launching
 from docsplit.runtime.launching import (
-    Begun,
-    begun_before,
     check_precision,
     check_processes,
     connect,
@@ -24,11 +22,9 @@ from docsplit.runtime.launching import (
     describe_computing,
     explain_out_of_memory,
     join_processes,
-    note_begin,
     refuse_one_process,
     refuse_sharded_parameters,
     refuse_unusable_gpu,
-    restart_count,
     use_all_cores,
     warn_of_emulation,
 )
@@ -290,40 +286,3 @@ def test_one_process_in_place_of_several_is_refused(monkeypatch):
     refuse_one_process(2)
     with pytest.raises(ValueError, match=r"started one process.*--multi_gpu.*unset MASTER_ADDR"):
         refuse_one_process(1)
-
-
-# --- After a restart ---
-
-
-@pytest.fixture
-def launcher(monkeypatch):
-    """Make this process one of a launcher with a store."""
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    values = {"RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": store.port, "TORCHELASTIC_USE_AGENT_STORE": True}
-    for name, value in (values | {"TORCHELASTIC_MAX_RESTARTS": 2, "TORCHELASTIC_RESTART_COUNT": 0}).items():
-        monkeypatch.setenv(name, str(value))
-    return store
-
-
-def test_what_was_begun_first_is_known_after_a_restart(launcher, tmp_path, monkeypatch):
-    note_begin(tmp_path, Path("checkpoint-4"))
-    assert begun_before(tmp_path) is None  # that is this start
-    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    assert restart_count() == 1
-    begun = begun_before(tmp_path)
-    assert begun == Begun(begun.time, "checkpoint-4")
-    note_begin(tmp_path, Path("checkpoint-8"))
-    assert begun_before(tmp_path / "." / "sub" / "..") == begun
-    assert begun_before(tmp_path / "other") is None
-    note_begin(tmp_path / "other", None)
-    assert begun_before(tmp_path / "other").checkpoint is None
-
-
-@pytest.mark.parametrize("missing", ["TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_USE_AGENT_STORE", "RANK"])
-def test_without_a_launcher_that_restarts_nothing_is_noted(launcher, tmp_path, monkeypatch, missing):
-    """The training that `adapt.py --train` starts has the launcher's variables, and no rank."""
-    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    monkeypatch.delenv(missing)
-    note_begin(tmp_path, None)
-    assert begun_before(tmp_path) is None
-    assert launcher.num_keys() <= 1  # the store counts its workers
