@@ -16,10 +16,9 @@ from docsplit.data.readers.base import Document
 from docsplit.data.readers.documents import Documents, documents_of, refuse_table
 from docsplit.embedding.encoder import Encoder
 from docsplit.index import changes
-from docsplit.index.arguments import METHODS
 from docsplit.index.index import Hit, check_encoder, encoder_of_index, query_words
 from docsplit.index.index import Index as Reader
-from docsplit.index.results import Added
+from docsplit.index.results import METHODS, Added
 
 logger = logging.getLogger(__name__)
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from docsplit.index.index import Hit, Index
     from docsplit.index.overview import Group, Pair
 
+METHODS = ("hybrid", "dense", "bm25")  # of a search
 PASSAGE_LINES, SHOWN_PAIRS, SHOWN_DOCUMENTS = 3, 50, 3
 INDENT = " " * 5
 PLAIN = Style()
