@@ -288,12 +288,11 @@ def markdown(results: dict[str, Any]) -> str:
     def number(row: dict[str, Any], name: str, form: str = ",.0f", factor: float = 1) -> str:
         return format(row[name] * factor, form) if row.get(name) is not None else "-"
 
-    products = results["peak_flops"]
-    lines = []
+    products, lines = results["peak_flops"], []
     for row in results["rows"]:
         how = [name for name in ("packed", "compile", "cache_gradients") if row[name]]
         how += [f"{row['budget']:,} tokens"] if row["budget"] else []
-        how += ["cuDNN first"] if row["cudnn_first"] else []
+        how += ["cuDNN first"] * row["cudnn_first"]
         how += [] if row["masked_lm"] else ["no masked LM"]
         start = [row["contender"], f"{row['documents']:,}", ", ".join(how), str(row["view_tokens"] or "8 ... 512")]
         if "failed" in row:

@@ -305,16 +305,14 @@ def test_an_objective_refuses_what_the_table_refuses(objective):
 
 
 def test_wrong_combinations_are_one_line_before_any_work():
-    wrong = cases()
-    assert len(wrong) >= 150
-    assert list(unrefused(wrong)) == []
+    assert list(unrefused(cases())) == []
 
 
 @pytest.mark.parametrize("script", RIGHT)
 def test_right_combinations_are_not_refused(script, tmp_path):
     """So those above are refused for what is wrong in them."""
     with pytest.raises(WorkBegins):
-        refusal(script, " ".join([RIGHT[script][0], *RIGHT[script][1]]), tmp_path)
+        refusal(script, RIGHT[script], tmp_path)
 
 
 def test_the_defaults_are_the_papers_values(tmp_path):
