@@ -80,8 +80,8 @@ def worker(rank, world_size, port, checkpoint, folder):
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("world_size", [2, 3])
-def test_processes_together_give_the_array_of_one(checkpoint, world_size, tmp_path, monkeypatch):
+def test_processes_together_give_the_array_of_one(checkpoint, tmp_path, monkeypatch):
+    world_size = 3
     spawn(worker, (world_size, free_port(), checkpoint, tmp_path), nprocs=world_size)
     monkeypatch.setattr(encode_module, "CHUNK_TEXTS", CHUNK)
     (tmp_path / "alone").mkdir()

@@ -27,7 +27,7 @@ from docsplit.runtime.command import (
     shown,
     shown_lines,
 )
-from tests.processes import ROOT, start
+from tests.processes import ROOT
 
 
 def told():
@@ -113,18 +113,6 @@ def test_of_processes_with_the_same_error_one_prints_it(tmp_path, monkeypatch, c
     assert printed("gone/away", "no space") == "error: no space\n"  # with the launcher, its folder
     token = "no such repository: hf_CanaryTokenThatNobodyMaySee; --hub_token and hf_hub stay."
     assert printed(0, token) == "error: no such repository: hf_...; --hub_token and hf_hub stay.\n"
-
-
-def test_of_two_processes_a_script_ends_with_one_line(tmp_path):
-    options = ["--corpus", tmp_path / "none.jsonl", "--output_dir", tmp_path / "out", "--use_cpu"]
-    env = os.environ | {"TORCHELASTIC_ERROR_FILE": str(tmp_path / "rank" / "error.json")}
-    printed = []
-    for script in start("run_docsplit_pretraining.py", *options, processes=2, env=env):
-        assert script.wait(60).returncode == 1
-        assert "Traceback" not in script.stderr
-        printed += [line for line in script.stderr.splitlines() if line.startswith("error")]
-    (line,) = printed
-    assert f"There is no {tmp_path / 'none.jsonl'}: name a file or folder that is there" in line
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import os
 import random
 import resource
 import signal
-import subprocess
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -30,14 +29,12 @@ from docsplit.runtime.files import (
     add_texts,
     build_once,
     checked,
-    commit_of_code,
     flush_folder,
     hash_of_code,
     is_cached,
     map_once,
     move_aside,
     name_failed_writes,
-    read_json,
     read_sealed,
     records_in,
     refuse_missing_path,
@@ -163,24 +160,6 @@ def test_the_hash_of_code_sees_every_file_of_a_folder(tmp_path, monkeypatch):
     assert len(hashes) == 5
 
 
-def test_only_a_checkout_of_this_project_has_a_commit(tmp_path, monkeypatch):
-    def git(*words):
-        subprocess.run(["git", "-C", str(tmp_path), *words], check=True, capture_output=True)
-
-    git("init", "-q")
-    (tmp_path / "file.py").write_text("one\n")
-    git("add", ".")
-    git("-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-q", "-m", "First")
-    (tmp_path / "folder").mkdir()
-    monkeypatch.setattr(files, "ROOT", tmp_path / "folder")
-    assert commit_of_code() is None  # a folder of another project's checkout
-    monkeypatch.setattr(files, "ROOT", tmp_path)
-    commit = commit_of_code()
-    assert len(commit) == 40
-    (tmp_path / "file.py").write_text("two\n")
-    assert commit_of_code() == f"{commit}-dirty"
-
-
 def test_a_name_that_can_only_be_a_path_is_refused_without_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here").mkdir()
@@ -239,16 +218,6 @@ def test_odd_json_is_one_line(tmp_path, text):
         read_sealed(tmp_path / "m.json")
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < len(str(tmp_path)) + 200
-
-
-def test_plain_json_may_hold_what_python_writes(tmp_path):
-    (tmp_path / "config.json").write_text('{"limit": [0.0, Infinity]}')
-    assert read_json(tmp_path / "config.json") == {"limit": [0.0, float("inf")]}
-    (tmp_path / "config.json").write_bytes(b"\xff\xfe{\x00}\x00")
-    with pytest.raises(Damaged, match="holds no JSON"):
-        read_json(tmp_path / "config.json")
-    with pytest.raises(Damaged, match="cannot be read: Is a directory"):
-        read_json(tmp_path)
 
 
 @pytest.mark.parametrize("files", [

@@ -196,32 +196,12 @@ def test_several_gpus_without_a_launcher_are_refused(tmp_path, monkeypatch):
         PretrainingArguments(output_dir=str(tmp_path), use_cpu=True)
 
 
-WAIT = """
-import torch, torch.distributed as dist
-from docsplit.training.arguments import PretrainingArguments
-from transformers import Trainer
-args = PretrainingArguments(output_dir="unused", use_cpu=True, ddp_timeout=77, report_to="none")
-trainer = Trainer(torch.nn.Linear(2, 2), args)
-timeout = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu")).options._timeout
-with open(f"rank-{args.process_index}", "w") as file:  # lines of two processes would mix on stdout
-    print(timeout, args.world_size, file=file)
-"""
-
-
-def test_the_timeout_reaches_gloo_in_the_stock_trainer(tmp_path):
-    (tmp_path / "script.py").write_text(WAIT)
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    result = subprocess.run(
-        [*launch, str(tmp_path / "script.py")],
-        cwd=tmp_path,
-        env=environment,
-        text=True,
-        capture_output=True,
-        timeout=120,
-    )
-    assert result.returncode == 0, result.stderr
-    assert [(tmp_path / f"rank-{rank}").read_text() for rank in range(2)] == ["0:01:17 2\n"] * 2
+def test_the_timeout_of_a_training_is_that_of_its_connection_on_a_cpu_too(tmp_path, monkeypatch):
+    """Trainer passes it on for GPUs only."""
+    given = []
+    monkeypatch.setattr("docsplit.training.arguments.connect", lambda *values: given.append(values))
+    PretrainingArguments(output_dir=str(tmp_path), use_cpu=True, ddp_timeout=77, report_to="none")
+    assert given[0][:2] == (True, 77)
 
 
 @pytest.mark.parametrize(("size", "is_connected"), [("2", True), ("1", False), (None, False)])

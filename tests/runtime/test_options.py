@@ -1,15 +1,13 @@
 """Recipe and command line are one language, the command line wins, and a mistake is one line before any work."""
 
-import dataclasses
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Literal, get_type_hints
+from typing import Literal
 
 import pytest
 
-from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.runtime.files import ROOT
 from docsplit.runtime.options import (
     BOUNDS,
@@ -180,21 +178,6 @@ def test_the_short_page_has_a_line_for_each_common_option_whatever_else_is_wrong
     assert capsys.readouterr().out == ""
 
 
-def test_help_all_has_every_option_in_groups_with_its_default(capsys):
-    text = " ".join(printed(capsys, (Example,), "--help", "all", chosen_by=CHOICES).split())
-    assert "--learning_rate X The rate, 5 %. Default: 0.5." in text
-    assert "--heads TEXT [TEXT ...] Heads. Default: a b. --flag [true|false] A switch. --on" in text
-    assert "--learning-rate" not in text
-    first, second = text.split("--objective info_nce:")[1].split("--objective momentum_contrast:")
-    assert "--temperature X Divides similarities. Default: the checkpoint's, else 0.05." in first
-    assert second.strip().startswith("Two of its own. --momentum_queue_size N")
-    assert "--temperature X" not in second
-    assert text.endswith("an example")
-    titles = printed(capsys, ARGUMENTS, "--help", "all").split("Of transformers' TrainingArguments:")
-    assert ["--mlm_weight" in part for part in titles] == [True, False]
-    assert ["--adam_beta1" in part for part in titles] == [False, True]
-
-
 def with_verbs(words):
     parser = CommandParser("What it does.\n\n    an example\n")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
@@ -284,24 +267,6 @@ def test_every_option_that_takes_a_number_has_a_bound_and_every_bound_an_option(
     parsers = [parser_of(script) for script in scripts]
     parsers += [verb for parser in parsers for verb in verbs_of(parser).values()]
     assert {name for parser in parsers for name in numbers_of(parser)} == {*BOUNDS}
-
-
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_an_objective_refuses_what_the_table_refuses(objective):
-    """Settings of a checkpoint come past the command line, so an objective checks them itself."""
-    options = OBJECTIVES[objective].Options
-    defaults = {option.name: option.default for option in dataclasses.fields(options)}
-    if "bregman_width" in defaults:
-        defaults["bregman_width"] = 2  # with it a single network is enough
-    types = get_type_hints(options)
-    for name in defaults.keys() & BOUNDS.keys():
-        whole = int in (types[name], *getattr(types[name], "__args__", ()))
-        for value in (-1, 0, 1, 2) if whole else (-1.0, 0.0, 0.5, 1.0, 1.5):
-            if BOUNDS[name].holds(value):
-                options(**defaults | {name: value})
-            else:
-                with pytest.raises(ValueError, match=name):
-                    options(**defaults | {name: value})
 
 
 def test_wrong_combinations_are_one_line_before_any_work():
