@@ -366,7 +366,7 @@ def checked(value: Any, kind: Any, where: str) -> Any:
     elif origin is Literal:
         if value in args:
             return value
-    elif isinstance(value, dict) and is_dataclass(kind):
+    elif isinstance(value, dict) and isinstance(kind, type) and is_dataclass(kind):
         types_of = get_type_hints(kind)
         given = {name: checked(value[name], types_of[name], f"{where}: {name}") for name in types_of.keys() & value}
         try:
