@@ -120,12 +120,12 @@ def encode(
     share_among_threads(tokenizer)
     family, prompt = family_of(encoder.config), prompt_of(settings)
     budget = micro_batch_tokens or default_micro_batch_tokens(encoder.device)
-    layout = Layout(settings["max_seq_length"], budget, family.length_multiple(encoder))
-    embedder = Embedder(forward, tokenizer, encoder.device, layout, prompt)
-    if family.rows == "passages":
-        embedder = _graph_embedder(encoder, tokenizer, layout, prompt, torch.float32)
     shape, was_training = (len(texts), embedding_width(encoder.config)), encoder.training
     with _IN_MEMORY, family.attending(encoder):  # one thread at a time, for this changes the encoder
+        layout = Layout(settings["max_seq_length"], budget, family.length_multiple(encoder))
+        embedder = Embedder(forward, tokenizer, encoder.device, layout, prompt)
+        if family.rows == "passages":
+            embedder = _graph_embedder(encoder, tokenizer, layout, prompt, torch.float32)
         try:
             encoder.eval()
             return embed_in_chunks(texts, embedder, shape, show_progress, output_file=output_file)[0]
@@ -386,13 +386,13 @@ class Embedder:
         autocast: Any = contextlib.nullcontext()
         if self.dtype is not None:  # around all micro-batches: each weight is cast once
             autocast = torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32)
-        outputs, done = [], 0
+        outputs, done, is_cuda = [], 0, self.device.type == "cuda"
         total = sum(features["input_ids"].numel() for _, features in batches)
         with autocast:
             for _, features in batches:
                 # Nothing waits for a GPU before the end, so that it always has the next batch
                 on_device: Features = {
-                    name: value.to(self.device, non_blocking=True) if isinstance(value, Tensor) else value
+                    name: value.to(self.device, non_blocking=is_cuda) if isinstance(value, Tensor) else value
                     for name, value in features.items()
                 }
                 outputs.append(self.forward(on_device).float())
