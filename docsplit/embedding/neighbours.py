@@ -76,9 +76,7 @@ def search_by_torch(queries: np.ndarray, documents: np.ndarray, depth: int) -> R
             scores = buffer[: len(block) * len(part)].view(len(block), len(part))
             yield torch.mm(block, part.T, out=scores)  # (Q', N')
 
-    blocks = [
-        torch.from_numpy(queries[start : start + BLOCK_QUERIES]) for start in range(0, len(queries), BLOCK_QUERIES)
-    ]
+    blocks = torch.from_numpy(queries).split(BLOCK_QUERIES)
     rows, scores = zip(*(best_of_blocks(products(block), len(block), depth) for block in blocks))
     return Retrieved(np.concatenate(rows).astype(np.int32), np.concatenate(scores))
 
