@@ -34,6 +34,7 @@ import dataclasses
 import functools
 import importlib.util
 import json
+import os
 import statistics
 import tempfile
 import warnings
@@ -59,7 +60,7 @@ from docsplit.data.collators import Batch, DocSplitCollator, MaskedRow
 from docsplit.data.tokenization import load_tokenizer
 from docsplit.evaluation.results.markdown import markdown_table
 from docsplit.runtime.files import versions
-from docsplit.runtime.launching import default_training_tokens, hardware, prefers_cudnn_attention
+from docsplit.runtime.launching import default_training_tokens, hardware
 
 NOMINAL_PEAK = 989e12  # operations a second of H100 SXM and H200 in bfloat16, dense: NVIDIA's data sheets
 WAIT = "synchronizing CUDA operation"  # in the warnings of `set_sync_debug_mode`
@@ -241,7 +242,7 @@ def settings_of(name: str, job: StepJob, options: argparse.Namespace) -> dict[st
         "view_tokens": job.view_tokens,
         "masked_lm": job.masked_lm and not name.startswith("st"),
         "dropout": options.dropout,
-        "cudnn_first": job.device == "cuda" and prefers_cudnn_attention(),
+        "cudnn_first": job.device == "cuda" and os.environ.get("TORCH_CUDNN_SDPA_DEPRIORITIZED") == "0",
         "budget": job.micro_batch_tokens if ours else None,
         "packed": ours and job.packed,
         "compile": ours and job.compile,
@@ -287,12 +288,11 @@ def markdown(results: dict[str, Any]) -> str:
     def number(row: dict[str, Any], name: str, form: str = ",.0f", factor: float = 1) -> str:
         return format(row[name] * factor, form) if row.get(name) is not None else "-"
 
-    products = results["peak_flops"]
-    lines = []
+    products, lines = results["peak_flops"], []
     for row in results["rows"]:
         how = [name for name in ("packed", "compile", "cache_gradients") if row[name]]
         how += [f"{row['budget']:,} tokens"] if row["budget"] else []
-        how += ["cuDNN first"] if row["cudnn_first"] else []
+        how += ["cuDNN first"] * row["cudnn_first"]
         how += [] if row["masked_lm"] else ["no masked LM"]
         start = [row["contender"], f"{row['documents']:,}", ", ".join(how), str(row["view_tokens"] or "8 ... 512")]
         if "failed" in row:

@@ -88,7 +88,12 @@ class EncoderArguments:
     def __post_init__(self) -> None:
         for name in self.model_name_or_path:
             for member in members_of(name):
-                _refuse_other_suffix(name, member)
+                path, at, word = member.partition("@")
+                if at and not Path(member).exists():  # no encoder of the Hub has an @ in its name
+                    known = ", ".join(f"@{pooling}" for pooling in get_args(Pooling))
+                    raise ValueError(
+                        f"{name!r}: {path}@{word} should be {path} with one of {known}, or with @prompt=TEXT."
+                    )
                 refuse_missing_path(member, "a folder with an encoder, or a model of the Hub (USER/NAME)")
 
 
@@ -134,18 +139,6 @@ def stated_in(name: str) -> Stated:
     found: Any = _STATED.fullmatch(name)  # as any text does
     encoders, pooling, prompt = found.groups()
     return Stated(encoders, pooling, prompt)
-
-
-def _refuse_other_suffix(name: str, member: str) -> None:
-    """Refuse PATH@WORD where WORD is no pooling; no encoder of the Hub has an @ in its name.
-
-    Raises:
-        ValueError: naming the argument and what it may state.
-    """
-    path, at, word = member.partition("@")
-    if at and not Path(member).exists():
-        poolings = ", ".join(f"@{pooling}" for pooling in get_args(Pooling))
-        raise ValueError(f"{name!r}: {path}@{word} should be {path} with one of {poolings}, or with @prompt=TEXT.")
 
 
 def members_of(name: str) -> list[str]:

@@ -95,8 +95,8 @@ def encode(
         texts: any sequence, such as a column of a `datasets.Dataset`; one chunk at a time is brought into memory.
         micro_batch_tokens: bound on texts x longest text of one forward pass. Default: `default_micro_batch_tokens`.
         show_progress: show a progress bar, on the first process.
-        output_file: .npy file that the embeddings are written to as they come, on a file system of all processes; it
-            appears under this name once it is whole.
+        output_file: .npy file that the first process writes the embeddings to as they come, on a file system of all;
+            it appears under this name once it is whole.
 
     Returns: (len(texts), H) float32, in the order of the texts: with the checkpoint's prompt for documents, truncated
         to its `max_seq_length` tokens, normalised if it says so. In memory, or `output_file`, memory-mapped and
@@ -118,18 +118,14 @@ def encode(
         return finish(encoder, pool(states, mask, settings["pooling"]), settings)
 
     share_among_threads(tokenizer)
-    family = family_of(encoder.config)
+    family, prompt = family_of(encoder.config), prompt_of(settings)
     budget = micro_batch_tokens or default_micro_batch_tokens(encoder.device)
-    shape = (len(texts), embedding_width(encoder.config))
+    shape, was_training = (len(texts), embedding_width(encoder.config)), encoder.training
     with _IN_MEMORY, family.attending(encoder):  # one thread at a time, for this changes the encoder
-        layout, prompt = (
-            Layout(settings["max_seq_length"], budget, family.length_multiple(encoder)),
-            prompt_of(settings),
-        )
+        layout = Layout(settings["max_seq_length"], budget, family.length_multiple(encoder))
         embedder = Embedder(forward, tokenizer, encoder.device, layout, prompt)
         if family.rows == "passages":
             embedder = _graph_embedder(encoder, tokenizer, layout, prompt, torch.float32)
-        was_training = encoder.training
         try:
             encoder.eval()
             return embed_in_chunks(texts, embedder, shape, show_progress, output_file=output_file)[0]
@@ -318,9 +314,7 @@ def embed_in_chunks(
         embeddings = np.empty(shape, dtype=np.float32)
     else:
         unfinished, header = output_file.with_name(f"{output_file.name}.partial"), io.BytesIO()
-        description = {"descr": np.dtype(np.float32).str, "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(header, description)
-        on_all(partial(output_file.parent.mkdir, parents=True, exist_ok=True))
+        np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": shape})
         on_all(partial(write, header.getvalue(), "wb"))
 
     total_seconds, filled, tokenized_chunks = 0.0, 0, one_ahead()
@@ -392,22 +386,28 @@ class Embedder:
         autocast: Any = contextlib.nullcontext()
         if self.dtype is not None:  # around all micro-batches: each weight is cast once
             autocast = torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32)
+        outputs, done, is_cuda = [], 0, self.device.type == "cuda"
+        total = sum(features["input_ids"].numel() for _, features in batches)
         with autocast:
-            vectors = embed_chunk(self.forward, self.device, batches, advance)
-        return self.join(vectors, parts)
+            for _, features in batches:
+                # Nothing waits for a GPU before the end, so that it always has the next batch
+                on_device: Features = {
+                    name: value.to(self.device, non_blocking=is_cuda) if isinstance(value, Tensor) else value
+                    for name, value in features.items()
+                }
+                outputs.append(self.forward(on_device).float())
+                done += features["input_ids"].numel()
+                advance(done / max(total, 1))
+        order = torch.cat([rows for rows, _ in batches]).argsort()
+        return self.join(torch.cat(outputs)[order.to(self.device)].cpu().numpy(), parts)
 
 
 class _WholeModelEmbedder:
     """Embed with a model that has no transformer in front (a static one, say): the model makes the batches."""
 
     def __init__(self, model: SentenceTransformer, prompt: str):
-        self.model, self.prompt = model, prompt
-
-    def tokenize(self, texts: list[str]) -> list[str]:
-        return texts
-
-    def embed(self, tokenized: list[str], advance: Callable[[float], None]) -> np.ndarray:
-        return self.model.encode_document(tokenized, prompt=self.prompt or None, show_progress_bar=False)
+        self.tokenize = list
+        self.embed = lambda texts, _: model.encode_document(texts, prompt=prompt or None, show_progress_bar=False)
 
 
 def _transformer_embedder(
@@ -568,28 +568,6 @@ def unpack(states: Tensor, features: Features) -> tuple[Tensor, Tensor]:
     offsets = torch.arange(features["max_length_q"], device=states.device)
     places = (starts[:, None] + offsets).clamp(max=states.shape[1] - 1)
     return states[0, places], (offsets < lengths[:, None]).long()
-
-
-def embed_chunk(
-    forward: Callable[[Features], Tensor],
-    device: torch.device,
-    batches: list[MicroBatch],
-    advance: Callable[[float], None],
-) -> np.ndarray:
-    """Return the embeddings (texts, H) float32, in the order of the texts."""
-    outputs, done = [], 0
-    total = sum(features["input_ids"].numel() for _, features in batches)
-    for _, features in batches:
-        # Nothing waits for a GPU before the end, so that it always has the next batch.
-        on_device = {
-            name: value.to(device, non_blocking=device.type == "cuda") if isinstance(value, Tensor) else value
-            for name, value in features.items()
-        }
-        outputs.append(forward(on_device).float())
-        done += features["input_ids"].numel()
-        advance(done / max(total, 1))
-    order = torch.cat([rows for rows, _ in batches])
-    return torch.cat(outputs)[order.argsort().to(device)].cpu().numpy()
 
 
 # --- Keys: what an embedding depends on ---

@@ -7,7 +7,7 @@ Encoder   what the scripts hand around: the model with the options that it embed
 import copy
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,6 @@ from docsplit.embedding.loading import (
     resolve_prompt,
     says_pooling,
     tokens_read,
-    weight_of_words,
     without_words,
     words_of,
 )
@@ -86,29 +85,6 @@ def embed(
     return embed_documents(model, texts, long_documents=long_documents, show_progress=show_progress)[0]
 
 
-@dataclass(frozen=True)
-class EncoderFacts:
-    """Facts about an encoder, for the rows of results that were measured on its vectors."""
-
-    pooling: str
-    max_seq_length: int | None  # None: whole texts are read
-    num_parameters: int  # those of words included
-    long_documents: str  # `LongDocuments`, or passages
-    dtype: str
-    embedding_seconds: float
-    prompt: str
-    seen_in_pretraining_share: float | None  # of the test documents; None: unknown
-    near_duplicate_share: float | None
-    smooth_neighbours: int
-    pooling_of_checkpoint: str | None = None  # where another one takes its place
-    words: float | None = None  # the weight of words that are added to documents' vectors
-
-    def row(self) -> Columns:
-        """Return the columns of a row; `pooling_of_checkpoint` and `words` only where there are any."""
-        optional = ("pooling_of_checkpoint", "words")
-        return {name: value for name, value in asdict(self).items() if value is not None or name not in optional}
-
-
 class Encoder:
     """An encoder with the options that it embeds by. The model is loaded once, here.
 
@@ -119,23 +95,32 @@ class Encoder:
         options: how it embeds. Default: as the encoder itself says.
         cache_dir: where embeddings are kept; None: nowhere.
 
+    Attributes:
+        prompt: before each document.
+        max_seq_length: tokens read of a text; None: all.
+        dtype: of the matrix products.
+        has_words: whether the encoder adds words of documents to its vectors.
+        replaced_pooling: what the checkpoint brought, where another pooling is used.
+
     Raises:
         ValueError: naming the encoder, if it cannot be loaded or its pooling cannot be replaced.
     """
 
     def __init__(self, name: str, options: EncoderArguments | None = None, cache_dir: Path | None = None):
         self.name, self.cache_dir = name, cache_dir
-        self.options = options or EncoderArguments([name])
-        self._model = load_encoder(name, self.options.pooling, self.options.max_seq_length)
+        self.options = given = options or EncoderArguments([name])
+        self._model = load_encoder(name, given.pooling, given.max_seq_length)
         self._device = self._model.device
+        self.dtype = default_dtype(self._device) if given.dtype == "auto" else getattr(torch, given.dtype)
         logger.info(f"{name}: {describe_computing(self._device, self.dtype, reader_config(self._model))}")
-        self.replaced_pooling: str | None = None  # what the checkpoint brought, where --override_pooling replaced it
-        override = self.options.override_pooling
-        if override is not None and override != pooling_of(self._model):
+        self.replaced_pooling: str | None = None
+        if given.override_pooling not in (None, pooling_of(self._model)):
             try:
-                self.replaced_pooling = replace_pooling(self._model, override)
+                self.replaced_pooling = replace_pooling(self._model, given.override_pooling)
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from error
+        self.prompt, self.max_seq_length = resolve_prompt(self._model, given.prompt), tokens_read(self._model)
+        self.has_words = words_of(self._model) is not None
 
     @classmethod
     def of(cls, description: Description, name: str | None = None, cache_dir: Path | None = None) -> "Encoder":
@@ -169,37 +154,21 @@ class Encoder:
 
     # --- Texts to vectors ---
 
-    @property
-    def dtype(self) -> torch.dtype:
-        """The type of the matrix products."""
-        given = self.options.dtype
-        return default_dtype(self._device) if given == "auto" else getattr(torch, given)
-
-    @property
-    def prompt(self) -> str:
-        """The prompt before each document."""
-        return resolve_prompt(self._model, self.options.prompt)
-
-    @property
-    def max_seq_length(self) -> int | None:
-        """The number of tokens read of a text; None: all."""
-        return tokens_read(self._model)
-
     def embed(self, texts: Sequence[str], show_progress: bool = False) -> np.ndarray:
         """Embed documents by `embed_documents` with the options, not smoothed: (N, H) float32."""
-        return self._embed(texts, self.cache_dir, show_progress)[0]
+        return self._embed(texts, show_progress)[0]
 
-    def _embed(self, texts: Sequence[str], cache_dir: Path | None, show_progress: bool) -> tuple[np.ndarray, float]:
-        given, how = self.options, self._computing | {"cache_dir": cache_dir, "show_progress": show_progress}
-        return embed_documents(self.model, texts, prompt=given.prompt, long_documents=given.long_documents, **how)
+    def _embed(self, texts: Sequence[str], show_progress: bool) -> tuple[np.ndarray, float]:
+        how = self._how(show_progress) | {"long_documents": self.options.long_documents}
+        return embed_documents(self.model, texts, prompt=self.options.prompt, **how)
 
-    @property
-    def _computing(self) -> dict[str, Any]:
-        return {"dtype": self.dtype, "micro_batch_tokens": self.options.embedding_tokens}
+    def _how(self, show_progress: bool) -> dict[str, Any]:
+        how = {"dtype": self.dtype, "micro_batch_tokens": self.options.embedding_tokens}
+        return how | {"cache_dir": self.cache_dir, "show_progress": show_progress}
 
     def embed_all(
         self, texts: Sequence[str], test_texts: Sequence[str] = (), show_progress: bool = False
-    ) -> tuple[np.ndarray, EncoderFacts]:
+    ) -> tuple[np.ndarray, Columns]:
         """Embed each distinct text once, and smooth where the options say so.
 
         Args:
@@ -214,7 +183,7 @@ class Encoder:
         by_section = config is not None and config.graph_kind != "full"
         if first and by_section and not any(len(split_sections(text)) > 1 for text in first):
             logger.warning(no_sections(self.name, config.graph_kind, f"the first {len(first):,} documents"))
-        vectors, seconds = self._embed(list(rows), self.cache_dir, show_progress)
+        vectors, seconds = self._embed(list(rows), show_progress)
         facts = self.facts(seconds, test_texts)
         if self.options.smooth_neighbours:
             vectors = smooth_texts(list(rows), vectors, self.options.smooth_neighbours)
@@ -222,7 +191,7 @@ class Encoder:
 
     def embed_parts(
         self, parts: dict[str, list[str]], show_progress: bool = False
-    ) -> tuple[dict[str, np.ndarray], EncoderFacts]:
+    ) -> tuple[dict[str, np.ndarray], Columns]:
         """Embed every part (`test` is required); return one array a part, and the encoder's facts."""
         texts = [text for texts in parts.values() for text in texts]
         vectors, facts = self.embed_all(texts, parts["test"], show_progress)
@@ -233,30 +202,30 @@ class Encoder:
         self, queries: Sequence[str], prompt: str | None = None, show_progress: bool = False
     ) -> tuple[np.ndarray, QueryFacts]:
         """Embed queries as `docsplit.embedding.encode.embed_queries` does: (Q, H) float32, and their facts."""
-        how = self._computing | {"cache_dir": self.cache_dir, "show_progress": show_progress}
-        return embed_queries(self.model, queries, prompt=prompt, **how)
+        return embed_queries(self.model, queries, prompt=prompt, **self._how(show_progress))
 
-    def facts(self, seconds: float, test_texts: Sequence[str] = ()) -> EncoderFacts:
+    def facts(self, seconds: float, test_texts: Sequence[str] = ()) -> Columns:
         """Describe the encoder for rows of results; the log says how much of the test it was trained on.
 
         Args:
             seconds: how long embedding took.
         """
         seen, near = contamination(self.name, test_texts).values()
-        return EncoderFacts(
-            pooling=pooling_of(self._model),
-            max_seq_length=self.max_seq_length,
-            num_parameters=sum(parameter.numel() for parameter in self._model.parameters()),
-            long_documents="passages" if is_graph_encoder(self._model) else self.options.long_documents,
-            dtype=str(self.dtype).removeprefix("torch."),
-            embedding_seconds=seconds,
-            prompt=self.prompt,
-            seen_in_pretraining_share=seen,
-            near_duplicate_share=near,
-            smooth_neighbours=self.options.smooth_neighbours,
-            pooling_of_checkpoint=self.replaced_pooling,
-            words=weight_of_words(self._model),
-        )
+        facts = {
+            "pooling": pooling_of(self._model),
+            "max_seq_length": self.max_seq_length,  # None: whole texts are read
+            "num_parameters": sum(parameter.numel() for parameter in self._model.parameters()),
+            "long_documents": "passages" if is_graph_encoder(self._model) else self.options.long_documents,
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "embedding_seconds": seconds,
+            "prompt": self.prompt,
+            "seen_in_pretraining_share": seen,  # of the test documents; None: unknown
+            "near_duplicate_share": near,
+            "smooth_neighbours": self.options.smooth_neighbours,
+        }
+        if self.replaced_pooling is not None:
+            facts["pooling_of_checkpoint"] = self.replaced_pooling
+        return facts | ({"words": self._model[-1].weight} if self.has_words else {})
 
     def check(self, texts: Sequence[str]) -> None:
         """Embed a few texts, so that errors come before any long work.
@@ -270,14 +239,9 @@ class Encoder:
                 f"(--override_pooling, or @{self.options.override_pooling})."
             )
         try:
-            self._embed(texts, None, show_progress=False)
+            self.embed(texts)
         except ValueError as error:
             raise ValueError(f"{self.name}: {error}") from error
-
-    @property
-    def has_words(self) -> bool:
-        """Whether the encoder adds words of documents to its vectors."""
-        return words_of(self._model) is not None
 
     # --- For an index ---
 
@@ -288,7 +252,7 @@ class Encoder:
         Raises:
             ValueError: if it compares vectors neither by cosine nor by dot product.
         """
-        similarity = self._similarity
+        similarity = str(self._model.similarity_fn_name)
         if similarity not in SIMILARITIES:
             raise ValueError(
                 f"{self.name} compares vectors by {similarity}: an index compares by cosine or dot product alone."
@@ -305,13 +269,16 @@ class Encoder:
             "dimension": self._model.truncate_dim or self._model.get_embedding_dimension(),
         }
 
-    @property
-    def _similarity(self) -> str:
-        return str(self._model.similarity_fn_name or "cosine")
-
     def embed_for_index(self, texts: Sequence[str]) -> np.ndarray:
         """Embed documents or passages, (N, H) float32, of length one if the similarity is the cosine."""
         return self._comparable(self.embed(texts, show_progress=True))
+
+    def embed_query(self, text: str) -> np.ndarray:
+        """Embed a query for an index, (H,) float32; it is not kept in the cache."""
+        return self._comparable(embed_queries(self.model, [text])[0])[0]
+
+    def _comparable(self, vectors: np.ndarray) -> np.ndarray:
+        return unit(vectors) if self.description["similarity"] == "cosine" else vectors
 
     def count_tokens(self, texts: Sequence[str]) -> tuple[np.ndarray, int] | None:
         """Count the tokens of texts, whole, (N,), and those that the encoder reads of each beside prompt and marks.
@@ -328,13 +295,6 @@ class Encoder:
             encoded = tokenizer(chunk, add_special_tokens=False, return_attention_mask=False, verbose=False)
             lengths += map(len, encoded["input_ids"])
         return np.array(lengths), max(limit - len(tokenizer(self.prompt)["input_ids"]), 0)
-
-    def embed_query(self, text: str) -> np.ndarray:
-        """Embed a query for an index, (H,) float32; it is not kept in the cache."""
-        return self._comparable(embed_queries(self.model, [text])[0])[0]
-
-    def _comparable(self, vectors: np.ndarray) -> np.ndarray:
-        return unit(vectors) if self._similarity == "cosine" else vectors
 
 
 def no_sections(name: str, graph_kind: str, documents: str) -> str:

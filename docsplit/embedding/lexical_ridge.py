@@ -9,11 +9,8 @@ The vector of a document is then unit(e(d) + r(d)), in the encoder's own space; 
 encoder. Kin: model2vec's distillation, which reads no documents; a la carte embeddings (Khodak et al. 2018); SPAR
 (Chen et al. 2022).
 
-Three ways give the same W:
-
-    dual        (N, N): XX' + penalty is factored
-    primal      (P, P): X'X + penalty is factored, for few features
-    gradients   block conjugate gradients on the sparse X, for many documents and features
+Three ways give the same W: for few documents XX' + penalty, (N, N), is factored, for few features X'X + penalty,
+(P, P); for many of both block conjugate gradients run on the sparse X.
 
 Leave-one-out needs no refitting (Allen 1974; Hastie, Tibshirani and Friedman, section 7.10): the residual of document
 i, by a W fitted without it, is its residual by the common W divided by 1 - h_i, where
@@ -54,11 +51,10 @@ PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0)
 FEWEST_DOCUMENTS = 20
 DUAL_DOCUMENTS = 4096  # above, the (N, N) matrix takes minutes
 PRIMAL_FEATURES = 6000
-FOLDS = 5  # that take the place of leave-one-out where h is too dear
+FOLDS = 5  # that take the place of leave-one-out there
 MOST_ITERATIONS = 1000  # a penalty of 0.1 or more needs 50 to 150
-BLOCK_TARGETS = 64  # at a time
 BLOCK = 2048  # rows at a time
-LEAST = 1e-12  # that is divided by: 1 - h of a document that shares no feature, at a tiny penalty
+LEAST = 1e-12  # that is divided by
 
 
 @dataclass(frozen=True)
@@ -66,23 +62,14 @@ class RidgeSettings:
     """How words are fitted.
 
     Attributes:
-        penalty: of W; None: chosen among `PENALTIES` by leave-one-out on the encoder's own vectors.
+        penalty: of W, above 0; None: chosen among `PENALTIES` by leave-one-out on the encoder's own vectors.
         neighbours: that a target is averaged with, in two rounds (`docsplit.embedding.neighbours.smooth`); 0: none.
         sublinear: a token that a document has c times counts 1 + ln c times; False: c times, as in a static encoder.
-
-    Raises:
-        ValueError: for a value out of range.
     """
 
     penalty: float | None = None
     neighbours: int = 20
     sublinear: bool = True
-
-    def __post_init__(self) -> None:
-        if self.penalty is not None and not 0 < self.penalty < np.inf:
-            raise ValueError(f"The ridge penalty is {self.penalty}: expected a number above 0, such as 1.")
-        if self.neighbours < 0:
-            raise ValueError(f"The number of neighbours is {self.neighbours}: expected 0 (none) or more.")
 
 
 @dataclass(frozen=True)
@@ -120,17 +107,14 @@ class RidgeFacts:
 
     def sentence(self) -> str:
         """Say in one line what was fitted."""
-        copies = "copy" if self.duplicates == 1 else "copies"
-        counted = ((self.empty, "empty"), (self.duplicates, copies))
-        left_out = " and ".join(f"{count:,} {name}" for count, name in counted if count)
         tried = ", ".join(f"{penalty:g}: {100 * share:.1f} %" for penalty, share in self.shares_explained.items())
-        return (
-            f"Words of {self.documents:,} documents{f' (without {left_out})' if left_out else ''}: "
-            f"{self.pieces:,} tokens, {'dampened' if self.sublinear else 'plain'} counts, "
-            f"ridge penalty {self.penalty:g} (variance explained, leave-one-out: {tried})"
-            + (f"; they explain little, which makes their weight {self.weight:g}" if self.weight < 1 else "")
-            + (f"; {self.without_pieces:,} documents share no token with another" if self.without_pieces else "")
-        )
+        counts = "dampened" if self.sublinear else "plain"
+        line = f"Words of {self.documents:,} documents: {self.pieces:,} tokens, {counts} counts, ridge penalty "
+        line += f"{self.penalty:g} (variance explained, leave-one-out: {tried})"
+        if self.weight < 1:
+            line += f"; they explain little, which makes their weight {self.weight:g}"
+        left_out = {"empty": self.empty, "copies": self.duplicates, "without a token of others": self.without_pieces}
+        return line + "".join(f"; {name}: {count:,}" for name, count in left_out.items() if count)
 
 
 @dataclass(frozen=True)
@@ -348,19 +332,12 @@ def weights(features: csr_matrix, targets: np.ndarray, penalty: float) -> np.nda
 def leave_one_out(features: csr_matrix, targets: np.ndarray, penalty: float) -> np.ndarray:
     """Return (N, H): what a W fitted without a document gives for it.
 
-    Exact, but where there are many documents and many features: there a document is left out together with a fifth of
-    all, drawn with a fixed seed.
+    Exact up to `DUAL_DOCUMENTS`. Above, a document is left out together with a fifth of all, drawn with a fixed seed.
     """
-    documents, pieces = features.shape
+    documents = features.shape[0]
     if documents <= DUAL_DOCUMENTS:
         inverse = cho_solve(_factor(features, penalty), np.eye(documents), overwrite_b=True, check_finite=False)
         return targets - (inverse @ targets) / inverse.diagonal()[:, None]
-    if pieces <= PRIMAL_FEATURES:
-        inverse = cho_solve(_factor(features.T, penalty), np.eye(pieces), overwrite_b=True, check_finite=False)
-        residuals = targets - features @ (inverse @ (features.T.astype(np.float64) @ targets))
-        parts = (features[start : start + BLOCK] for start in range(0, documents, BLOCK))
-        leverages = np.concatenate([np.asarray(part.multiply(part @ inverse).sum(axis=1)) for part in parts])
-        return targets - residuals / np.maximum(1 - leverages.reshape(-1, 1), LEAST)
     outputs = np.empty(targets.shape, dtype=np.float32)
     fold_of = np.random.default_rng(0).permutation(documents) % FOLDS
     for fold in range(FOLDS):
@@ -402,8 +379,8 @@ def conjugate_gradients(
     scale = torch.from_numpy(1 / (squares[:, None] + np.float32(penalty)))  # (P, 1)
     least = torch.finfo(torch.float32).tiny  # a target may be a dead dimension of the encoder, all near 0
     solutions, worst = np.empty((features.shape[1], targets.shape[1]), dtype=np.float32), 0.0
-    for start in range(0, targets.shape[1], BLOCK_TARGETS):
-        block = slice(start, start + BLOCK_TARGETS)
+    for start in range(0, targets.shape[1], 64):
+        block = slice(start, start + 64)
         right = _product(columns, torch.from_numpy(np.ascontiguousarray(targets[:, block], dtype=np.float32)))
         residuals, solution, direction = right.clone(), torch.zeros_like(right), scale * right  # (P, h)
         length = (residuals * direction).sum(dim=0)

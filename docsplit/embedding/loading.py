@@ -8,6 +8,7 @@ import contextlib
 import json
 import logging
 import math
+import re
 import threading
 from collections.abc import Iterator
 from functools import cache
@@ -217,10 +218,8 @@ def _missing_weights() -> Iterator[set[str]]:
         text = record.getMessage()
         if "LOAD REPORT" not in text:
             return record.levelno >= shown_level
-        for line in text.splitlines():
-            key, *status = line.split("|")
-            if status and ("MISSING" in status[0] or "MISMATCH" in status[0]):
-                missing.add(key.strip())
+        keys = (line.split("|") for line in text.splitlines())
+        missing.update(key.strip() for key, *status in keys if re.search("MISSING|MISMATCH", "".join(status[:1])))
         return False
 
     logs.addFilter(read)
@@ -313,14 +312,11 @@ def replace_pooling(model: Any, pooling: Pooling) -> str:
             f"--override_pooling {pooling} would change vectors that words were fitted to: fit words to an encoder "
             "with that pooling."
         )
-    position = next((place for place, module in enumerate(model) if isinstance(module, PoolingModule)), None)
-    if position is None:
-        modules = " -> ".join(type(module).__name__ for module in model)
-        raise ValueError(
-            f"--override_pooling {pooling} needs an encoder with a pooling module; this one is {modules}."
-        )
-    old, brought = model[position], pooling_of(model)
-    width = old.embedding_dimension
+    brought, is_pooling = pooling_of(model), [isinstance(module, PoolingModule) for module in model]
+    if not any(is_pooling):
+        raise ValueError(f"--override_pooling {pooling} needs an encoder with a pooling module, not {brought}.")
+    position = is_pooling.index(True)
+    old, width = model[position], model[position].embedding_dimension
     if old.get_embedding_dimension() != width and position < len(model) - 1:
         raise ValueError(f"--override_pooling {pooling} gives {width} numbers; what follows {brought} takes more.")
     model[position] = PoolingModule(width, pooling_mode=pooling, include_prompt=old.include_prompt)
@@ -330,11 +326,6 @@ def replace_pooling(model: Any, pooling: Pooling) -> str:
 def words_of(model: Any) -> Words | None:
     """Return the words that an encoder adds to its vectors; None if it adds none."""
     return model[0].words if isinstance(model[0], EncoderWithWords) else None
-
-
-def weight_of_words(model: Any) -> float | None:
-    """Return the weight of the words that an encoder adds; None if it adds none."""
-    return None if words_of(model) is None else model[-1].weight
 
 
 def with_words(model: Any, words: Words, weight: float = 1.0) -> SentenceTransformer:
@@ -364,16 +355,16 @@ def without_words(model: Any) -> Any:
     return SentenceTransformer(modules=[model[0].inner, *list(model)[1:-1]], **_options(model))
 
 
+@cache
+def _log_once(message: str) -> None:
+    logger.info(message)
+
+
 def plain_encoder(model: Any, use: str) -> Any:
     """Return the encoder without words, for a use that words have no part in; the log says so once."""
     if words_of(model) is not None:
-        _say_words_are_left_out(use)
+        _log_once(f"{use} is of the plain encoder: the words that are added to its vectors are left out.")
     return without_words(model)
-
-
-@cache
-def _say_words_are_left_out(use: str) -> None:
-    logger.info(f"{use} is of the plain encoder: the words that are added to its vectors are left out.")
 
 
 def save_plain(model: Any, folder: Path) -> None:

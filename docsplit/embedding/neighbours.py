@@ -1,33 +1,177 @@
-"""Nearest neighbours of documents, and vectors that are averaged with those of their neighbours.
+"""Nearest neighbours by scalar products: exact, or by an inverted file; and vectors averaged with their neighbours'.
+
+search    documents for each query, exactly: by faiss where it is installed, else by torch in blocks. Either needs some
+          megabytes beside the vectors: no matrix of all scores is ever made. The search stays exact for millions of
+          documents: to sort 10^6 vectors of 128 dimensions into the cells of an inverted file took as much processor
+          time as 5,600 exact queries, and few evaluations have more.
+nearest   the other documents of each document, exactly
+smooth    each vector averaged with those of its neighbours
+
+An inverted file searches a part of millions of vectors for the nearest, with exact scores: faiss sorts the vectors
+into cells and keeps 8 bits of each number. A query reads the nearest cells, and its candidates are scored again with
+the vectors as they are. How many cells it reads is measured when the file is made: some of the vectors are queries,
+and 98 % of their ten best must be those of an exact search.
 
 Averaging needs no training, only the vectors of a corpus. `smooth` is a baseline in the probes (--smooth_neighbours),
 and `docsplit.modeling.objectives.neighbour_distillation` teaches it to an encoder. In image retrieval it is known as
-database-side augmentation (Turcot and Lowe 2009; weighted: Radenovic et al. 2018).
-
-Neighbours are near by the encoder's cosine and by words (`word_vectors`): an encoder that has not seen the terms of a
-field takes documents for alike that share none. The search is exact up to `EXACT_DOCUMENTS` documents, and above it is
-approximate, with faiss.
+database-side augmentation (Turcot and Lowe 2009; weighted: Radenovic et al. 2018). Neighbours are near by the
+encoder's cosine and by words (`word_vectors`): an encoder that has not seen the terms of a field takes documents for
+alike that share none. Their search is exact up to `EXACT_DOCUMENTS` documents, and above it is approximate.
 """
 
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from docsplit.data.seen_documents import document_id
+from docsplit.data.sets.rankings import Retrieved
 from docsplit.data.words import tfidf_counter
-from docsplit.embedding import inverted_file
-from docsplit.runtime.vectors import unit
+from docsplit.runtime.vectors import best_of_blocks, unit
 
 logger = logging.getLogger(__name__)
 
+BLOCK_QUERIES, BLOCK_VALUES = 256, 2**21  # of an exact search at a time: 8 MB of scores
 EXACT_DOCUMENTS = 100_000
 CHUNK_VALUES = 2**25  # similarities at a time: 128 MB
+RECALL, DEEP = 0.98, 10  # of an inverted file: the share of the ten best to be found
+CHUNK = 100_000  # its vectors at a time
+CANDIDATE_VALUES = 2**23  # numbers of its candidates at a time: 32 MB
 WORD_DIMENSIONS = 128
 WORD_DOCUMENTS = 100_000  # from which words and dimensions are learnt, evenly spaced in the corpus
+
+
+# --- Documents for queries, exactly ---
+
+
+def search(queries: np.ndarray, documents: np.ndarray, depth: int) -> Retrieved:
+    """Find the `depth` documents with the highest scalar product with each query, equal scores in the order of rows.
+
+    Args:
+        queries: (Q, H) float32.
+        documents: (N, H) float32, also memory-mapped.
+    """
+    depth = min(depth, len(documents))
+    try:
+        import faiss
+    except ImportError:
+        return search_by_torch(queries, documents, depth)
+    scores, rows = faiss.knn(queries, documents, depth, faiss.METRIC_INNER_PRODUCT)  # faiss makes blocks
+    return Retrieved.best(rows, scores, depth)
+
+
+def search_by_torch(queries: np.ndarray, documents: np.ndarray, depth: int) -> Retrieved:
+    """Search as `search` does, without faiss: one block of queries at a time, over all blocks of documents."""
+    width = max(BLOCK_VALUES // BLOCK_QUERIES, depth)
+    buffer = torch.empty(min(len(queries), BLOCK_QUERIES) * min(width, len(documents)))  # memory that is met once
+
+    def products(block: Tensor) -> Iterator[Tensor]:
+        for start in range(0, len(documents), width):
+            part = torch.from_numpy(np.ascontiguousarray(documents[start : start + width]))
+            scores = buffer[: len(block) * len(part)].view(len(block), len(part))
+            yield torch.mm(block, part.T, out=scores)  # (Q', N')
+
+    blocks = torch.from_numpy(queries).split(BLOCK_QUERIES)
+    rows, scores = zip(*(best_of_blocks(products(block), len(block), depth) for block in blocks))
+    return Retrieved(np.concatenate(rows).astype(np.int32), np.concatenate(scores))
+
+
+def make_comparable(vectors: np.ndarray, similarity: str) -> None:
+    """Scale vectors (N, H) to length one where `similarity` is cosine, in place: a copy would double the memory.
+
+    Scalar products are then the similarities that the encoder was trained for, cosine or dot.
+    """
+    for start in range(0, len(vectors) if similarity == "cosine" else 0, 4096):
+        vectors[start : start + 4096] = unit(vectors[start : start + 4096])
+
+
+# --- Documents for queries, by an inverted file. Vectors may lie in several arrays, memory-mapped too: rows are
+# counted through all of them.
+
+
+def make_inverted_file(parts: Sequence[np.ndarray]) -> tuple[Any, float]:
+    """Sort all vectors into 4 sqrt(N) cells.
+
+    It needs memory for 64 vectors a cell while the cells are learnt, and then a byte for each number.
+
+    Args:
+        parts: arrays (N', H) float32, of N vectors together.
+
+    Returns: a faiss index that looks into as many cells as `RECALL` takes, and the recall that was measured.
+
+    Raises:
+        ImportError: without faiss.
+    """
+    import faiss
+
+    total, width = sum(map(len, parts)), parts[0].shape[1]
+    cells, generator = max(int(4 * total**0.5), 1), np.random.default_rng(0)
+
+    def sample(count: int) -> np.ndarray:
+        return vectors_of(parts, np.sort(generator.choice(total, min(count, total), replace=False)))
+
+    index = faiss.index_factory(width, f"IVF{cells},SQ8", faiss.METRIC_INNER_PRODUCT)
+    index.train(sample(64 * cells))
+    chunks = [part[start : start + CHUNK] for part in parts for start in range(0, len(part), CHUNK)]
+    for chunk in chunks:
+        index.add(np.ascontiguousarray(chunk))
+    # As many cells as it takes
+    queries, depth = sample(200), min(DEEP, total)
+    exact, _ = best_of_blocks((queries @ chunk.T for chunk in chunks), len(queries), depth)
+    index.nprobe, recall = 1, 0.0
+    while recall < RECALL and index.nprobe < cells:
+        index.nprobe = min(2 * index.nprobe, cells)
+        rows, _ = search_inverted_file(index, parts, queries, depth)
+        recall = float(np.mean([len({*some} & {*best}) / depth for some, best in zip(rows.tolist(), exact.tolist())]))
+    best = f"{100 * recall:.1f} % of the best"
+    logger.info(f"{total:,} vectors are in {cells:,} cells; a query reads {index.nprobe}: {best}.")
+    return index, recall
+
+
+def search_inverted_file(
+    index: Any, parts: Sequence[np.ndarray], queries: np.ndarray, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Find vectors that probably have the highest scalar products with each query.
+
+    Args:
+        index: from `make_inverted_file`, for these parts.
+        queries: (Q, H) float32.
+        count: K.
+
+    Returns: rows and exact scores, (Q, K) each, the best first; -1 and -inf where fewer were found.
+    """
+    depth = max(2 * count, 100)  # candidates, which are scored again
+    rows = np.full((len(queries), count), -1, dtype=np.int64)
+    scores = np.full((len(queries), count), -np.inf, dtype=np.float32)
+    step = max(CANDIDATE_VALUES // (depth * queries.shape[1]), 1)
+    for start in range(0, len(queries), step):
+        block = np.ascontiguousarray(queries[start : start + step])
+        candidates = index.search(block, depth)[1]  # (Q', depth)
+        exact = np.einsum("qkh,qh->qk", vectors_of(parts, np.maximum(candidates, 0)), block)
+        exact[candidates < 0] = -np.inf
+        best = np.argsort(-exact, axis=1, kind="stable")[:, :count]
+        rows[start : start + step] = np.take_along_axis(candidates, best, axis=1)
+        scores[start : start + step] = np.take_along_axis(exact, best, axis=1)
+    return rows, scores
+
+
+def vectors_of(parts: Sequence[np.ndarray], rows: np.ndarray) -> np.ndarray:
+    """Gather the vectors (..., H) of rows (...) that are counted through all parts."""
+    ends = np.cumsum([len(part) for part in parts])
+    owners = np.searchsorted(ends, rows, side="right")
+    vectors = np.empty((*rows.shape, parts[0].shape[1]), dtype=np.float32)
+    for owner in np.unique(owners):
+        inside = owners == owner
+        vectors[inside] = parts[owner][rows[inside] - (ends[owner] - len(parts[owner]))]
+    return vectors
+
+
+# --- Neighbours of documents, and their averages ---
 
 
 def nearest(embeddings: np.ndarray, count: int, chunk: int = 1024) -> tuple[np.ndarray, np.ndarray]:
@@ -69,8 +213,8 @@ def check_search(num_documents: int) -> None:
 def nearest_approximately(embeddings: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Search as `nearest` does, with faiss: some neighbours are missed, and missing scalar products are -inf."""
     embeddings = np.ascontiguousarray(embeddings, dtype=np.float32)
-    index, _ = inverted_file.make([embeddings])
-    rows, products = inverted_file.search(index, [embeddings], embeddings, count + 1)
+    index, _ = make_inverted_file([embeddings])
+    rows, products = search_inverted_file(index, [embeddings], embeddings, count + 1)
     products[(rows == np.arange(len(rows))[:, None]) | (rows < 0)] = -np.inf  # each with itself, and none
     order = np.argsort(-products, axis=1, kind="stable")[:, :count]
     return np.maximum(np.take_along_axis(rows, order, axis=1), 0), np.take_along_axis(products, order, axis=1)

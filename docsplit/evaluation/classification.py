@@ -70,9 +70,8 @@ class Classification(LabelledEvaluation):
         if encoder is None:
             features = dict(zip(self.split.texts, tfidf_features(*self.split.texts.values())))
             return list(probe(name, features, TFIDF_FACTS, self.split, self.args)) if is_main else []
-        vectors, facts = encoder.embed_parts(self.split.texts, is_main)
+        vectors, info = encoder.embed_parts(self.split.texts, is_main)
         encoder.rest()
-        info = facts.row()
         frozen = list(probe(name, vectors, info, self.split, self.args)) if is_main else []
         return [*frozen, *tune(encoder, info, self.split, self.args, show_progress=is_main)]
 

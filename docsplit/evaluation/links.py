@@ -73,7 +73,7 @@ class Links(Evaluation):
         assert encoder is not None
         embeddings, facts = encoder.embed_all(self.pairs.texts, self.pairs.test_documents, is_main)
         encoder.rest()
-        return list(link(name, embeddings, facts.row(), self.pairs, self.args)) if is_main else []
+        return list(link(name, embeddings, facts, self.pairs, self.args)) if is_main else []
 
     def finish(self) -> None:
         """Measure what needs no encoder."""

@@ -9,17 +9,16 @@ The folder is that of search.py. `docsplit.index.index` reads it and `docsplit.i
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from docsplit.data.readers.base import Document
 from docsplit.data.readers.documents import Documents, documents_of, refuse_table
 from docsplit.embedding.encoder import Encoder
 from docsplit.index import changes
-from docsplit.index.arguments import METHODS
 from docsplit.index.index import Hit, check_encoder, encoder_of_index, query_words
 from docsplit.index.index import Index as Reader
-from docsplit.index.results import Added
+from docsplit.index.results import METHODS, Added
 
 logger = logging.getLogger(__name__)
 
@@ -61,10 +60,7 @@ class Index:
             ValueError: if there is an index already, if ids repeat, or if no document has text.
         """
         if not isinstance(encoder, str | Path):
-            raise ValueError(
-                f"The encoder is a {type(encoder).__name__}: give its name on the Hub or its folder, from which the "
-                "index loads it again."
-            )
+            raise ValueError(f"The encoder is a {type(encoder).__name__}: give its name on the Hub or its folder.")
         directory = Path(directory)
         loaded = Encoder(str(encoder), cache_dir=directory / "cache")
         built = changes.build(directory, documents_of(documents), loaded, passage_words, _source(documents))
@@ -151,15 +147,8 @@ def _with_ids(documents: Documents) -> Documents:
     """Refuse texts without ids."""
     if isinstance(documents, str | Path | Mapping):
         return documents
-
     refuse_table(documents)
-
-    def checked() -> Iterator[Document]:
-        for document in documents:
-            if not isinstance(document, Document):
-                raise ValueError(
-                    "Texts that are added need ids, by which they can be replaced and deleted: give {id: text}."
-                )
-            yield document
-
-    return checked()
+    listed = list(documents)
+    if not all(isinstance(document, Document) for document in listed):
+        raise ValueError("Texts that are added need ids, by which they can be replaced and deleted: give {id: text}.")
+    return listed

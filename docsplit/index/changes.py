@@ -6,6 +6,7 @@ its manifest alone, so `build` writes one before all else. A change first reads 
 cuts off and removes what it does not name, if a change has written it.
 """
 
+import logging
 import os
 import re
 import shutil
@@ -22,31 +23,35 @@ from filelock import FileLock, Timeout
 
 from docsplit.data.passages import to_passages
 from docsplit.data.readers.base import Document, grouped
-from docsplit.index import approximate
-from docsplit.index.index import Index, check_encoder
-from docsplit.index.results import Added, Built
-from docsplit.index.store import (
+from docsplit.index.index import (
     FILE,
     REMEDY,
     SEGMENT_CHARACTERS,
     SEGMENT_DOCUMENTS,
+    Index,
+    InvertedFile,
     Manifest,
     Row,
     Segment,
     append_segment,
     arrays_of,
+    check_encoder,
     digest_of,
     map_data,
     read_manifest,
 )
+from docsplit.index.results import Added, Built
 from docsplit.runtime.command import command_name
-from docsplit.runtime.files import Damaged, flush, name_failed_writes
+from docsplit.runtime.files import Damaged, FileRecord, flush, name_failed_writes
 
 if TYPE_CHECKING:
     from docsplit.embedding.encoder import Encoder
 
+logger = logging.getLogger(__name__)
+
 Embed = Callable[[Sequence[str]], np.ndarray]
 LOCK = "lock"
+PASSAGES = 1_000_000  # up to which a query is compared with all, in milliseconds
 PARTIAL = re.compile(r"\.manifest\.json\.\d+\.partial")
 NAMES = re.compile(rf"data-[0-9a-f]{{8}}\.bin|approximate-[0-9a-f]{{8}}\.faiss|{PARTIAL.pattern}")  # of changes
 CACHES = re.compile(r"(embeddings|ray)-[0-9a-f]+")  # in cache/
@@ -297,8 +302,7 @@ class Change:
         manifest = replace(manifest, segments=self.segments, length=self.file.tell())
         data = map_data(self.directory, manifest)
         segments = [Segment(data, entry) for entry in self.segments if not entry.is_small]
-        if approximate.is_needed(segments, manifest.approximate):
-            manifest = replace(manifest, approximate=approximate.make(self.directory, segments))
+        manifest = replace(manifest, approximate=cells_of(self.directory, segments, manifest.approximate))
         flush(self.directory / manifest.file)
         flush(self.directory)
         manifest.write(self.directory)
@@ -335,3 +339,30 @@ class Change:
         for group in grouped(rows, lambda row: row.document.text, SEGMENT_DOCUMENTS, SEGMENT_CHARACTERS):
             self._append(group)
         return name
+
+
+def cells_of(directory: Path, segments: Sequence[Segment], known: InvertedFile | None) -> InvertedFile | None:
+    """Return the inverted file of all passages; None without faiss, or if they are too few.
+
+    It is `known`, or written anew where that lacks a tenth of the passages, or has those of a segment that is gone.
+    """
+    sizes = {segment.entry.name: len(segment.passage_vectors) for segment in segments}
+    total, names = sum(sizes.values()), [] if known is None else known.segments
+    is_stale = not sizes.keys() >= set(names)
+    outside = sum(size for name, size in sizes.items() if name not in names)
+    if not is_stale and (total <= PASSAGES or outside <= total / 10):
+        return known
+    if total <= PASSAGES:
+        return None
+    try:
+        import faiss
+
+        from docsplit.embedding.neighbours import make_inverted_file
+    except ImportError:
+        logger.warning("Without faiss (pip install faiss-cpu) each query is compared with all passages: that is slow.")
+        return None
+    index, recall = make_inverted_file([segment.passage_vectors for segment in segments])
+    path = directory / f"approximate-{uuid.uuid4().hex[:8]}.faiss"
+    faiss.write_index(index, str(path))
+    flush(path)
+    return InvertedFile(path.name, **vars(FileRecord.of(path)), segments=[*sizes], probes=index.nprobe, recall=recall)

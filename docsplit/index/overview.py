@@ -10,8 +10,7 @@ from tqdm.auto import tqdm
 
 from docsplit.data.group_names import name_groups
 from docsplit.data.preparation import jaccard_of_pairs
-from docsplit.index.index import Index
-from docsplit.index.store import Segment
+from docsplit.index.index import Index, Segment
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from tqdm.auto import tqdm
 
-from docsplit.embedding.encode import CODE
+from docsplit.embedding.encode import CODE, valid_unicode
 from docsplit.embedding.encoder import Description, Encoder
 from docsplit.runtime.files import add_texts, hash_of_code, versions, write_whole
 
@@ -63,18 +63,20 @@ def embedder_on_ray(encoder: Encoder) -> Callable[[Sequence[str]], np.ndarray]:
 
 
 def _embed(description: Description, folder: Path, texts: Sequence[str]) -> np.ndarray:
-    texts = [text.encode(errors="replace").decode() for text in texts]  # Arrow takes no lone surrogate
-    starts = range(0, len(texts), SHARD_TEXTS)
-    files = {start: folder / f"{_hash(texts[start : start + SHARD_TEXTS])}.f32" for start in starts}
-    missing = [start for start in starts if not files[start].exists()]
+    texts, files, missing = valid_unicode(texts), [], []  # Arrow takes no lone surrogate
     folder.mkdir(parents=True, exist_ok=True)
-    shards = [{"start": start, "texts": texts[start : start + SHARD_TEXTS]} for start in missing]
-    done = (len(starts) - len(missing)) * SHARD_TEXTS
-    with tqdm(total=len(texts), initial=min(done, len(texts)), desc="Embedding on Ray", unit="text") as progress:
-        for start, vectors in _vectors_of(shards, description):
-            write_whole(files[start], partial(Path.write_bytes, data=vectors.tobytes()))
+    for start in range(0, len(texts), SHARD_TEXTS):
+        shard, digest = texts[start : start + SHARD_TEXTS], hashlib.blake2b(digest_size=16)
+        add_texts(digest, shard)
+        files.append(folder / f"{digest.hexdigest()}.f32")
+        if not files[-1].exists():
+            missing.append({"start": start, "texts": shard})
+    done = len(texts) - sum(len(shard["texts"]) for shard in missing)
+    with tqdm(total=len(texts), initial=done, desc="Embedding on Ray", unit="text") as progress:
+        for start, vectors in _vectors_of(missing, description):
+            write_whole(files[start // SHARD_TEXTS], partial(Path.write_bytes, data=vectors.tobytes()))
             progress.update(len(vectors))
-    return np.concatenate([np.fromfile(file, np.float32) for file in files.values()]).reshape(len(texts), -1)
+    return np.concatenate([np.fromfile(file, np.float32) for file in files]).reshape(len(texts), -1)
 
 
 def _vectors_of(shards: list[Shard], description: Description) -> Iterator[tuple[int, np.ndarray]]:
@@ -118,9 +120,3 @@ class _Worker:
     def __call__(self, shard: dict[str, np.ndarray]) -> Shard:
         vectors = self.encoder.embed_for_index(shard["texts"][0].tolist())
         return {"start": shard["start"], "count": [len(vectors)], "vectors": [vectors.tobytes()]}
-
-
-def _hash(texts: Sequence[str]) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    add_texts(digest, texts)
-    return digest.hexdigest()

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from docsplit.data.passages import split_sentences
-from docsplit.index.store import faults_in, map_data, read_manifest
 from docsplit.runtime.command import Style, shown
 from docsplit.runtime.files import Damaged
 
@@ -17,7 +16,8 @@ if TYPE_CHECKING:
     from docsplit.index.index import Hit, Index
     from docsplit.index.overview import Group, Pair
 
-PASSAGE_LINES, SHOWN_PAIRS, SHOWN_DOCUMENTS, SHOWN_WORDS = 3, 50, 3, 8
+METHODS = ("hybrid", "dense", "bm25")  # of a search
+PASSAGE_LINES, SHOWN_PAIRS, SHOWN_DOCUMENTS = 3, 50, 3
 INDENT = " " * 5
 PLAIN = Style()
 
@@ -95,6 +95,8 @@ class Checked(Result):
         Raises:
             ValueError: if there is no index, or one that is not built to its end.
         """
+        from docsplit.index.index import faults_in, map_data, read_manifest  # --help needs none of what it imports
+
         try:
             manifest = read_manifest(directory, is_built=True)
         except Damaged as error:
@@ -159,13 +161,9 @@ class Info(Result):
         passages = f"{counted(self.passages, 'passage')} of about {counted(self.passage_words, 'word')}"
         reads = f"up to {self.max_seq_length:,} tokens" if self.max_seq_length else "whole texts"
         lines = [f"{counted(self.documents, 'document')} in {passages}.", f"Encoder: {self.encoder}, reads {reads}."]
+        lines += [line for line in (self.reading, self.words) if line]
         first = [style.document(document_id, title, INDENT) for document_id, title in self.first]
-        return [
-            *lines,
-            *filter(None, [self.reading, self.words]),
-            *(["The first documents:"] if first else []),
-            *first,
-        ]
+        return [*lines, "The first documents:", *first] if first else lines
 
 
 @dataclass
@@ -200,39 +198,30 @@ class Answer(Result):
 
     def lines(self, style: Style = PLAIN) -> list[str]:
         """Write each hit in three lines or more: rank, title and id; why it was found; the passage."""
-        lines = []
+        lines, room = [], style.width - len(INDENT)
         for rank, hit in enumerate(self.rows, start=1):
             lines.append(style.document(hit.id, hit.title, f"{rank:3}  "))
-            if reasons := self._reasons(hit):
-                short = textwrap.shorten(reasons, style.width - len(INDENT), placeholder=" …")
-                lines.append(INDENT + style.dim(short))
+            # How similar the passage is, and which of the query's words the document has, where they count
+            reasons = []
+            if hit.similarity is not None:
+                reasons.append(
+                    f"{'dot product' if self.similarity == 'dot' else self.similarity} {hit.similarity:.2f}"
+                )
+            if self.words and self.method != "dense":
+                some = f": {', '.join(hit.words)}" if hit.words and len(hit.words) < len(self.words) else ""
+                reasons.append(f"{len(hit.words)} of {counted(len(self.words), 'word')}{some}")
+            if reasons:
+                lines.append(INDENT + style.dim(textwrap.shorten(", ".join(reasons), room, placeholder=" …")))
             if hit.passage:
-                wrapper = textwrap.TextWrapper(style.width, initial_indent=INDENT, subsequent_indent=INDENT)
-                wrapper.max_lines, wrapper.placeholder = PASSAGE_LINES, " …"
-                room = PASSAGE_LINES * (style.width - len(INDENT))
-                wrapped = wrapper.wrap(shown(shown_part(hit.passage, hit.title, hit.words, room)))
-                lines += [marked(style, line, hit.words) for line in wrapped]
+                part = shown(shown_part(hit.passage, hit.title, hit.words, PASSAGE_LINES * room))
+                wrapped = textwrap.wrap(part, room, max_lines=PASSAGE_LINES, placeholder=" …")
+                lines += [INDENT + marked(style, line, hit.words) for line in wrapped]
         return lines or ["Nothing was found."]
 
     def cost(self, documents: int) -> str:
         """Say how long the query took."""
-        searching = f"earching {counted(documents, 'document')} took {self.search_ms:.0f} ms."
-        if not self.similarity:
-            return f"S{searching}"
-        return f"Encoding the query took {self.encoding_ms:.0f} ms, s{searching}"
-
-    def _reasons(self, hit: "Hit") -> str:
-        """Say how similar the passage is, and which of the query's words the document has, where they count."""
-        reasons = (
-            []
-            if hit.similarity is None
-            else [f"{self.similarity}{' product' * (self.similarity == 'dot')} {hit.similarity:.2f}"]
-        )
-        if self.words and self.method != "dense":
-            some = hit.words and len(hit.words) < len(self.words)
-            names = ", ".join(hit.words[:SHOWN_WORDS]) + (" …" if len(hit.words) > SHOWN_WORDS else "")
-            reasons.append(f"{len(hit.words)} of {counted(len(self.words), 'word')}{f': {names}' if some else ''}")
-        return ", ".join(reasons)
+        encoding = f"Encoding the query took {self.encoding_ms:.0f} ms. " if self.similarity else ""
+        return f"{encoding}Searching {counted(documents, 'document')} took {self.search_ms:.0f} ms."
 
 
 @dataclass

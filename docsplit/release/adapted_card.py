@@ -18,7 +18,7 @@ from docsplit.release.card_results import evaluation_text, model_index, read_eva
 from docsplit.release.front_matter import licence_of, licence_text, metadata
 from docsplit.release.run_record import Licence, RunRecord, Start
 from docsplit.runtime.command import command_name
-from docsplit.runtime.files import read_json, record_of, write_text
+from docsplit.runtime.files import checked, read_json, write_text
 
 ADAPTATION_FILE = "adapt.json"
 KINDS = ("words", "static", "plain")  # of what is written
@@ -105,7 +105,7 @@ class Adaptation:
         path = directory / ADAPTATION_FILE
         if not path.exists():
             return None
-        record = record_of(cls, read_json(path), str(path))
+        record = checked(read_json(path), cls, str(path))
         if record.kind not in KINDS:
             raise ValueError(f"{path}: kind is {record.kind!r}, expected one of {KINDS}.")
         for candidate in record.candidates:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from docsplit.runtime.files import checked, read_json, record_of
+from docsplit.runtime.files import checked, read_json
 
 RUN_FILE = "run.json"
 
@@ -91,7 +91,7 @@ class RunRecord:
         if values.get("start") is not None:
             start = checked(values["start"], dict, f"{path}: start")
             values["start"] = start | {"licence": start}  # it states all in one mapping
-        return record_of(cls, values, str(path))
+        return checked(values, cls, str(path))
 
     def to_json(self) -> str:
         """Write the text of run.json, in which a start is one mapping."""

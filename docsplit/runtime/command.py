@@ -13,7 +13,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import traceback
 from collections.abc import Callable
@@ -42,9 +41,9 @@ if not sys.stderr.isatty():
         os.environ.setdefault(interval, "30")  # seconds
 # Batches differ in length, and blocks of a fixed size are left with gaps: memory runs out while much of it is free
 # (https://docs.pytorch.org/docs/stable/notes/cuda.html, `expandable_segments`)
-ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
-if Path("/dev/nvidiactl").exists() and not any(name in os.environ for name in ALLOCATOR):
-    os.environ[ALLOCATOR[0]] = "expandable_segments:True"
+ALLOCATORS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
+if Path("/dev/nvidiactl").exists() and os.environ.keys().isdisjoint(ALLOCATORS):
+    os.environ[ALLOCATORS[0]] = "expandable_segments:True"
 
 
 def command_name(script: str) -> str:
@@ -68,8 +67,7 @@ def command_line(script: str, *words: object) -> str:
     call, beside = command_name(script), Path(sys.argv[0]).with_name(script)
     if call.startswith("python ") and beside.exists():
         call = f"python {beside}"
-    join = subprocess.list2cmdline if os.name == "nt" else shlex.join
-    return f"{call} {join([str(word) for word in words])}"
+    return f"{call} {shlex.join(map(str, words))}"
 
 
 def as_typed(text: str) -> str:
@@ -84,7 +82,6 @@ def as_typed(text: str) -> str:
 
 # Control characters, separators of lines, what turns the direction of text around, and what UTF-8 cannot hold
 _ACTING = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
-BOLD, DIM, RESET = "\033[1m", "\033[2m", "\033[0m"
 
 
 def shown(text: str) -> str:
@@ -128,17 +125,18 @@ class Style:
     @classmethod
     def of(cls, stream: TextIO) -> "Style":
         """Return the style of a stream: marks on a terminal that shows them, unless NO_COLOR is set."""
+        is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
         shows_marks = os.name != "nt" or "WT_SESSION" in os.environ
-        wants_marks = shows_marks and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-        return cls(max(shutil.get_terminal_size((100, 24)).columns, 40), stream.isatty() and wants_marks)
+        width = max(shutil.get_terminal_size((100, 24)).columns, 40)
+        return cls(width, stream.isatty() and shows_marks and not is_plain)
 
     def bold(self, text: str) -> str:
         """Make a text stand out."""
-        return f"{BOLD}{text}{RESET}" if self.has_marks else text
+        return f"\033[1m{text}\033[0m" if self.has_marks else text
 
     def dim(self, text: str) -> str:
         """Make a text less bright."""
-        return f"{DIM}{text}{RESET}" if self.has_marks else text
+        return f"\033[2m{text}\033[0m" if self.has_marks else text
 
     def document(self, document_id: str, title: str, before: str = "") -> str:
         """Name a document in a line: its title, shortened to fit, and its id, which stays whole."""
@@ -159,17 +157,15 @@ def end_with(message: str, code: int = 1) -> NoReturn:
         SystemExit: with this code.
     """
     message = shown_lines(re.sub(r"hf_\w{16,}", "hf_...", message))
-    is_first = True
-    if error_file := os.environ.get("TORCHELASTIC_ERROR_FILE"):  # in the launcher's folder of this process
-        digest = hashlib.blake2b(message.encode(errors="replace"), digest_size=12).hexdigest()
-        try:
+    try:
+        if error_file := os.environ.get("TORCHELASTIC_ERROR_FILE"):  # in the launcher's folder of this process
+            digest = hashlib.blake2b(message.encode(errors="replace"), digest_size=12).hexdigest()
             (Path(error_file).parents[1] / digest).touch(exist_ok=False)
-        except FileExistsError:
-            is_first = False
-        except OSError:  # the launcher is gone, and its folder with it
-            pass
-    if is_first:
-        print(f"error: {message}", file=sys.stderr, flush=True)
+    except FileExistsError:  # another process has printed it
+        sys.exit(code)
+    except OSError:  # the launcher is gone, and its folder with it
+        pass
+    print(f"error: {message}", file=sys.stderr, flush=True)
     sys.exit(code)
 
 
@@ -183,10 +179,10 @@ LOST = (
 def as_command(main: Callable[[], None]) -> Callable[[], None]:
     """Wrap a script's `main`: an error that its user can do something about ends it in one line, with exit code 1.
 
-    Those are ValueErrors, FloatingPointErrors, OSErrors, ImportErrors, MemoryErrors, a write that failed, and a common
-    step of processes that another one has left. All others are bugs and keep their traceback; so do all with
-    DOCSPLIT_TRACEBACK=1. Ctrl-C ends a script in one line too, with exit code 130. Control characters of documents and
-    names come neither into logs nor into errors.
+    Those are ValueErrors, ArithmeticErrors, OSErrors, ImportErrors, MemoryErrors, a write that failed, a backend of
+    torch.compile that does not work, and a common step of processes that another one has left. All others are bugs and
+    keep their traceback; so do all with DOCSPLIT_TRACEBACK=1. Ctrl-C ends a script in one line too, with exit code
+    130. Control characters of documents and names come neither into logs nor into errors.
     """
 
     def command() -> None:
@@ -199,7 +195,8 @@ def as_command(main: Callable[[], None]) -> Callable[[], None]:
             if isinstance(error, KeyboardInterrupt):
                 end_with("stopped by Ctrl-C", code=130)
             dist: Any = sys.modules.get("torch.distributed")
-            if isinstance(error, ValueError | FloatingPointError | OSError | ImportError | MemoryError):
+            is_backend = type(error).__module__ == "torch._dynamo.exc"
+            if is_backend or isinstance(error, ValueError | ArithmeticError | OSError | ImportError | MemoryError):
                 frame, line = list(traceback.walk_tb(error.__traceback__))[-1]
                 is_raised = linecache.getline(frame.f_code.co_filename, line).lstrip().startswith("raise ")
                 place = "" if is_raised else f" ({SHOW_TRACEBACK}=1 shows where.)"

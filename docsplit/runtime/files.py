@@ -16,9 +16,9 @@ import subprocess
 import tempfile
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import dataclass, is_dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from platform import python_version
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -40,7 +40,6 @@ READ_WHEN_OPENED = 512 * 2**20  # bytes whose checksums are computed whenever th
 ROOT = Path(__file__).parents[2]  # of a clone; site-packages where the package is installed
 
 JsonObject = dict[str, Any]  # an object of a JSON file, whose names the file decides
-Kind = TypeVar("Kind")
 logger = logging.getLogger(__name__)
 
 
@@ -288,25 +287,17 @@ def checksum(content: JsonObject) -> str:
     return xxhash.xxh3_128_hexdigest(json.dumps(content, sort_keys=True, allow_nan=False).encode())
 
 
-def seal_folder(directory: Path, name: str = SEAL, **about: Any) -> str:
+def seal_folder(directory: Path, name: str = SEAL, **about: Any) -> None:
     """Record all files in a folder, in a sealed file of this name in it. Files half-written at a kill go.
 
     Args:
         about: more values to write beside `files`.
-
-    Returns: the checksum, which a manifest may name.
     """
     for file in directory.rglob(f".*{PARTIAL}"):
         file.unlink()
     files = (file for file in sorted(directory.rglob("*")) if file.is_file() and file != directory / name)
-    content = about | {"files": records_to_json(directory, files)}
-    write_sealed(directory / name, content)
-    return checksum(content)
-
-
-def records_to_json(directory: Path, files: Iterable[Path]) -> JsonObject:
-    """Record files, by their names relative to a folder."""
-    return {file.relative_to(directory).as_posix(): vars(FileRecord.of(file)) for file in files}
+    records = {file.relative_to(directory).as_posix(): vars(FileRecord.of(file)) for file in files}
+    write_sealed(directory / name, about | {"files": records})
 
 
 def records_in(content: JsonObject, path: Path) -> dict[str, FileRecord]:
@@ -316,16 +307,12 @@ def records_in(content: JsonObject, path: Path) -> dict[str, FileRecord]:
         path: of that file, for errors.
 
     Raises:
-        Damaged: if there is none, if one is not as written, or if one leads out of the folder.
+        Damaged: if there is none, or if one is not as written.
     """
     try:
-        records = checked(content.get("files"), dict[str, FileRecord], "files")
+        return checked(content.get("files"), dict[str, FileRecord], "files")
     except ValueError as error:
         raise Damaged(f"{path} is damaged: {error}") from error
-    for name in records or [""]:
-        if not name or PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
-            raise Damaged(f"{path} is damaged: it names {name!r}, which is no file in its folder.")
-    return records
 
 
 def why_damaged(directory: Path, records: Mapping[str, FileRecord], most_bytes: float = math.inf) -> str | None:
@@ -358,24 +345,16 @@ def why_folder_damaged(directory: Path, name: str = SEAL, most_bytes: float = ma
         return str(error).removesuffix(".")
 
 
-def record_of(kind: type[Kind], values: object, where: str) -> Kind:
-    """Make a dataclass of a JSON object, as `checked` does; names that it does not have are left out."""
-    content = checked(values, dict, where)
-    hints = get_type_hints(kind)
-    for each in fields(kind):  # type: ignore[arg-type]
-        if each.name not in content and each.default is MISSING and each.default_factory is MISSING:
-            raise ValueError(f"{where} has no {each.name}.")
-    return kind(**{name: checked(content[name], hints[name], f"{where}: {name}") for name in hints.keys() & content})
-
-
 def checked(value: Any, kind: Any, where: str) -> Any:
     """Return a JSON value if it is of this type; an object becomes the dataclass that `kind` is.
+
+    Names that a dataclass does not have are left out.
 
     Args:
         where: the file and the key, for errors.
 
     Raises:
-        ValueError: naming them, if it is of another type.
+        ValueError: naming them, if it is of another type, or a dataclass needs a name that it lacks.
     """
     origin, args = get_origin(kind) or kind, get_args(kind)
     if kind is Any or isinstance(kind, TypeVar):
@@ -388,7 +367,12 @@ def checked(value: Any, kind: Any, where: str) -> Any:
         if value in args:
             return value
     elif isinstance(value, dict) and isinstance(kind, type) and is_dataclass(kind):
-        return record_of(kind, value, where)
+        types_of = get_type_hints(kind)
+        given = {name: checked(value[name], types_of[name], f"{where}: {name}") for name in types_of.keys() & value}
+        try:
+            return kind(**given)
+        except TypeError as error:
+            raise ValueError(f"{where} is not whole: {error}.") from error
     elif isinstance(value, dict) and issubclass(origin, Mapping):
         item = args[1] if args else Any
         return {name: checked(each, item, f"{where}: {name}") for name, each in value.items()}

@@ -1,19 +1,11 @@
-"""The processes of a launch, and the devices that they compute on.
-
-What processes did before the launcher started them again (`torchrun --max-restarts`) is noted in the launcher's store,
-which lives as long as the launcher: nothing is left of it in a folder, and no other launch takes it for its own.
-"""
+"""The processes of a launch, and the devices that they compute on."""
 
 import contextlib
-import functools
-import json
 import logging
 import os
 import platform
 import subprocess
-import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -25,60 +17,11 @@ from accelerate import PartialState
 from transformers.utils.logging import disable_progress_bar
 
 from docsplit.runtime.command import running_command
+from docsplit.runtime.sharing import restart_count
 
 logger = logging.getLogger(__name__)
 
 PRECISION = "ACCELERATE_MIXED_PRECISION"  # set by `accelerate launch`, to no, fp16 or bf16
-CUDNN_LAST = "TORCH_CUDNN_SDPA_DEPRIORITIZED"  # set to 1 by `docsplit/__init__.py`, which says why
-
-
-@dataclass
-class Begun:
-    """A training that this launcher's processes began.
-
-    Attributes:
-        time: of its begin, in seconds since 1970.
-        checkpoint: that it began from; None for a new run.
-    """
-
-    time: float
-    checkpoint: str | None
-
-
-def restart_count() -> int:
-    """Return how often the launcher has started its processes again."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
-
-
-def note_begin(output_dir: Path, checkpoint: Path | None) -> None:
-    """Note that a training begins to write into a folder, unless one of an earlier start has; one process calls it."""
-    store = _store_of_launcher()
-    if store is not None and not store.check([_key(output_dir)]):
-        begun = Begun(time.time(), None if checkpoint is None else str(checkpoint))
-        store.set(_key(output_dir), json.dumps(asdict(begun)))
-
-
-def begun_before(output_dir: Path) -> Begun | None:
-    """Return what an earlier start of these processes began in a folder; None where there was none."""
-    store = _store_of_launcher() if restart_count() else None
-    if store is None or not store.check([_key(output_dir)]):
-        return None
-    return Begun(**json.loads(store.get(_key(output_dir))))
-
-
-def _key(output_dir: Path) -> str:
-    return f"docsplit/begun/{output_dir.resolve()}"
-
-
-def _store_of_launcher() -> Any:
-    """Return the store of a launcher that may start this process again; None without one."""
-    restarts = os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")
-    if restarts == "0" or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or "RANK" not in os.environ:
-        return None
-    from torch.distributed import TCPStore
-
-    address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    return TCPStore(*address, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=60))
 
 
 def join_processes() -> PartialState:
@@ -131,7 +74,14 @@ def refuse_unusable_gpu() -> None:
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     is_hidden = visible is not None and visible.strip() in ("", "-1")
-    if torch.accelerator.is_available() or is_hidden or not (gpus := gpus_of_the_driver()):
+    if torch.accelerator.is_available() or is_hidden:
+        return
+    words = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    try:
+        gpus = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout.split("\n")[:-1]
+    except (OSError, subprocess.SubprocessError):  # there is no driver
+        return
+    if not gpus:
         return
     try:
         torch.cuda.init()
@@ -144,17 +94,6 @@ def refuse_unusable_gpu() -> None:
         "(https://pytorch.org/get-started/locally). To compute on the CPU instead, say so: CUDA_VISIBLE_DEVICES= "
         "before the command, or --use_cpu in a training."
     )
-
-
-@functools.cache
-def gpus_of_the_driver() -> list[str]:
-    """Ask `nvidia-smi` for a line about each GPU, its name and driver; none where it is missing or fails."""
-    words = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    try:
-        answer = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return [line.strip() for line in answer.stdout.splitlines() if line.strip()]
 
 
 def check_processes(on_cpu: bool) -> None:
@@ -197,19 +136,16 @@ def refuse_one_process(world_size: int) -> None:
 
 def warn_of_emulation(bf16: bool, device: torch.device) -> None:
     """Warn of bfloat16 that the hardware only emulates."""
-    slowness = {"cpu": "CPU only emulates bfloat16, some 20 times as slow", "cuda": "GPU only emulates bfloat16"}
-    if bf16 and device.type in slowness and default_dtype(device) != torch.bfloat16:
-        logger.warning(f"--bf16: this {slowness[device.type]}. Try --bf16 false.")
+    if bf16 and device.type in ("cpu", "cuda") and default_dtype(device) != torch.bfloat16:
+        logger.warning("--bf16: this hardware only emulates bfloat16, a CPU some 20 times as slow. Try --bf16 false.")
 
 
 def check_precision(fp16: bool, bf16: bool | None, device: torch.device) -> None:
-    """Refuse 16-bit precision that the device does not have.
+    """Refuse fp16 on a CPU, where accelerate would train in float32 and say nothing.
 
     Raises:
-        ValueError: for fp16 on a CPU, where accelerate would train in float32 and say nothing; for fp16 with bf16.
+        ValueError: naming the remedy.
     """
-    if fp16 and bf16:
-        raise ValueError("--fp16 and --bf16 are two precisions: leave one out.")
     if device.type == "cpu" and (fp16 or (not bf16 and os.environ.get(PRECISION) == "fp16")):
         raise ValueError(
             "--fp16, or `accelerate launch --mixed_precision fp16`, needs a GPU, and this run is on the CPU: leave it "
@@ -229,9 +165,8 @@ def start_logging(is_first: bool) -> None:
 def use_all_cores(device: torch.device, world_size: int) -> None:
     """Take back the cores of a one-process CPU run: `accelerate launch` sets one thread a process."""
     if device.type == "cpu" and world_size == 1 and os.environ.get("OMP_NUM_THREADS") == "1":
-        torch.set_num_threads(
-            len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        )
+        allowed = getattr(os, "sched_getaffinity", lambda pid: range(os.cpu_count() or 1))  # not on every system
+        torch.set_num_threads(len(allowed(0)))
 
 
 def refuse_sharded_parameters() -> None:
@@ -280,28 +215,12 @@ def accelerator() -> torch.device:
 def describe_computing(device: torch.device, dtype: torch.dtype, config: Any = None) -> str:
     """Say where and how an encoder computes, as in "device: cpu (AMD EPYC, 2 cores, 16 GB), float32, sdpa attention".
 
-    On a GPU of CUDA, `sdpa` is several kernels: then it says whether cuDNN's is tried first or last.
-
     Args:
         config: of the encoder that reads tokens; None where there is none.
     """
-    parts = [f"device: {device} ({hardware(device.type)})", str(dtype).removeprefix("torch.")]
     attention = getattr(config, "_attn_implementation", None)
-    if attention == "sdpa" and device.type == "cuda":
-        attention = f"sdpa (cuDNN {'first' if prefers_cudnn_attention() else 'last'})"
-    return ", ".join([*parts, *([f"{attention} attention"] if attention else [])])
-
-
-def prefers_cudnn_attention() -> bool:
-    """Return whether PyTorch tries cuDNN's attention before others, by the rule that its source has.
-
-    `check_prefer_cudnn_attention`, aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, PyTorch 2.13: cuDNN above
-    9.15, a GPU of compute capability 9 or 10, and no `CUDNN_LAST` in the environment.
-    """
-    if os.environ.get(CUDNN_LAST) == "1" or not torch.backends.cuda.cudnn_sdp_enabled():
-        return False
-    version, (major, _) = torch.backends.cudnn.version(), torch.cuda.get_device_capability()
-    return (version or 0) > 91500 and major in (9, 10)
+    how = f"device: {device} ({hardware(device.type)}), {str(dtype).removeprefix('torch.')}"
+    return f"{how}, {attention} attention" if attention else how
 
 
 def hardware(device: str) -> str:

@@ -18,7 +18,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields
 from difflib import get_close_matches
-from itertools import pairwise, takewhile
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NoReturn, get_type_hints
 
@@ -36,7 +36,6 @@ TOKEN_REFUSED = (
     "with `hf auth login`, or set HF_TOKEN, and make a new token in place of the one that was typed."
 )
 RECIPE = "YAML file of options, or the name of one that comes with the project; options override it"
-WIDTH = 119  # columns of the short page
 
 
 @dataclass(frozen=True)
@@ -259,17 +258,17 @@ def _add_options(
         kinds: Any = {int: "N", float: "X", string_to_bool: "true|false"}
         if action.choices is None and action.nargs != 0:
             action.metavar = kinds.get(action.type, "TEXT")
-        default = shown_default(action.default)
-        if default and action.nargs != 0 and "Default:" not in (action.help or ""):
-            action.help = f"{action.help or ''} Default: {default}.".lstrip()
+        if action.nargs != 0:
+            action.help = _with_default(action.help or "", action.default)
     return parser._actions[before:]
 
 
-def shown_default(default: Any) -> str:
-    """Write a default as one types it; nothing for one that says little: None, an empty one, off, or -1 (no limit)."""
-    if default is None or default is False or default == -1:
-        return ""
-    return " ".join(map(str, default)) if isinstance(default, list) else str(default)
+def _with_default(help_text: str, default: Any) -> str:
+    """Add a default to a help text that names none, but for None, an empty one, off, and -1 (no limit)."""
+    shown = " ".join(map(str, default)) if isinstance(default, list) else str(default)
+    if default is None or default is False or default == -1 or not shown or "Default:" in help_text:
+        return help_text
+    return f"{help_text} Default: {shown}.".lstrip()
 
 
 def parse_arguments(
@@ -296,22 +295,23 @@ def parse_arguments(
     """
     words = sys.argv[1:] if argv is None else list(argv)
     answer_help(dataclass_types, description, words, positional)
-    recipe = words.pop(0) if not positional and words and not words[0].startswith("-") else None
+    recipe, words = (None, words) if positional else _divide(words)
     _load_named_plugin(recipe, words)  # before its rows are choices
-    parser = parser_of(dataclass_types, chosen_by or {}, docstring=description, usage=f"%(prog)s {usage(positional)}")
+    usage = f"%(prog)s {' '.join(positional or ['[recipe]']).upper()} [--option value ...]"
+    parser = parser_of(dataclass_types, chosen_by or {}, docstring=description, usage=usage)
     for name, help_text in (positional or {}).items():
         parser.add_argument(name, metavar=name.upper(), help=help_text)
     if not {"--help", "-h"}.isdisjoint(words):
         parser.print_help()
         sys.exit(0)
-    typed = _typed(words)
-    words = (_recipe_words(recipe, typed, [action.dest for action in parser._actions]) if recipe else []) + words
-    given: Options = vars(parser.parse_args(words))
+    from_recipe = _recipe_words(recipe, words, [action.dest for action in parser._actions])
+    given: Options = vars(parser.parse_args([*from_recipe, *words]))
     given.pop("plugin", None)
     instances = [
         dtype(**{field.name: given.pop(field.name) for field in fields(dtype) if field.init})
         for dtype in dataclass_types
     ]
+    typed = _names_in(words)
     if chosen_by and "objective" in typed:  # the options of the recipe's objective do not fit
         (objective,) = [instance.objective for instance in instances if hasattr(instance, "objective")]
         taken = {field.name for field in fields(chosen_by[objective].Options)} | typed
@@ -321,42 +321,49 @@ def parse_arguments(
     return (*instances, given) if chosen_by is not None or positional else tuple(instances)
 
 
-def _load_named_plugin(recipe: str | None, words: list[str]) -> None:
+def _load_named_plugin(recipe: str | None, words: Sequence[str]) -> None:
     """Load the plug-in that the command line names, else the one of the recipe; what is wrong is told later."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--plugin", nargs="?")
-    of_recipe = _recipe_words(recipe, _typed(words), ()) if recipe else []
-    if (path := parser.parse_known_args([*of_recipe, *words])[0].plugin) is not None:
+    if path := parser.parse_known_args([*_recipe_words(recipe, words, ()), *words])[0].plugin:
         load_plugin(path)
 
 
-def _typed(words: Iterable[str]) -> set[str]:
+def _divide(words: Sequence[str]) -> tuple[str | None, list[str]]:
+    """Divide a command line into the recipe, None if it has none, and the words after it."""
+    has_recipe = bool(words) and not words[0].startswith("-")
+    return words[0] if has_recipe else None, list(words[has_recipe:])
+
+
+def _names_in(words: Iterable[str]) -> set[str]:
     return {word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
 
 
-def _recipe_words(recipe: str, typed: set[str], known: Sequence[str]) -> list[str]:
+def _recipe_words(recipe: str | None, words: Sequence[str], known: Sequence[str]) -> list[str]:
     """Read a recipe as words of the command line.
 
     Args:
-        typed: the names of options that the command line gives.
+        words: of the command line, which has to have what the recipe leaves to it.
         known: the names of options that the script has; empty: any.
     """
-    path, words = find_recipe(recipe), []
+    if recipe is None:
+        return []
+    path, read = find_recipe(recipe), []
     try:
         options = yaml.load(path.read_text(encoding="utf-8"), yaml.BaseLoader) or {}  # texts: `no` is no false
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        if any(isinstance(value, dict) for value in options.values()):
+            raise ValueError("it has groups")
+    except (yaml.YAMLError, ValueError, AttributeError) as error:  # no YAML, no UTF-8, no mapping
         reason = " ".join(str(error).split())
         raise ValueError(f"The recipe {path} should be lines of `option: value`: {reason}.") from error
-    if not isinstance(options, dict) or any(isinstance(value, dict) for value in options.values()):
-        raise ValueError(f"The recipe {path} should be lines of `option: value`, without groups.")
     for name, value in options.items():
-        if known and str(name).replace("-", "_") not in known:
-            raise ValueError(f"The recipe {path}: this script has no option {name}.{did_you_mean(str(name), known)}")
-        if value == "???" and name not in typed:
+        if known and name.replace("-", "_") not in known:
+            raise ValueError(f"The recipe {path}: this script has no option {name}.{did_you_mean(name, known)}")
+        if value == "???" and name not in _names_in(words):
             raise ValueError(f"The recipe {path} leaves --{name} to you: give it on the command line.")
         if value not in ("", "null", "???"):
-            words += [f"--{name}", *(value if isinstance(value, list) else [value])]
-    return words
+            read += [f"--{name}", *(value if isinstance(value, list) else [value])]
+    return read
 
 
 def find_recipe(name: str) -> Path:
@@ -375,17 +382,16 @@ def find_recipe(name: str) -> Path:
     return path
 
 
-def given_options(argv: list[str] | None = None) -> tuple[str | None, dict[str, str]]:
+def given_options(argv: list[str] | None = None) -> tuple[str | None, Options]:
     """Find the recipe and the options given by it or the command line, as text; the command line wins.
 
     Args:
         argv: as `parse_arguments` takes it, which has accepted it.
     """
-    words = sys.argv[1:] if argv is None else list(argv)
-    recipe = words.pop(0) if words and not words[0].startswith("-") else None
+    recipe, words = _divide(sys.argv[1:] if argv is None else argv)
     options: dict[str, list[str]] = {}
     name = ""
-    for word in (_recipe_words(recipe, _typed(words), ()) if recipe else []) + words:
+    for word in [*_recipe_words(recipe, words, ()), *words]:
         if word.startswith("--"):
             name, _, value = word[2:].partition("=")
             name = name.replace("-", "_")
@@ -393,11 +399,6 @@ def given_options(argv: list[str] | None = None) -> tuple[str | None, dict[str, 
         else:
             options[name].append(word)
     return recipe, {name: " ".join(values) or "true" for name, values in options.items()}
-
-
-def usage(positional: Mapping[str, str] | None) -> str:
-    """Write the usage behind the name of the script."""
-    return f"{' '.join(positional or ['[recipe]']).upper()} [--option value ...]"
 
 
 def answer_help(
@@ -414,17 +415,20 @@ def answer_help(
         SystemExit: with code 0, after printing.
     """
     words = sys.argv[1:] if argv is None else argv
-    asks_for_all = any(pair in (("--help", "all"), ("-h", "all")) for pair in pairwise(words))
-    if asks_for_all or {"--help", "-h"}.isdisjoint(words):
+    if "all" in words or {"--help", "-h"}.isdisjoint(words):
         return
     command = running_command()
     rows = [(name.upper(), f"{help_text}.") for name, help_text in (positional or {"[recipe]": RECIPE}).items()]
-    common = [field for dtype in dataclass_types for field in fields(dtype) if field.metadata.get(COMMON)]
-    rows += [(f"--{field.name}", _short_help(field)) for field in common]
+    usage = " ".join([*(name for name, _ in rows), "[--option value ...]"])
+    for field in (field for dtype in dataclass_types for field in fields(dtype) if field.metadata.get(COMMON)):
+        first, *others = re.split(r"(?<!\.)\. ", _help_of(field).rstrip("."))  # not at "a, b ... c"
+        text = ". ".join([first, *(sentence for sentence in others if sentence.startswith("Default"))]) + "."
+        default = field.default if field.default_factory is MISSING else field.default_factory()
+        rows.append((f"--{field.name}", f"{text} Required." if default is MISSING else _with_default(text, default)))
     width = max(len(name) for name, _ in rows) + 2
-    print(f"usage: {command} {usage(positional)}\n\n{as_typed(description).strip()}\n\nCommon options:")
+    print(f"usage: {command} {usage}\n\n{as_typed(description).strip()}\n\nCommon options:")
     for name, text in rows:
-        print(textwrap.fill(text, WIDTH, initial_indent=f"  {name:<{width}}", subsequent_indent=" " * (width + 2)))
+        print(textwrap.fill(text, 119, initial_indent=f"  {name:<{width}}", subsequent_indent=" " * (width + 2)))
     print(f"\nAll options: {command} --help all")
     sys.exit(0)
 
@@ -435,18 +439,6 @@ def _help_of(field: "Field[Any]") -> str:
     return str(text() if callable(text) else text)
 
 
-def _short_help(field: "Field[Any]") -> str:
-    """Write the first sentence of an option's help, and its default: as the help says it, else the field's."""
-    first, *others = re.split(r"(?<!\.)\. ", _help_of(field).rstrip("."))  # not at "a, b ... c"
-    stated = [f" {sentence}." for sentence in others if sentence.startswith("Default")]
-    default = field.default_factory() if field.default_factory is not MISSING else field.default
-    if default is MISSING:
-        stated = [" Required."]
-    elif not stated and shown_default(default):
-        stated = [f" Default: {shown_default(default)}."]
-    return f"{first}.{''.join(stated)}"
-
-
 def parse_config_overrides(model_type: str, overrides: str | None) -> Options:
     """Parse `hidden_size=128,hidden_act=relu` into values of the types that the configuration has.
 
@@ -454,7 +446,7 @@ def parse_config_overrides(model_type: str, overrides: str | None) -> Options:
 
     Raises:
         ValueError: for an unknown architecture, a name that its configuration does not have, a value of another type,
-            text that is no `name=value`, and a number that trains wrongly: not finite, or a count below 1.
+            text that is no `name=value`, and a number that trains wrongly: not finite, or below 0.
     """
     from transformers import CONFIG_MAPPING, AutoConfig
 
@@ -474,8 +466,6 @@ def parse_config_overrides(model_type: str, overrides: str | None) -> Options:
         return values
     for name, value in values.items():
         default = getattr(defaults, name)
-        is_number = isinstance(value, int | float) and isinstance(default, int | float) and not isinstance(value, bool)
-        is_count = isinstance(default, int) and default > 0 and not name.endswith("_id")
-        if is_number and not Bound(1 if is_count else 0 if default >= 0 else -math.inf).holds(value):
+        if isinstance(default, int | float) and default >= 0 and not 0 <= value < math.inf:  # NaN, too
             raise ValueError(f"--config_overrides {name}={value}: no such number can be here.")
     return values

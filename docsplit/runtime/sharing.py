@@ -9,10 +9,11 @@ import contextlib
 import json
 import os
 import socket
+import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from filelock import FileLock, Timeout
 
@@ -20,7 +21,6 @@ from docsplit.runtime.files import PARTIAL, JsonObject, read_json, remove_empty,
 
 T = TypeVar("T")
 RECORD, LOCK = ".docsplit-run.json", ".docsplit-lock"  # in an output folder
-OWN = (".docsplit-", "..docsplit-")  # begin the names of both, and of what a kill left half-written
 
 
 def rank_and_size() -> tuple[int, int]:
@@ -47,11 +47,11 @@ def on_all(work: Callable[[], T]) -> list[T]:
         result = work()
     except (ValueError, OSError) as error:
         failure = str(error)
-    answers: list[tuple[T, str | None, str]] = [(None, None, "")] * size  # type: ignore[list-item]
+    answers: list[Any] = [None] * size
     dist.all_gather_object(answers, (result, failure, socket.gethostname()))
-    for number, (_, message, host) in enumerate(answers):
+    for rank, (_, message, host) in enumerate(answers):
         if message is not None:
-            raise ValueError(message if number == 0 else f"rank {number} on {host}: {message}")
+            raise ValueError(f"rank {rank} on {host}: {message}" if rank else message)
     return [answer for answer, _, _ in answers]
 
 
@@ -81,26 +81,35 @@ def refuse_differences(describe: Callable[[], Mapping[str, str]]) -> None:
             )
 
 
-@contextlib.contextmanager
-def first_on_machine() -> Iterator[None]:
+def first_on_machine() -> contextlib.AbstractContextManager[None]:
     """Let the first process of each machine go first: the others find in the cache what it wrote there.
 
     Machines that share a cache do the work once each, at the same time: `build_once` keeps what one of them wrote. All
     processes must enter it, and wait as long as --ddp_timeout says.
     """
     if rank_and_size()[1] == 1:
-        yield
-        return
+        return contextlib.nullcontext()
     from accelerate import PartialState
 
-    state = PartialState()
-    if not state.is_local_main_process:
-        state.wait_for_everyone()
-    try:
-        yield
-    finally:
-        if state.is_local_main_process:  # after an error too: the others may not wait for ever
-            state.wait_for_everyone()
+    return PartialState().local_main_process_first()  # type: ignore[no-any-return]
+
+
+class Begun(NamedTuple):
+    """A training that processes of a launch began; another launch takes it for none of its own."""
+
+    time: float  # in seconds since 1970
+    checkpoint: str | None  # that it began from; None for a new run
+
+
+def restart_count() -> int:
+    """Return how often the launcher has started its processes again (`torchrun --max-restarts`)."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) if "RANK" in os.environ else 0
+
+
+def begun_before(folder: Path) -> Begun | None:
+    """Return what an earlier start of this launch's processes began in an output folder; None where there was none."""
+    begun = read_json(folder / RECORD).get("begun") if (folder / RECORD).exists() else None
+    return None if begun is None else Begun(*begun)
 
 
 class OutputFolder:
@@ -150,9 +159,10 @@ class OutputFolder:
         except OSError as error:
             raise OSError(f"{self.path} cannot be written: {self.another}. The cause: {error}") from error
         try:
-            if reason := self._why_not_ours():
-                raise ValueError(f"{reason}, and a run might write over it: {self.another}, or move it away.")
-            self._note(process=f"process {os.getpid()} on {socket.gethostname()}", run=uuid.uuid4().hex)
+            self._refuse_others()
+            begun = begun_before(self.path) if restart_count() else None
+            process = f"process {os.getpid()} on {socket.gethostname()}"
+            self._note(process=process, run=uuid.uuid4().hex, begun=begun)
             remove(self.path, [f".*.[0-9]*{PARTIAL}"])  # which a kill left
         except BaseException:
             self.close()
@@ -180,6 +190,11 @@ class OutputFolder:
         """Note that what fits `results` is the command's from now on."""
         self._note(has_results=True)
 
+    def note_begin(self, checkpoint: Path | None) -> None:
+        """Note that a training begins, from a checkpoint or as a new run, unless one of an earlier start has."""
+        if begun_before(self.path) is None:
+            self._note(begun=Begun(time.time(), None if checkpoint is None else str(checkpoint)))
+
     def close(self) -> None:
         """Let other runs in. Of a run that wrote nothing, nothing is left."""
         if self.lock.is_locked:  # it is not in a fork
@@ -198,16 +213,22 @@ class OutputFolder:
     def _note(self, **values: object) -> None:
         write_text(self.path / RECORD, json.dumps({"command": self.command} | self._record() | values) + "\n")
 
-    def _why_not_ours(self) -> str | None:
-        paths, record = [path for path in self.path.iterdir() if not path.name.startswith(OWN)], self._record()
-        if paths and record.get("command", self.command) != self.command:
-            return f"{self.path} is of {record['command']}"
-        if links := [path for path in paths if path.is_symlink()]:
-            return f"{links[0]} is a symbolic link"
+    def _refuse_others(self) -> None:
+        """Refuse a folder with files that a run of this command did not write, or through a link."""
+        record = self._record()
+        paths = [path for path in self.path.iterdir() if not path.name.startswith((".docsplit-", "..docsplit-"))]
         others = [] if record else [path for path in paths if not self.is_ours(path)]
         if not record.get("has_results"):
             others += [path for pattern in self.results for path in self.path.glob(pattern)]
-        return f"{others[0]} is of no run of {self.command}" if others else None
+        if paths and record.get("command", self.command) != self.command:
+            reason = f"{self.path} is of {record['command']}"
+        elif links := [path for path in paths if path.is_symlink()]:
+            reason = f"{links[0]} is a symbolic link"
+        elif others:
+            reason = f"{others[0]} is of no run of {self.command}"
+        else:
+            return
+        raise ValueError(f"{reason}, and a run might write over it: {self.another}, or move it away.")
 
 
 def remove(folder: Path, patterns: Iterable[str]) -> None:

@@ -21,9 +21,9 @@ from docsplit.modeling.objectives.table import OBJECTIVES, prepared_files
 from docsplit.modeling.saving import TRAINING_STATE_FILE
 from docsplit.release import hub, reporting
 from docsplit.runtime.files import PARTIAL, flush, name_failed_writes
-from docsplit.runtime.launching import begun_before, explain_out_of_memory, note_begin
+from docsplit.runtime.launching import explain_out_of_memory
 from docsplit.runtime.options import given_options
-from docsplit.runtime.sharing import OutputFolder, from_first, on_all, refuse_differences, remove
+from docsplit.runtime.sharing import OutputFolder, begun_before, from_first, on_all, refuse_differences, remove
 from docsplit.training import checkpoints, guard, models
 from docsplit.training.arguments import NEGATIVES_FOLDER, RunOptions
 from docsplit.training.callbacks import DocSplitCallback, InterruptCallback, PushCallback
@@ -250,7 +250,7 @@ class Run:
                 remove(self.folder.path, PARTS)
                 for checkpoint in checkpoints.checkpoints(self.folder.path):
                     remove(checkpoint, IN_A_CHECKPOINT)
-            note_begin(self.options.output_dir, self.checkpoint)
+            self.folder.note_begin(self.checkpoint)
         memory = explain_out_of_memory(args.micro_batch_tokens, args.cache_gradients)
         disk = name_failed_writes(self.options.output_dir)
         with memory, disk, logging_redirect_tqdm():  # messages stand above the bar

@@ -140,7 +140,7 @@ def test_the_attention_of_an_encoder_with_words_is_the_plain_ones(encoder, caplo
     model, _ = encoder("bert", "mean")
     words = Words(model.tokenizer.backend_tokenizer, torch.arange(10), torch.ones(10, 32))
     more = with_words(model, words)
-    loading._say_words_are_left_out.cache_clear()
+    loading._log_once.cache_clear()
     caplog.set_level("INFO")
     check_attention("more", more, TEXTS[0])
     assert describe_attention(more) == describe_attention(model)

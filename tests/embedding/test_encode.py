@@ -3,7 +3,6 @@
 import pickle
 import re
 import sys
-import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -18,6 +17,7 @@ from transformers import BertConfig
 from docsplit.embedding import encode as encode_module
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encode import (
+    Embedder,
     Layout,
     QueryFacts,
     embed_documents,
@@ -54,12 +54,6 @@ def test_bulk_equals_one_by_one_and_sentence_transformers(tokenizer, texts, pool
     tokenizer.save_pretrained(tmp_path)
     theirs = SentenceTransformer(str(tmp_path), device="cpu").encode(texts[:-1])
     np.testing.assert_allclose(together[:-1], theirs, atol=1e-5)
-
-
-def test_an_encoder_without_settings_raises(tiny_model, wordpiece):
-    del tiny_model.config.docsplit
-    with pytest.raises(ValueError, match="pooling"):
-        encode(tiny_model.encoder.base_model, wordpiece, ["a ship"])
 
 
 def vectors(model, texts, **options):
@@ -126,8 +120,8 @@ def test_the_cache_holds_what_was_computed_and_its_key_sees_every_setting(checkp
     cache = tmp_path / "cache"
     model = load_encoder(str(checkpoint), device="cpu")
     calls = []
-    original = encode_module.embed_chunk
-    monkeypatch.setattr(encode_module, "embed_chunk", lambda *args: calls.append(1) or original(*args))
+    original = Embedder.embed
+    monkeypatch.setattr(Embedder, "embed", lambda *args: calls.append(1) or original(*args))
 
     def cached(texts, **options):
         calls.clear()
@@ -153,14 +147,9 @@ def test_the_cache_holds_what_was_computed_and_its_key_sees_every_setting(checkp
     assert cached(texts)[1] == 0
 
 
-@pytest.fixture
-def model(headless):
-    transformer = Transformer(str(headless))
-    return SentenceTransformer(modules=[transformer, Pooling(32, "mean")], device="cpu").eval()
-
-
 @pytest.mark.parametrize("prompts", [{}, {"query": "ask: ", "document": "read: "}, {"query": "", "any": "all: "}])
-def test_the_prompt_for_queries_then_the_default_one(model, prompts, tmp_path):
+def test_the_prompt_for_queries_then_the_default_one(headless, prompts, tmp_path, caplog):
+    model = SentenceTransformer(modules=[Transformer(str(headless)), Pooling(32, "mean")], device="cpu").eval()
     model.prompts, model.default_prompt_name = prompts, "any" if "any" in prompts else None
     model.save(str(tmp_path / "model"))
     loaded = load_encoder(str(tmp_path / "model"), device="cpu")
@@ -173,13 +162,9 @@ def test_the_prompt_for_queries_then_the_default_one(model, prompts, tmp_path):
         assert abs(vectors - embed_documents(loaded, QUERIES)[0]).max() > 1e-3
     given, _ = embed_queries(loaded, QUERIES, prompt="other: ", dtype=torch.float32)
     assert given == pytest.approx(model.encode([f"other: {text}" for text in QUERIES], prompt=""), abs=1e-5)
-
-
-def test_distances_are_replaced_by_the_cosine_and_it_is_said(model, caplog):
-    model.similarity_fn_name = "dot"
-    assert embed_queries(model, QUERIES)[1].similarity == "dot"
-    model.similarity_fn_name = "euclidean"
-    assert embed_queries(model, QUERIES)[1].similarity == "cosine"
+    for ours, ranked_by in (("dot", "dot"), ("euclidean", "cosine")):
+        loaded.similarity_fn_name = ours
+        assert embed_queries(loaded, QUERIES)[1].similarity == ranked_by
     assert "compares by euclidean distance" in caplog.text
 
 
@@ -189,11 +174,11 @@ def with_words_of(model, weight=1.0):
 
 
 def test_encoder_and_encoder_with_words_share_the_cache(checkpoint, texts, tmp_path, monkeypatch):
-    cache, calls, original = tmp_path / "cache", [], encode_module.embed_chunk
+    cache, calls, original = tmp_path / "cache", [], Embedder.embed
     model = load_encoder(str(checkpoint), device="cpu")
     more = with_words_of(model)
     more.save(str(tmp_path / "words"), create_model_card=False)
-    monkeypatch.setattr(encode_module, "embed_chunk", lambda *args: calls.append(1) or original(*args))
+    monkeypatch.setattr(Embedder, "embed", lambda *args: calls.append(1) or original(*args))
     plain = vectors(model, texts, cache_dir=cache)
     assert len(calls) == 1
     for other in (more, with_words_of(model, 0.5), load_encoder(str(tmp_path / "words"), device="cpu")):
@@ -356,8 +341,8 @@ def test_a_file_holds_what_memory_would_and_only_chunks_are_read(checkpoint, tex
     monkeypatch.setattr(encode_module, "CHUNK_TEXTS", 7)
     expected = dict(embed_in_each_way(checkpoint, texts))
     assert all(array.base is None for array in expected.values())
-    path = tmp_path / "new" / "embeddings.npy"
-    on_disk = OnDisk(texts)
+    (tmp_path / "new").mkdir()
+    path, on_disk = tmp_path / "new" / "embeddings.npy", OnDisk(texts)
     for name, array in embed_in_each_way(checkpoint, on_disk, output_file=path):
         assert isinstance(array, np.memmap)
         assert not array.flags.writeable
@@ -368,31 +353,6 @@ def test_a_file_holds_what_memory_would_and_only_chunks_are_read(checkpoint, tex
         assert max(on_disk.asked) == 7
         on_disk.asked.clear()
     assert next(iter(embed_in_each_way(checkpoint, [], output_file=path)))[1].shape == (0, 32)
-
-
-class Ones:
-    """Embeds ten texts."""
-
-    def tokenize(self, texts):
-        return texts
-
-    def embed(self, tokenized, advance):
-        return np.ones((10, 10_000))
-
-
-def test_memory_does_not_grow_with_the_corpus(tmp_path, monkeypatch):
-    monkeypatch.setattr(encode_module, "CHUNK_TEXTS", 10)
-
-    def peak(num_texts):
-        texts, path = ["text"] * num_texts, tmp_path / "embeddings.npy"
-        tracemalloc.start()
-        array, _ = encode_module.embed_in_chunks(texts, Ones(), (num_texts, 10_000), output_file=path)
-        largest = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert np.all(array == 1)
-        return largest
-
-    assert peak(1000) < 1.2 * peak(50)
 
 
 @pytest.mark.parametrize("where", ["tokenizer", "encoder"])
@@ -416,16 +376,3 @@ def test_a_failure_midway_leaves_no_file(checkpoint, texts, tmp_path, monkeypatc
     texts[bad] = "ship"
     whole = vectors(model, texts, cache_dir=cache, output_file=path)
     np.testing.assert_array_equal(whole, vectors(model, texts))
-
-
-def test_padding_is_that_of_the_tokenizer_on_the_right(tokenizer, texts):
-    batches = encode_module.tokenized_batches(tokenizer, texts[:-1], encode_module.Layout(40, 300))
-    assert len(batches) > 2
-    assert sorted(row for rows, _ in batches for row in rows.tolist()) == list(range(len(texts) - 1))
-    encoded = tokenizer(texts[:-1], truncation=True, max_length=40)
-    for rows, features in batches:
-        chosen = {name: [values[row] for row in rows] for name, values in encoded.items()}
-        expected = tokenizer.pad(chosen, return_tensors="pt", padding_side="right")
-        assert features.keys() == expected.keys() >= {"input_ids", "attention_mask"}
-        for name, value in expected.items():
-            assert torch.equal(features[name], value), name

@@ -80,8 +80,8 @@ def worker(rank, world_size, port, checkpoint, folder):
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("world_size", [2, 3])
-def test_processes_together_give_the_array_of_one(checkpoint, world_size, tmp_path, monkeypatch):
+def test_processes_together_give_the_array_of_one(checkpoint, tmp_path, monkeypatch):
+    world_size = 3
     spawn(worker, (world_size, free_port(), checkpoint, tmp_path), nprocs=world_size)
     monkeypatch.setattr(encode_module, "CHUNK_TEXTS", CHUNK)
     (tmp_path / "alone").mkdir()
@@ -113,7 +113,7 @@ def test_processes_together_give_the_array_of_one(checkpoint, world_size, tmp_pa
 def killed(rank, checkpoint, path):
     encode_module.CHUNK_TEXTS = CHUNK
     model = load_encoder(str(checkpoint), device="cpu")
-    original, calls = encode_module.embed_chunk, []
+    original, calls = encode_module.Embedder.embed, []
 
     def embed_or_die(*args):
         calls.append(1)
@@ -121,7 +121,7 @@ def killed(rank, checkpoint, path):
             os.kill(os.getpid(), signal.SIGKILL)
         return original(*args)
 
-    encode_module.embed_chunk = embed_or_die
+    encode_module.Embedder.embed = embed_or_die
     encode(model[0].model, model.tokenizer, TEXTS, output_file=path)
 
 

@@ -38,7 +38,7 @@ def test_each_text_is_embedded_once_and_parts_come_back_as_parts(checkpoint, mon
     assert {name: len(part) for name, part in parts.items()} == {"train": 1, "validation": 0, "test": 3}
     expected, _ = embed(load_encoder(str(checkpoint)), TEXTS, dtype=torch.float32)
     np.testing.assert_allclose(np.concatenate([*parts.values()]), expected, atol=1e-6)
-    assert (facts.pooling, facts.max_seq_length, facts.dtype, facts.prompt) == ("mean", 40, "float32", "")
+    assert [facts[name] for name in ("pooling", "max_seq_length", "dtype", "prompt")] == ["mean", 40, "float32", ""]
 
 
 def test_a_copy_is_what_a_fresh_load_would_be_and_leaves_the_encoder_as_it_was(checkpoint):
@@ -55,19 +55,10 @@ def test_a_copy_is_what_a_fresh_load_would_be_and_leaves_the_encoder_as_it_was(c
     np.testing.assert_array_equal(embed_documents(fresh, TEXTS, dtype=torch.float32)[0], before)
 
 
-def test_an_encoder_that_rests_comes_back_to_its_device(checkpoint, monkeypatch):
-    encoder, moves = Encoder(str(checkpoint), options()), []
-    monkeypatch.setattr(SentenceTransformer, "to", lambda self, device: moves.append(str(device)) or self)
-    encoder._device = torch.device("cuda")  # as if there were one
-    encoder.rest()
-    assert encoder.model is encoder._model
-    assert moves == ["cpu", "cuda"]
-
-
 def test_checking_warns_of_another_pooling_and_names_who_cannot_embed(checkpoint, caplog):
     encoder = Encoder(str(checkpoint), options(override_pooling="max"))
     encoder.check(TEXTS[:2])
-    row = encoder.facts(1.5).row()
+    row = encoder.facts(1.5)
     assert (row["pooling"], row["pooling_of_checkpoint"], row["embedding_seconds"]) == ("max", "mean", 1.5)
     assert f"{checkpoint} brings mean pooling; max is used (--override_pooling, or @max)." in caplog.text
     with torch.no_grad():
@@ -92,17 +83,6 @@ def test_an_index_finds_the_same_encoder_again(checkpoint, monkeypatch, tmp_path
         other.description  # noqa: B018
 
 
-def test_an_encoder_of_two_groups_is_loaded_once(checkpoint, headless, monkeypatch):
-    loaded, load = [], load_encoder
-    monkeypatch.setattr(encoder_module, "load_encoder", lambda name, *more: loaded.append(name) or load(name, *more))
-    ours, plain = str(checkpoint), str(headless)
-    groups = load_groups([f"A={ours},{plain}", plain, "tfidf"], options(), ("tfidf",))
-    assert loaded == [ours, plain]
-    assert [group.members for group in groups] == [[ours, plain], [plain], ["tfidf"]]
-    assert groups[0].encoders[1] is groups[1].encoders[0]
-    assert groups[2].encoders == []
-
-
 def test_each_encoder_pools_and_is_prompted_as_its_argument_states(checkpoint, headless, caplog):
     """Each equals a run of its own; an encoder's own pooling is replaced, one that it lacks is chosen."""
     ours, plain = str(checkpoint), str(headless)
@@ -125,7 +105,7 @@ def test_each_encoder_pools_and_is_prompted_as_its_argument_states(checkpoint, h
         (encoder,), expected = group.encoders, Encoder(name, options(**{"prompt": "tide "} | own))
         np.testing.assert_allclose(encoder.embed(TEXTS[:2]), expected.embed(TEXTS[:2]), atol=1e-6)
         encoder.check(TEXTS[:2])
-        assert encoder.facts(0.0).row().get("pooling_of_checkpoint") == ("mean" if "max" in group.name else None)
+        assert encoder.facts(0.0).get("pooling_of_checkpoint") == ("mean" if "max" in group.name else None)
     assert caplog.text.count("brings mean pooling; max is used (--override_pooling, or @max).") == 1
     assert "is not used for it" not in caplog.text
 
@@ -154,9 +134,9 @@ def worded(checkpoint, tmp_path):
 
 
 def test_a_row_has_the_weight_of_words_only_where_there_are_words(checkpoint, worded):
-    row = Encoder(str(checkpoint), options()).facts(1.5).row()
+    row = Encoder(str(checkpoint), options()).facts(1.5)
     assert not {"words", "pooling_of_checkpoint"} & row.keys()
-    row, plain = Encoder(str(worded), options()).facts(1.5).row(), row
+    row, plain = Encoder(str(worded), options()).facts(1.5), row
     assert row["num_parameters"] > plain["num_parameters"]
     assert (row["words"], row["pooling"], row["max_seq_length"]) == (0.5, "mean", 40)
     with pytest.raises(ValueError, match=f"{worded}: --override_pooling max would change vectors that words"):

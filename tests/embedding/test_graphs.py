@@ -81,7 +81,7 @@ def test_every_way_to_embed_gives_the_same_vectors(checkpoint, expected):
         np.testing.assert_allclose(vectors, expected, atol=1e-5, rtol=0, err_msg=name)
     assert model.training
     _, facts = Encoder(str(checkpoint)).embed_all(TEXTS[:3])
-    assert facts.long_documents == "passages"
+    assert facts["long_documents"] == "passages"
     encoder.truncate_dim = 5
     np.testing.assert_allclose(embed_documents(encoder, TEXTS, dtype=torch.float32)[0], expected[:, :5], atol=1e-5)
     encoder.truncate_dim = None
@@ -151,18 +151,6 @@ def test_a_process_without_this_package_has_the_same_passages_and_vectors(checkp
     encoder = load_encoder(str(again), device="cpu")
     np.testing.assert_allclose(encoder.encode(TEXTS[:3]), expected[:3], atol=1e-5, rtol=0)
     np.testing.assert_allclose(encoder.encode_query(TEXTS[:1]), query, atol=1e-5, rtol=0)
-
-
-def test_a_prompt_stands_before_each_passage(checkpoint):
-    encoder = load_encoder(str(checkpoint), device="cpu")
-    texts = TEXTS[:4]
-    by_hand = encoder[0].preprocess(texts)
-    prompted = encoder[0].preprocess(texts, prompt="tide ")
-    tide = encoder.tokenizer("tide", add_special_tokens=False)["input_ids"]
-    assert len(prompted["input_ids"]) == len(by_hand["input_ids"]) > len(texts)
-    assert all(row[1 : 1 + len(tide)] == tide for row in prompted["input_ids"].tolist())
-    vectors, _ = embed_documents(encoder, texts, prompt="tide ", dtype=torch.float32)
-    np.testing.assert_allclose(vectors, encoder.encode(texts, prompt="tide "), atol=1e-5, rtol=0)
 
 
 def test_documents_without_sections_are_said_to_have_none(checkpoint, caplog):

@@ -11,7 +11,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Dense, Normalize, Pooling, StaticEmbedding, Transformer
+from sentence_transformers.models import Dense, Normalize, Pooling, StaticEmbedding
 from transformers import AutoConfig, AutoTokenizer, BertModel, RobertaConfig, RobertaModel
 
 from docsplit.embedding.encode import _fingerprint, embed_documents, embed_queries, identity
@@ -26,13 +26,11 @@ from docsplit.embedding.loading import (
     tokens_read,
     with_words,
     without_words,
-    words_of,
 )
 from docsplit.modeling import encoder_with_words
 from docsplit.modeling.encoder_with_words import Words
 from docsplit.modeling.families.table import FAMILIES
 from docsplit.modeling.sentence_transformers_files import WORDS_CONFIG, WORDS_MODULES, WORDS_TABLE
-from docsplit.runtime.vectors import unit
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
 from tests.conftest import make_corpus, tiny_config, tiny_values
@@ -97,13 +95,6 @@ def test_what_is_no_encoder_is_named(tmp_path):
         load_encoder("no-such/model")
 
 
-def test_an_encoder_without_a_vocabulary_is_refused(checkpoint, headless):
-    for folder in (checkpoint, headless):
-        (folder / "tokenizer.json").unlink()
-        with pytest.raises(ValueError, match=r"special tokens: tokenizer\.json .* is missing"):
-            load_encoder(str(folder), device="cpu")
-
-
 @pytest.fixture(params=[logging.ERROR, logging.INFO])
 def verbosity(request):
     before = transformers.utils.logging.get_verbosity()
@@ -125,15 +116,6 @@ def test_weights_that_are_missing_raise_and_a_random_pooler_is_left_out(checkpoi
     assert not any("pooler" in name for name in left.state_dict())
     keys = {_fingerprint(model, "", torch.float32, 4096) for model in (left, right)}
     assert len(keys) == 1
-
-
-def test_an_encoder_with_words_is_described_by_its_own_parts(checkpoint):
-    model = load_encoder(str(checkpoint), device="cpu")
-    words = Words(model.tokenizer.backend_tokenizer, torch.arange(10), torch.ones(10, 32))
-    more = with_words(model, words)
-    assert (pooling_of(more), more.max_seq_length) == (pooling_of(model), model.max_seq_length) == ("mean", 40)
-    with pytest.raises(ValueError, match=r"--override_pooling max would change vectors that words were fitted to"):
-        replace_pooling(more, "max")
 
 
 def test_a_static_encoder_reads_whole_texts(wordpiece, tmp_path, caplog):
@@ -198,32 +180,10 @@ def fitted_words(model):
     return fit(model, CORPUS, model.encode(CORPUS), RidgeSettings(1.0, 0)).words
 
 
-def not_normalized(tokenizer, folder, **settings):
-    """An encoder of dot products, whose vectors have any length."""
+def saved(config, tokenizer, folder, *encoder, **settings):
+    """An encoder of random weights, loaded from a folder."""
     torch.manual_seed(0)
-    config = tiny_config(tokenizer, initializer_range=0.3)
-    settings = {
-        "pooling": "mean",
-        "max_seq_length": 24,
-        "similarity": "dot",
-        "contrastive_temperature": 1.0,
-    } | settings
-    DocSplitForContrastivePretraining(config, **settings).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return load_encoder(str(folder), device="cpu")
-
-
-def of_family(tokenizer, folder, family):
-    torch.manual_seed(0)
-    if family == "longformer":
-        values = tiny_values(tokenizer, initializer_range=0.3, num_hidden_layers=1)
-        config = AutoConfig.for_model("longformer", **values, attention_window=16)
-        model = DocSplitForContrastivePretraining(config, pooling="mean", max_seq_length=64)
-    else:
-        inner = tiny_config(tokenizer, initializer_range=0.3, num_hidden_layers=1)
-        config = GraphDocumentConfig(inner, graph_hidden_size=16, graph_kind="section", passage_words=12)
-        model = DocSplitForContrastivePretraining(config, GraphDocumentModel(config), max_seq_length=24)
-    model.save_pretrained(folder)
+    DocSplitForContrastivePretraining(config, *encoder, **settings).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return load_encoder(str(folder), device="cpu")
 
@@ -232,9 +192,7 @@ def of_family(tokenizer, folder, family):
 def plain(wordpiece, tmp_path_factory):
     """A SentenceTransformer of unit vectors that differ, with prompts."""
     folder = tmp_path_factory.mktemp("plain")
-    not_normalized(wordpiece, folder)
-    transformer = Transformer(str(folder), model_kwargs={"add_pooling_layer": False})
-    transformer.max_seq_length = 24
+    transformer = saved(tiny_config(wordpiece, initializer_range=0.3), wordpiece, folder, max_seq_length=24)[0]
     prompts = {"document": "ship bread: ", "query": "sail: "}
     return SentenceTransformer(modules=[transformer, Pooling(32), Normalize()], device="cpu", prompts=prompts)
 
@@ -263,43 +221,33 @@ def directions_of(words, texts):
     return words(**words.preprocess(texts)).numpy()
 
 
-def bulk(model, texts, **options):
-    return embed_documents(model, texts, **({"dtype": torch.float32} | options))[0]
+def bulk(model, texts):
+    return embed_documents(model, texts, dtype=torch.float32)[0]
 
 
 def test_documents_get_words_and_queries_do_not(plain, words, folder):
     directions = directions_of(words, TEXTS)
     assert [row for row in range(len(TEXTS)) if not directions[row].any()] == ALONE
-    loaded = load_encoder(str(folder), device="cpu")
-    for model in (with_words(plain, words, 0.5), loaded):
+    for model in (with_words(plain, words, 0.5), load_encoder(str(folder), device="cpu")):
         for encode, bare in ((model.encode, plain.encode), (model.encode_document, plain.encode_document)):
-            expected = by_hand(bare(TEXTS), directions, 0.5)
             vectors = encode(TEXTS)
-            np.testing.assert_allclose(vectors, expected, atol=1e-6)
+            np.testing.assert_allclose(vectors, by_hand(bare(TEXTS), directions, 0.5), atol=1e-6)
             np.testing.assert_array_equal(vectors[ALONE], bare(TEXTS)[ALONE])  # exactly e
-            np.testing.assert_allclose(encode(TEXTS, batch_size=2), vectors, atol=1e-6)
             assert np.abs(vectors - bare(TEXTS)).max() > 0.02
         np.testing.assert_allclose(model.encode_query(TEXTS), plain.encode_query(TEXTS), atol=1e-6)
         np.testing.assert_allclose(bulk(model, TEXTS), model.encode_document(TEXTS), atol=1e-6)
         queries, facts = embed_queries(model, TEXTS, dtype=torch.float32)
         np.testing.assert_allclose(queries, plain.encode_query(TEXTS), atol=1e-6)
-        assert facts.query_prompt == "sail: "
-        assert model.encode([]).shape[0] == 0
-        similarity = model.similarity(vectors, vectors).numpy()
-        np.testing.assert_allclose(similarity, unit(vectors) @ unit(vectors).T, atol=1e-5)
-    assert loaded.max_seq_length == 24
-
-
-def test_dimensions_are_cut_after_the_words_are_added(plain, words, folder):
-    whole = with_words(plain, words, 0.5).encode_document(TEXTS)
-    model = load_encoder(str(folder), device="cpu")
-    model.truncate_dim = 5
-    np.testing.assert_allclose(model.encode_document(TEXTS), whole[:, :5], atol=1e-6)
-    np.testing.assert_allclose(bulk(model, TEXTS), whole[:, :5], atol=1e-6)
-    assert embed_queries(model, TEXTS)[0].shape == (len(TEXTS), 5)
-    assert model.truncate_dim == 5
-    again = with_words(model, words, 0.5)  # from one that cuts
-    np.testing.assert_allclose(again.encode_document(TEXTS), whole[:, :5], atol=1e-6)
+        assert (facts.query_prompt, model.max_seq_length, len(model.encode([]))) == ("sail: ", 24, 0)
+        model.truncate_dim = 5  # cut after the words are added
+        np.testing.assert_allclose(model.encode_document(TEXTS), bulk(model, TEXTS), atol=1e-6)
+        np.testing.assert_allclose(
+            bulk(model, TEXTS), by_hand(plain.encode_document(TEXTS), directions, 0.5)[:, :5], atol=1e-6
+        )
+        assert embed_queries(model, TEXTS)[0].shape == (len(TEXTS), 5)
+        again = with_words(model, words, 0.5)  # from one that has words, and cuts
+        np.testing.assert_allclose(again.encode_document(TEXTS), bulk(model, TEXTS), atol=1e-6)
+        assert [*without_words(model)] == [*without_words(again)]
 
 
 IN_ANOTHER_PROGRAM = """
@@ -331,27 +279,19 @@ def test_a_program_without_this_package_gives_the_same(plain, words, folder, tmp
 
 @pytest.mark.parametrize("family", ["longformer", "graph_document"])
 def test_a_family_with_its_own_module_can_be_the_start(wordpiece, tmp_path, family):
-    start = of_family(wordpiece, tmp_path / "start", family)
+    values = tiny_values(wordpiece, initializer_range=0.3, num_hidden_layers=1)
+    config = AutoConfig.for_model("longformer", **values, attention_window=16)
+    if family == "graph_document":
+        inner = tiny_config(wordpiece, initializer_range=0.3, num_hidden_layers=1)
+        config = GraphDocumentConfig(inner, graph_hidden_size=16, graph_kind="section", passage_words=12)
+    encoder = [GraphDocumentModel(config)] if family == "graph_document" else []
+    start = saved(config, wordpiece, tmp_path / "start", *encoder, max_seq_length=24)
     words = fitted_words(start)
     save_with_words(start, words, 1.0, tmp_path / "words")
     bare, loaded = bulk(start, TEXTS), load_encoder(str(tmp_path / "words"), device="cpu")
     np.testing.assert_allclose(bulk(without_words(loaded), TEXTS), bare, atol=1e-6)
     np.testing.assert_allclose(bulk(loaded, TEXTS), by_hand(bare, directions_of(words, TEXTS), 1), atol=1e-5)
     assert portable_type(loaded[0].inner_type) in {module.module for module in FAMILIES.values()}
-
-
-def test_words_go_on_and_off_and_nothing_is_copied(plain, words):
-    model = with_words(plain, words)
-    assert words_of(plain) is None
-    assert words_of(model) is words
-    assert without_words(plain) is plain
-    bare = without_words(model)
-    assert [*bare] == [*plain]
-    assert bare.prompts == plain.prompts
-    other = Words(words.tokenizer, words.pieces, -words.vectors(), words.sublinear)
-    twice = with_words(model, other, 0.5)
-    expected = by_hand(plain.encode(TEXTS), -directions_of(words, TEXTS), 0.5)
-    np.testing.assert_allclose(twice.encode(TEXTS), expected, atol=1e-6)
 
 
 def test_words_of_another_width_are_refused(plain, words):
@@ -362,41 +302,22 @@ def test_words_of_another_width_are_refused(plain, words):
     assert with_words(wider, narrow).encode(TEXTS).shape == (len(TEXTS), 8)
 
 
-def change(folder, name, content):
-    (folder / name).write_text(content if isinstance(content, str) else json.dumps(content))
-
-
-def damaged(path, what):
-    modules = json.loads((path / "modules.json").read_text())
-    if what == "another program":
-        change(path, "words/config.json", {"inner_type": "os.system"})
-    elif what == "itself":
-        change(path, "words/config.json", {"inner_type": "encoder_with_words.EncoderWithWords"})
-    elif what == "no last module":
-        change(path, "modules.json", modules[:-1])
-    elif what == "a weight":
-        change(path, "3_AddWords/config.json", {"weight": "much"})
-    else:
-        (path / what).unlink()
-
-
 @pytest.mark.parametrize(
-    ("what", "problem"),
+    ("name", "content", "problem"),
     [
-        ("another program", "The module 'os.system' is neither one of sentence-transformers nor of this project"),
-        ("itself", "The module 'encoder_with_words.EncoderWithWords' is neither"),
-        ("no last module", r"expected encoder_with_words.EncoderWithWords first and encoder_with_words.AddWords last"),
-        ("a weight", "The weight of words is 'much'"),
-        ("words/words.safetensors", "has no words/words.safetensors: fit the words again"),
+        ("words/config.json", {"inner_type": "os.system"}, "The module 'os.system' is neither one of sentence-trans"),
+        ("words/config.json", {"inner_type": "encoder_with_words.EncoderWithWords"}, "The module 'encoder_with_words"),
+        ("modules.json", None, r"expected encoder_with_words.EncoderWithWords first and encoder_with_words.AddWords"),
+        ("3_AddWords/config.json", {"weight": "much"}, "The weight of words is 'much'"),
     ],
 )
-def test_a_damaged_or_hostile_folder_is_named_and_its_code_is_not_run(plain, words, tmp_path, what, problem):
+def test_a_damaged_or_hostile_folder_is_named_and_its_code_is_not_run(plain, words, tmp_path, name, content, problem):
     path = tmp_path / "damaged"
     save_with_words(plain, words, 1.0, path)
-    for name in ("evil", "os", "encoder_with_words"):  # which would be imported, if a folder's code were
-        (path / f"{name}.py").write_text(f"raise SystemExit('{name} was run')")
+    for module in ("evil", "os", "encoder_with_words"):  # which would be imported, if a folder's code were
+        (path / f"{module}.py").write_text(f"raise SystemExit('{module} was run')")
     load_encoder(str(path), device="cpu")  # the installed code does not need the copy
-    damaged(path, what)
+    (path / name).write_text(json.dumps(content or json.loads((path / name).read_text())[:-1]))
     with pytest.raises(ValueError, match=rf"damaged' cannot be loaded as an encoder.*{problem}") as failure:
         load_encoder(str(path), device="cpu")
     assert "\n" not in str(failure.value)

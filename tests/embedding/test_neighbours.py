@@ -1,6 +1,7 @@
-"""Averaging with neighbours against a loop over documents, and the approximate search against the exact one."""
+"""The best documents of each query as a full sort finds them, and averages with neighbours as a loop makes them."""
 
 import re
+import sys
 from collections import Counter
 
 import numpy as np
@@ -17,6 +18,89 @@ from tests.conftest import make_corpus
 
 def vectors_of(size, width=8, seed=0):
     return np.random.default_rng(seed).normal(size=(size, width)).astype(np.float32)
+
+
+# --- The best for queries ---
+
+
+def drawn(queries=30, documents=500, width=16):
+    rng = np.random.default_rng(0)
+    return (rng.normal(size=(count, width)).astype(np.float32) for count in (queries, documents))
+
+
+@pytest.fixture
+def without_faiss(monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(neighbours, "BLOCK_QUERIES", 7)
+    monkeypatch.setattr(neighbours, "BLOCK_VALUES", 7 * 64)
+
+
+def check(queries, documents, depth):
+    retrieved = neighbours.search(queries, documents, depth)
+    scores = queries.astype(np.float64) @ documents.T.astype(np.float64)
+    expected = np.sort(scores, axis=1)[:, ::-1][:, :depth]
+    assert retrieved.scores == pytest.approx(expected, abs=1e-4)
+    assert np.take_along_axis(scores, retrieved.rows.astype(int), axis=1) == pytest.approx(expected, abs=1e-4)
+    assert all(len({*rows}) == len(rows) for rows in retrieved.rows.tolist())
+    assert (np.diff(retrieved.scores) <= 0).all()
+
+
+@pytest.mark.parametrize("depth", [1, 10, 100, 499])
+def test_blocks_find_what_a_full_sort_finds(without_faiss, small_blocks, depth):
+    check(*drawn(), depth)
+
+
+def test_faiss_finds_the_same():
+    pytest.importorskip("faiss")
+    check(*drawn(), 50)
+
+
+def test_equal_scores_are_in_the_order_of_rows(without_faiss):
+    queries = np.rint(next(iter(drawn())))  # whose products are exact
+    retrieved = neighbours.search(queries, np.tile(queries[:1], (9, 1)), 20)
+    assert (retrieved.rows == np.arange(9)).all()  # and no more than there are
+
+
+def test_cosine_is_of_unit_vectors_and_dot_of_vectors_as_they_are(monkeypatch):
+    _, documents = drawn()
+    before = documents.copy()
+    neighbours.make_comparable(documents, "dot")
+    assert (documents == before).all()
+    neighbours.make_comparable(documents, "cosine")
+    assert documents == pytest.approx(before / np.linalg.norm(before, axis=1, keepdims=True), abs=1e-6)
+
+
+def test_rows_are_counted_through_all_parts():
+    parts = [vectors_of(size, 4, seed) for seed, size in enumerate((3, 1, 5))]
+    rows = np.array([[8, 0], [3, 4]])
+    assert (neighbours.vectors_of(parts, rows) == np.concatenate(parts)[rows]).all()
+
+
+@pytest.mark.parametrize("count", [20, 3000])
+def test_most_of_the_best_are_found_and_their_scores_are_exact(count, monkeypatch):
+    pytest.importorskip("faiss")
+    monkeypatch.setattr(neighbours, "CHUNK", 700)
+    monkeypatch.setattr(neighbours, "CANDIDATE_VALUES", 16_000)  # ten queries
+    parts = np.split(vectors_of(count, 16), [count // 3])
+    documents, queries = np.concatenate(parts), vectors_of(25, 16, seed=1)
+    index, recall = neighbours.make_inverted_file(parts)
+    rows, scores = neighbours.search_inverted_file(index, parts, queries, 40)
+    exact = queries @ documents.T
+    there = min(count, 40)
+    assert (np.sort(-scores, axis=1) == -scores).all()
+    assert (rows[:, there:] == -1).all()
+    assert np.isneginf(scores[rows < 0]).all()
+    np.testing.assert_allclose(scores[rows >= 0], np.take_along_axis(exact, rows, axis=1)[rows >= 0], atol=1e-5)
+    best = np.argsort(-exact, axis=1)[:, :there]
+    share = np.mean([len({*approximate} & {*true}) / there for approximate, true in zip(rows.tolist(), best.tolist())])
+    assert min(share, recall) > 0.9
+
+
+# --- Neighbours, and averages with them ---
 
 
 def smooth_slowly(vectors, count, rounds, share, temperature, words=None):
@@ -86,11 +170,6 @@ def test_word_vectors_have_the_cosines_of_tf_idf(monkeypatch):
     assert not neighbours.word_vectors(texts)[-1].any()
 
 
-def test_documents_without_words_in_common_have_the_neighbours_of_the_encoder(caplog):
-    assert not neighbours.word_vectors([f"word{number}" for number in range(9)]).any()
-    assert "No words are in two of 9 documents" in caplog.text
-
-
 def test_few_documents_are_averaged_with_all_others(caplog):
     vectors = vectors_of(4)
     np.testing.assert_allclose(neighbours.smooth(vectors, 20, 1), smooth_slowly(vectors, 3, 1, 0.5, 0.1), atol=1e-5)
@@ -138,4 +217,4 @@ def test_averages_are_of_vectors_with_words(scattered, tmp_path):
     expected = smooth_slowly(with_words, 3, 2, 0.5, 0.1, neighbours.word_vectors(texts))
     np.testing.assert_allclose(smoothed, expected, atol=1e-4)
     assert np.abs(smoothed - smooth_slowly(model.encode(texts), 3, 2, 0.5, 0.1)).max() > 0.01
-    assert facts.smooth_neighbours == 3
+    assert facts["smooth_neighbours"] == 3

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from docsplit.index.changes import LOCK, delete
+from docsplit.index.index import FILE
 from docsplit.index.results import Checked
-from docsplit.index.store import FILE
 
 NO_INDEX = "There is no index in"  # where the manifest is gone
 MOST_MEMORY = 2**26  # of a trial with a small index

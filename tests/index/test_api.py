@@ -3,7 +3,6 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from docsplit import Index
@@ -106,13 +105,6 @@ def test_a_folder_has_the_names_of_its_files_as_ids(scattered, tmp_path, caplog)
     assert index_module.Index(index.directory).manifest.sources == [str((tmp_path / "notes").resolve())]
 
 
-def test_an_encoder_with_words_answers_as_it_was_built(worded, tmp_path):
-    index = Index.build({str(number): text for number, text in enumerate(TEXTS[:20])}, worded, tmp_path / "the.index")
-    index.add({str(number): text for number, text in enumerate(TEXTS)})
-    assert len(index) == len(TEXTS)
-    assert index.search(QUESTION, method="dense") == Index(tmp_path / "the.index").search(QUESTION, method="dense")
-
-
 def test_what_cannot_work_is_refused_before_anything_changes(built, encoder, scattered, tmp_path):
     for wrong, message in [
         (lambda: built.search(" "), "The question is empty"),
@@ -140,10 +132,3 @@ def test_threads_search_at_once_with_one_encoder(built, scattered, loads):
         hits = list(threads.map(opened.search, questions * 4))
     assert loads == [str(scattered)]
     assert [[(hit.id, round(hit.score, 5)) for hit in found] for found in hits] == expected * 4
-
-
-def test_a_table_of_documents_is_refused_by_its_columns(built, scattered, tmp_path):
-    table = pd.DataFrame({"body": TEXTS, "label": TEXTS})
-    for build in (lambda: built.add(table), lambda: Index.build(table, scattered, tmp_path / "other.index")):
-        with pytest.raises(ValueError, match=r"DataFrame with the columns .*such as documents\['body'\]"):
-            build()

@@ -7,21 +7,21 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from docsplit.embedding import inverted_file
-from docsplit.index import approximate
-from docsplit.index.changes import add, build, delete
-from docsplit.index.index import Index, nearest
+from docsplit.embedding import neighbours
+from docsplit.index import changes
+from docsplit.index import index as index_module
+from docsplit.index.changes import add, build, cells_of, delete
+from docsplit.index.index import Index, InvertedFile, SegmentEntry, nearest
 from docsplit.index.results import Checked
-from docsplit.index.store import InvertedFile, SegmentEntry
 from tests.index.conftest import ENCODER, WORDS, answers, embed
 
 
 def test_millions_of_passages_are_found_in_cells(documents, queries, built, tmp_path, monkeypatch):
     """With so many cells read as the recall asks for, the answers are those of an exact search, also after changes."""
     pytest.importorskip("faiss")
-    monkeypatch.setattr(approximate, "PASSAGES", 60)
+    monkeypatch.setattr(changes, "PASSAGES", 60)
     monkeypatch.setattr(SegmentEntry, "is_small", False)
-    monkeypatch.setattr(inverted_file, "RECALL", 1.0)
+    monkeypatch.setattr(neighbours, "RECALL", 1.0)
     build(tmp_path, documents[:40], ENCODER, WORDS)
     first = Index(tmp_path).manifest.approximate
     assert first.recall == 1.0
@@ -41,7 +41,6 @@ def test_millions_of_passages_are_found_in_cells(documents, queries, built, tmp_
     content[-1] ^= 1
     file.write_bytes(content)
     monkeypatch.setitem(sys.modules, "faiss", None)
-    approximate._read.cache_clear()
     with pytest.raises(ValueError, match="pip install faiss-cpu"):
         answers(tmp_path, queries, "dense")
 
@@ -68,8 +67,8 @@ def test_candidates_are_scored_exactly_wherever_their_passages_lie(documents, qu
     assert len(index.segments) == 4
     covered = {segment.entry.name: segment.passage_vectors for segment in (index.segments[2], index.segments[0])}
     known = InvertedFile("x.faiss", 0, "", list(covered), 1, 1.0)
-    monkeypatch.setattr(approximate, "_read", lambda path, probes: AllCells(np.concatenate(list(covered.values()))))
-    monkeypatch.setattr(approximate, "CANDIDATES", sum(map(len, covered.values())))
+    index.cells = AllCells(np.concatenate(list(covered.values())))
+    monkeypatch.setattr(index_module, "CANDIDATES", sum(map(len, covered.values())))
     index.manifest = dataclasses.replace(index.manifest, approximate=known)
     for ours, exact in zip(index.nearest(vectors, 9), nearest(index.segments, vectors, 9), strict=True):
         assert [key for key, _ in ours] == [key for key, _ in exact]
@@ -81,8 +80,8 @@ def test_a_new_file_is_made_once_too_many_passages_are_in_no_cell(covered, neede
     """Or once a segment that it covers is there no more."""
     segments = [SimpleNamespace(entry=SimpleNamespace(name=name), passage_vectors=np.zeros((50, 2))) for name in "ab"]
     known = covered and InvertedFile("x.faiss", 0, "", list(covered), 1, 1.0)
-    monkeypatch.setattr(approximate, "PASSAGES", 99)
-    assert approximate.is_needed(segments, known) == needed
-    monkeypatch.setattr(approximate, "PASSAGES", 100)
-    assert approximate.is_needed(segments, known) == (covered == "abc")
-    assert approximate.make(tmp_path, segments) is None  # too few
+    monkeypatch.setattr(changes, "PASSAGES", 100)  # too few
+    assert cells_of(tmp_path, segments, known) == (None if covered == "abc" else known)
+    monkeypatch.setattr(changes, "PASSAGES", 99)
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    assert cells_of(tmp_path, segments, known) == (None if needed else known)

@@ -44,8 +44,8 @@ def answers(directory):
 
 def test_any_damage_is_named_or_harmless(index):
     wanted = answers(index)
-    outcomes = [trial(index, seed, answers, wanted) for seed in range(150)]
-    assert 60 < outcomes.count("named") < 150
+    outcomes = [trial(index, seed, answers, wanted) for seed in range(100)]
+    assert 40 < outcomes.count("named") < 100
     assert Checked.of(index).faults == []
 
 
@@ -62,12 +62,9 @@ def test_every_byte_of_the_data_counts(index):
         content[place] ^= 1
 
 
-def test_a_sound_index_is_said_to_be_so(small, run_here, capsys):
-    run_here(search.main, "check", small)
-    assert "The index is sound: 1 file (0.0 MB) with 18 documents" in capsys.readouterr().out
-
-
 def test_every_damaged_segment_is_listed(index, run_here, capsys):
+    run_here(search.main, "check", index)
+    assert "The index is sound: 1 file (0.0 MB) with 18 documents" in capsys.readouterr().out
     manifest = Index(index).manifest
     data = index / manifest.file
     content = bytearray(data.read_bytes())
@@ -97,8 +94,3 @@ def test_a_large_index_is_read_in_full_by_check_alone(index, monkeypatch):
     monkeypatch.setattr("docsplit.index.index.READ_WHEN_OPENED", len(content) - 1)
     answers(index)
     assert len(Checked.of(index).faults) == 1
-
-
-def test_what_is_no_finished_index_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="There is no index"):
-        Checked.of(tmp_path)

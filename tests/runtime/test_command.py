@@ -4,7 +4,6 @@ import io
 import json
 import logging
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,11 +15,7 @@ import torch.distributed as dist
 
 from docsplit.runtime import command
 from docsplit.runtime.command import (
-    BOLD,
-    COMMANDS,
-    DIM,
     LOST,
-    RESET,
     Style,
     as_command,
     as_json,
@@ -31,8 +26,8 @@ from docsplit.runtime.command import (
     running_command,
     shown,
     shown_lines,
-)  # fmt: skip
-from tests.processes import ROOT, Script, start
+)
+from tests.processes import ROOT
 
 
 def told():
@@ -63,6 +58,14 @@ def lost_over_gloo():
     raise RuntimeError("[../third_party/gloo/gloo/transport/tcp/pair.cc] Timed out")
 
 
+def no_backend():
+    torch.compile(torch.nn.Linear(2, 2), backend="foo")
+
+
+def by_zero():
+    1 / 0  # noqa: B018
+
+
 @pytest.mark.parametrize(
     ("main", "message"),
     [
@@ -71,6 +74,8 @@ def lost_over_gloo():
         (of_a_builtin, "error: invalid literal for int() with base 10: 'x' (DOCSPLIT_TRACEBACK=1 shows where.)\n"),
         (no_file, "/no/such/file"),
         (no_space, "error: A file could not be written: "),
+        (no_backend, "error: Invalid backend: 'foo'"),
+        (by_zero, "error: division by zero (DOCSPLIT_TRACEBACK=1 shows where.)\n"),
         (lost, f"error: {LOST}\n"),
         (lost_over_gloo, f"error: {LOST}\n"),
     ],
@@ -81,7 +86,7 @@ def test_what_tells_the_user_is_one_line(main, message, capsys, monkeypatch):
     assert end.value.code == 1
     assert message in capsys.readouterr().err
     monkeypatch.setenv("DOCSPLIT_TRACEBACK", "1")
-    with pytest.raises((ValueError, OSError, RuntimeError)):
+    with pytest.raises((ValueError, OSError, RuntimeError, ZeroDivisionError)):
         as_command(main)()
 
 
@@ -108,43 +113,6 @@ def test_of_processes_with_the_same_error_one_prints_it(tmp_path, monkeypatch, c
     assert printed("gone/away", "no space") == "error: no space\n"  # with the launcher, its folder
     token = "no such repository: hf_CanaryTokenThatNobodyMaySee; --hub_token and hf_hub stay."
     assert printed(0, token) == "error: no such repository: hf_...; --hub_token and hf_hub stay.\n"
-
-
-def test_each_script_is_such_a_command():
-    """Installed files count too, and the module that sets the variables is imported before torch."""
-    scripts = sorted(path.stem for path in ROOT.glob("*.py") if "as_command" in path.read_text())
-    assert len(scripts) == 11
-    entries = (ROOT / "pyproject.toml").read_text()
-    for name in scripts:
-        text = (ROOT / f"{name}.py").read_text()
-        assert (f'"{name}:command"' in entries) == (name != "reproduce")  # which needs the benchmarks of a clone
-        assert text.rstrip().endswith('if __name__ == "__main__":\n    command()')
-        assert text.index("from docsplit.runtime.command import") == min(
-            text.index(f"\n{word} ") + 1 for word in ("import", "from") if f"\n{word} " in text
-        )
-    installed = re.findall(r'^(docsplit-\S+) = "(\w+):command"$', entries, re.M)
-    assert {f"{script}.py": name for name, script in installed} == COMMANDS
-
-
-@pytest.mark.parametrize("processes", [1, 2])
-def test_a_script_ends_with_the_line(tmp_path, processes):
-    options = ["--corpus", tmp_path / "none.jsonl", "--output_dir", tmp_path / "out", "--use_cpu"]
-    env = os.environ | {"TORCHELASTIC_ERROR_FILE": str(tmp_path / "rank" / "error.json")}
-    printed = []
-    for script in start("run_docsplit_pretraining.py", *options, processes=processes, env=env):
-        assert script.wait(60).returncode == 1
-        assert "Traceback" not in script.stderr
-        printed += [line for line in script.stderr.splitlines() if line.startswith("error")]
-    (line,) = printed
-    assert f"There is no {tmp_path / 'none.jsonl'}: name a file or folder that is there" in line
-
-
-def test_a_name_that_is_no_encoder_ends_in_a_line_too(tmp_path, corpus_file):
-    options = ["--corpus", corpus_file, "--output_dir", tmp_path, "--model_name_or_path", "no-such/model", "--use_cpu"]
-    script = Script("run_docsplit_pretraining.py", *options).wait(60)
-    assert script.returncode == 1
-    assert "Traceback" not in script.stderr
-    assert "error: " in script.stderr
 
 
 @pytest.mark.parametrize(
@@ -218,7 +186,7 @@ def test_a_document_has_its_title_first_and_its_id_whole():
     assert len(long) == 80
     assert long.endswith("t…  [folder/a.txt]")
     assert style.document("i" * 60, "t" * 100) == f"{'t' * 39}…  [{'i' * 60}]"
-    assert Style(80, has_marks=True).document("a", "b") == f"{BOLD}b{RESET}  {DIM}[a]{RESET}"
+    assert Style(80, has_marks=True).document("a", "b") == "\033[1mb\033[0m  \033[2m[a]\033[0m"
     assert style.document("a\x1b]0;x\n", "\x1b[31mred\n ship \u202e") == r"\x1b[31mred ship \u202e  [a\x1b]0;x\n]"
 
 

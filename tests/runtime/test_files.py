@@ -8,9 +8,7 @@ import os
 import random
 import resource
 import signal
-import subprocess
 from dataclasses import asdict, dataclass, field
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,29 +24,23 @@ from docsplit.data.corpora import LOADERS
 from docsplit.data.readers.files import COMPRESSIONS
 from docsplit.runtime import files
 from docsplit.runtime.files import (
-    ROOT,
     Damaged,
     FileRecord,
     add_texts,
     build_once,
     checked,
-    commit_of_code,
     flush_folder,
     hash_of_code,
     is_cached,
     map_once,
     move_aside,
     name_failed_writes,
-    read_json,
     read_sealed,
-    record_of,
     records_in,
     refuse_missing_path,
     seal_folder,
-    versions,
     why_damaged,
     why_folder_damaged,
-    why_not_written,
     write_sealed,
     write_text,
     write_whole,
@@ -56,44 +48,6 @@ from docsplit.runtime.files import (
 from tests.conftest import spawn
 from tests.mutations import mutate
 from tests.trajectories import DATA
-
-
-def write_and_die(rank, path):
-    def half(temporary):
-        temporary.write_text("new, but only ha")
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    write_whole(path, half)
-
-
-def test_a_kill_leaves_the_old_file(tmp_path):
-    path = tmp_path / "results.json"
-    write_text(path, "old")
-    with pytest.raises(ProcessExitedException, match="SIGKILL"):
-        spawn(write_and_die, args=(path,))
-    assert path.read_text() == "old"
-    write_text(path, "new")
-    assert path.read_text() == "new"
-
-
-def write_to_a_full_disk(rank, path):
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-    try:
-        write_text(path, "new" * 1000)
-    except OSError:
-        os._exit(7)
-
-
-def test_a_full_disk_leaves_the_old_file_and_no_other(tmp_path):
-    path = tmp_path / "results.json"
-    write_text(path, "old")
-    with pytest.raises(ProcessExitedException) as end:
-        spawn(write_to_a_full_disk, args=(path,))
-    assert end.value.exit_code == 7
-    assert path.read_text() == "old"
-    assert [file.name for file in tmp_path.iterdir()] == ["results.json"]
-
 
 WRITERS = {  # each library has an error of its own where a disk takes no more
     "safetensors": lambda path: save_file({"weights": torch.ones(1000)}, path),
@@ -105,31 +59,37 @@ WRITERS = {  # each library has an error of its own where a disk takes no more
 }
 
 
-def write_with_each_library(rank, path):
+def write_on_a_full_disk_and_die(rank, folder):
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+    path = folder.with_name("others") / "file"
     for name, write in WRITERS.items():
         with pytest.raises(OSError, match="could not be written") as error, name_failed_writes(path):
             write(path)
         assert str(error.value).startswith(f"{path} could not be written: "), name
         assert "give the command again" in str(error.value), name
         assert "\n" not in str(error.value), name
+    with pytest.raises(OSError, match="could not be written"):
+        write_text(folder / "results.json", "new" * 1000)
+    assert [path.name for path in folder.iterdir()] == ["results.json"]
+
+    def half(temporary):
+        temporary.write_text("new, but only ha")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    write_whole(folder / "results.json", half)
 
 
-def test_a_failed_write_of_any_library_names_the_file(tmp_path):
-    spawn(write_with_each_library, args=(tmp_path / "file.npy",))
-
-
-def test_errors_that_are_no_failed_writes_stay():
-    for error in (
-        *(ValueError("shapes differ"), RuntimeError("PytorchStreamReader failed reading zip archive")),
-        *(FileNotFoundError(errno.ENOENT, "No such file", "a.txt"), PermissionError(errno.EACCES, "denied", "b")),
-        Exception("No such file or directory (os error 2)"),
-    ):
-        assert why_not_written(error) is None
-        with pytest.raises(type(error)) as raised, name_failed_writes(ROOT):
-            raise error
-        assert raised.value is error
+def test_a_full_disk_and_a_kill_leave_the_old_file(tmp_path):
+    for name in ("folder", "others"):
+        (tmp_path / name).mkdir()
+    path = tmp_path / "folder" / "results.json"
+    write_text(path, "old")
+    with pytest.raises(ProcessExitedException, match="SIGKILL"):
+        spawn(write_on_a_full_disk_and_die, args=(path.parent,))
+    assert path.read_text() == "old"
+    write_text(path, "storm \ud800")
+    assert path.read_text(encoding="utf-8") == "storm ?"
 
 
 def test_an_error_that_knows_its_file_keeps_it_and_the_innermost_name_counts(tmp_path):
@@ -145,12 +105,7 @@ def test_an_error_that_knows_its_file_keeps_it_and_the_innermost_name_counts(tmp
         raise full
 
 
-def test_what_utf_8_cannot_hold_is_replaced(tmp_path):
-    write_text(tmp_path / "text", "storm \ud800")
-    assert (tmp_path / "text").read_text(encoding="utf-8") == "storm ?"
-
-
-def test_a_file_is_on_the_disk_before_it_takes_its_name(tmp_path, monkeypatch):
+def test_a_file_is_on_the_disk_before_it_takes_its_name_and_a_folder_from_its_files_up(tmp_path, monkeypatch):
     path, steps = tmp_path / "results.json", []
     sync, replace = os.fsync, os.replace
 
@@ -158,25 +113,16 @@ def test_a_file_is_on_the_disk_before_it_takes_its_name(tmp_path, monkeypatch):
         steps.append(f"sync {os.path.basename(os.readlink(f'/proc/self/fd/{number}'))}")
         sync(number)
 
-    def recorded_replace(old, new):
-        steps.append("rename")
-        replace(old, new)
-
     monkeypatch.setattr(os, "fsync", recorded_sync)
-    monkeypatch.setattr(os, "replace", recorded_replace)
+    monkeypatch.setattr(os, "replace", lambda old, new: steps.append("rename") or replace(old, new))
     write_text(path, "new")
-    temporary = f".results.json.{os.getpid()}.partial"
-    assert steps == [f"sync {temporary}", "rename", f"sync {tmp_path.name}"]
-
-
-def test_a_folder_is_on_the_disk_from_its_files_up(tmp_path, monkeypatch):
+    assert steps == [f"sync .results.json.{os.getpid()}.partial", "rename", f"sync {tmp_path.name}"]
     (tmp_path / "a" / "b").mkdir(parents=True)
-    for name in ("1", "a/2", "a/b/3"):
+    for name in ("a/2", "a/b/3"):
         (tmp_path / name).write_text(name)
-    flushed = []
-    monkeypatch.setattr(files, "flush", lambda path: flushed.append(path.relative_to(tmp_path).as_posix()))
-    flush_folder(tmp_path)
-    assert flushed == ["a/b/3", "a/b", "a/2", "a", "1", "."]
+    steps.clear()
+    flush_folder(tmp_path / "a")
+    assert steps == ["sync 3", "sync b", "sync 2", "sync a"]
 
 
 def test_what_is_in_the_way_is_renamed_to_a_free_name(tmp_path):
@@ -201,76 +147,35 @@ def test_the_hash_of_code_sees_every_file_of_a_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "ROOT", tmp_path)
     folder = tmp_path / "package" / "inner"
     folder.mkdir(parents=True)
-    (folder / "a.py").write_text("x = 1\ny = 2\n")
-    (tmp_path / "alone.py").write_text("z = 3\n")
-    hashes = [hash_of_code("package", "alone.py")]
-    assert hash_of_code("package", "alone.py") == hashes[0]
-    (folder / "a.py").write_text("x = 1\n")
-    (folder / "b.py").write_text("y = 2\n")  # the same code in another file
-    hashes.append(hash_of_code("package", "alone.py"))
-    (tmp_path / "alone.py").write_text("z = 4\n")
-    hashes.append(hash_of_code("package", "alone.py"))
+    hashes = set()
+    for path, text in (
+        *((folder / "a.py", "x = 1\ny = 2\n"), (tmp_path / "alone.py", "z = 3\n")),
+        *((folder / "a.py", "x = 1\n"), (folder / "b.py", "y = 2\n"), (tmp_path / "alone.py", "z = 4\n")),
+    ):
+        path.write_text(text)
+        (tmp_path / "alone.py").touch()
+        hashes.add(hash_of_code("package", "alone.py"))
     (folder / "notes.txt").write_text("no code")
-    assert hash_of_code("package", "alone.py") == hashes[-1]
-    assert len(set(hashes)) == 3
+    hashes.add(hash_of_code("package", "alone.py"))
+    assert len(hashes) == 5
 
 
-def test_versions_name_what_is_not_installed(monkeypatch):
-    monkeypatch.setattr(files, "version", lambda name: metadata.version("no-such" if name == "spacy" else name))
-    installed = versions()
-    assert installed["torch"] == torch.__version__.partition("+")[0] or installed["torch"] == torch.__version__
-    assert installed["python"]
-    assert installed["spacy"] is None
-
-
-def test_only_a_checkout_of_this_project_has_a_commit(tmp_path, monkeypatch):
-    def git(*words):
-        subprocess.run(["git", "-C", str(tmp_path), *words], check=True, capture_output=True)
-
-    git("init", "-q")
-    (tmp_path / "file.py").write_text("one\n")
-    git("add", ".")
-    git("-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-q", "-m", "First")
-    (tmp_path / "folder").mkdir()
-    monkeypatch.setattr(files, "ROOT", tmp_path / "folder")
-    assert commit_of_code() is None  # a folder of another project's checkout
-    monkeypatch.setattr(files, "ROOT", tmp_path)
-    commit = commit_of_code()
-    assert len(commit) == 40
-    (tmp_path / "file.py").write_text("two\n")
-    assert commit_of_code() == f"{commit}-dirty"
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("nosuch.jsonl", "a/nosuch.csv.gz", "X.TXT", "outputs/nothing", "./x", "../x/y", "~/x", "/x", "a/b/c"),
-        *("x/", "here/x"),
-    ],
-)
-def test_a_name_that_can_only_be_a_path_is_refused_without_one(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "here").mkdir()
-    with pytest.raises(ValueError, match="There is no") as failure:
-        refuse_missing_path(name, "a folder")
-    assert str(failure.value) == f"There is no {name}: name a folder."
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("bert-base-uncased", "intfloat/e5-base-v2", "user/all-mpnet-v1.5", "wikimedia/wikipedia:20231101.en"),
-        *("python_docs", "user/data:a/b.csv", "here", "here/file.jsonl", "./here", "here/", "tfidf"),
-    ],
-)
-def test_names_of_the_hub_and_paths_that_exist_pass(name, tmp_path, monkeypatch):
+def test_a_name_that_can_only_be_a_path_is_refused_without_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "file.jsonl").touch()
-    refuse_missing_path(name, "a folder")
-
-
-def test_all_suffixes_of_data_files_are_known():
+    for name in (
+        *("nosuch.jsonl", "a/nosuch.csv.gz", "X.TXT", "outputs/nothing", "./x", "../x/y", "~/x", "/x", "a/b/c"),
+        *("x/", "here/x"),
+    ):
+        with pytest.raises(ValueError, match="There is no") as failure:
+            refuse_missing_path(name, "a folder")
+        assert str(failure.value) == f"There is no {name}: name a folder."
+    for name in (
+        *("bert-base-uncased", "intfloat/e5-base-v2", "user/all-mpnet-v1.5", "wikimedia/wikipedia:20231101.en"),
+        *("python_docs", "user/data:a/b.csv", "here", "here/file.jsonl", "./here", "here/", "tfidf"),
+    ):
+        refuse_missing_path(name, "a folder")
     assert {*LOADERS, *COMPRESSIONS} <= set(files.FILE_SUFFIXES)
 
 
@@ -279,21 +184,10 @@ def test_all_suffixes_of_data_files_are_known():
 CONTENT = {"written": 12.5, "name": "ünïcode", "none": None, "files": {"a": {"size": 3, "xxh3": "0f"}}, "list": [1, 2]}
 
 
-def test_what_is_sealed_is_read(tmp_path):
-    path = tmp_path / "m.json"
-    write_sealed(path, CONTENT)
-    assert read_sealed(path) == CONTENT
-    path.write_text(json.dumps(json.loads(path.read_text()), indent=8, sort_keys=True))
-    assert read_sealed(path) == CONTENT  # an editor that only moves things changes nothing
-    with pytest.raises(ValueError, match="JSON compliant"):
-        write_sealed(path, {"loss": float("nan")})
-    with pytest.raises(FileNotFoundError):
-        read_sealed(tmp_path / "no.json")
-
-
-def test_every_flipped_bit_and_every_cut_is_seen(tmp_path):
+def test_what_is_sealed_is_read_and_every_flipped_bit_and_every_cut_is_seen(tmp_path):
     path, seen = tmp_path / "m.json", 0
     write_sealed(path, CONTENT)
+    assert read_sealed(path) == CONTENT
     whole = path.read_bytes()
     damages = [whole[:place] for place in range(len(whole) - 1)]
     damages += [
@@ -308,6 +202,10 @@ def test_every_flipped_bit_and_every_cut_is_seen(tmp_path):
             continue
         seen += 1
     assert seen > 0.95 * len(damages)
+    with pytest.raises(ValueError, match="JSON compliant"):
+        write_sealed(path, {"loss": float("nan")})
+    with pytest.raises(FileNotFoundError):
+        read_sealed(tmp_path / "no.json")
 
 
 @pytest.mark.parametrize("text", [
@@ -322,19 +220,8 @@ def test_odd_json_is_one_line(tmp_path, text):
     assert len(str(error.value)) < len(str(tmp_path)) + 200
 
 
-def test_plain_json_may_hold_what_python_writes(tmp_path):
-    (tmp_path / "config.json").write_text('{"limit": [0.0, Infinity]}')
-    assert read_json(tmp_path / "config.json") == {"limit": [0.0, float("inf")]}
-    (tmp_path / "config.json").write_bytes(b"\xff\xfe{\x00}\x00")
-    with pytest.raises(Damaged, match="holds no JSON"):
-        read_json(tmp_path / "config.json")
-    with pytest.raises(Damaged, match="cannot be read: Is a directory"):
-        read_json(tmp_path)
-
-
 @pytest.mark.parametrize("files", [
-    *(None, {}, {"a": None}, {"a": {"size": 1}}, {"a": {"size": True, "xxh3": ""}}, {"a": {"size": 1, "xxh3": 7}}),
-    *({name: {"size": 1, "xxh3": ""}} for name in ("../a", "a/../../b", "/a", "")),
+    *(None, {"a": None}, {"a": {"size": 1}}, {"a": {"size": True, "xxh3": ""}}, {"a": {"size": 1, "xxh3": 7}}),
 ])  # fmt: skip
 def test_records_are_checked_before_they_are_used(tmp_path, files):
     with pytest.raises(Damaged, match=r"m\.json is damaged: "):
@@ -370,9 +257,6 @@ def test_a_sealed_folder_finds_each_change(tmp_path):
     assert why_folder_damaged(tmp_path) == "files.json is missing"
 
 
-# --- Dataclasses of JSON ---
-
-
 @dataclass(frozen=True)
 class Inner:
     name: str
@@ -391,16 +275,16 @@ class Outer:
 
 def test_a_record_is_read_as_it_was_written():
     whole = Outer(3, "b", ["x", "y"], Inner("i", {"z": 1.0}), [Inner("j"), Inner("k", {"l": 0.5})], {"m": [{}]})
-    assert record_of(Outer, json.loads(json.dumps(asdict(whole))), "f.json") == whole
-    assert record_of(Outer, {"count": 1, "unknown": 5}, "f.json") == Outer(1)
+    assert checked(json.loads(json.dumps(asdict(whole))), Outer, "f.json") == whole
+    assert checked({"count": 1, "unknown": 5}, Outer, "f.json") == Outer(1)
     assert checked([1, 2.5], list[float], "x") == [1, 2.5]
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ([], r"f.json is \[\], expected dict."),
-        ({}, r"f.json has no count."),
+        ([], r"f.json is \[\], expected Outer."),
+        ({}, r"f.json is not whole: .*'count'."),
         ({"count": "3"}, r"f.json: count is '3', expected int."),
         ({"count": True}, r"f.json: count is True, expected int."),
         ({"count": 1, "kind": ["c"]}, r"f.json: kind is \['c'\], expected .*Literal\['a', 'b'\]."),
@@ -414,7 +298,7 @@ def test_a_record_is_read_as_it_was_written():
 )  # fmt: skip
 def test_another_type_is_named_with_file_and_key(values, message):
     with pytest.raises(ValueError, match=rf"^{message}"):
-        record_of(Outer, values, "f.json")
+        checked(values, Outer, "f.json")
 
 
 # --- The cache ---
@@ -433,27 +317,21 @@ class Builder:
         self.times += 1
 
 
-def test_a_directory_is_built_once_and_whole(tmp_path):
+def test_a_directory_is_built_once_and_whole_and_of_two_that_build_one_wins(tmp_path):
     def fail(directory):
         (directory / "part").write_text("ha")
         raise OSError("No such disk")
 
-    build = Builder()
+    build, folder = Builder(), tmp_path / "corpus"
     with pytest.raises(OSError, match="No such disk"):
-        build_once(tmp_path / "corpus", fail)
+        build_once(folder, fail)
     assert list(tmp_path.iterdir()) == []
-    for _ in range(2):
-        assert (build_once(tmp_path / "corpus", build) / "part").read_text() == "whole"
+    build_once(folder, lambda temporary: Builder()(temporary) or build_once(folder, build))
+    assert (build_once(folder, build) / "part").read_text() == "whole"
     assert build.times == 1
-    assert is_cached(tmp_path / "corpus")
-    assert not is_cached(tmp_path / "other")
-
-
-def test_of_two_that_build_one_wins(tmp_path):
-    build = Builder()
-    build_once(tmp_path / "corpus", lambda folder: build(folder) or build_once(tmp_path / "corpus", Builder()))
-    assert (tmp_path / "corpus" / "part").read_text() == "whole"
     assert [path.name for path in tmp_path.iterdir()] == ["corpus"]
+    assert is_cached(folder)
+    assert not is_cached(tmp_path / "other")
 
 
 @pytest.mark.parametrize("name", ["part", "inner/rows", "files.json"])
@@ -499,7 +377,7 @@ def test_rows_are_mapped_once_and_no_damaged_ones_are_read(tmp_path, monkeypatch
     rows.select([3, 1]).flatten_indices()  # `datasets` writes beside them
     assert len(list(files[0].parent.glob("*.arrow"))) == len(files) + 1
     assert not caplog.records
-    for seed in range(60 if num_proc is None else 3):
+    for seed in range(20 if num_proc is None else 1):
         how = mutate([*files, files[0].with_name("files.json")][seed % (len(files) + 1)], seed)
         caplog.clear()
         assert doubled()[:] == {"number": list(range(0, 200, 2))}, how

@@ -1,15 +1,14 @@
 """Recipe and command line are one language, the command line wins, and a mistake is one line before any work."""
 
-import dataclasses
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Literal, get_type_hints
+from typing import Literal
 
 import pytest
-import yaml
 
+from docsplit.runtime.files import ROOT
 from docsplit.runtime.options import (
     BOUNDS,
     COMMON,
@@ -23,16 +22,9 @@ from docsplit.runtime.options import (
     given_options,
     parse_arguments,
     parse_config_overrides,
-    refusals,
 )
-from docsplit.training.arguments import ARGUMENTS, OBJECTIVES, RunOptions
+from docsplit.training.arguments import ARGUMENTS, RunOptions
 from tests.runtime.wrong_options import RIGHT, WorkBegins, cases, numbers_of, parser_of, refusal, unrefused, verbs_of
-
-RECIPES = [
-    path
-    for path in sorted(Path(__file__).parents[2].glob("recipes/*.yaml"))
-    if not path.stem.startswith(("probe_", "retrieval_"))  # of other scripts, tested with them
-]
 
 
 @dataclass
@@ -105,7 +97,7 @@ def test_switches_and_resuming_need_no_value(tmp_path):
     ("recipe", "message"),
     [
         (b"- length\n", "should be lines of"),
-        (b"group:\n  length: 1\n", "without groups"),
+        (b"group:\n  length: 1\n", "it has groups"),
         (b"length: [1\n", "should be lines of"),
         (b"name: \xff\n", "should be lines of"),
         (b"head: [x]\n", r"no option head\. Did you mean heads\?"),
@@ -124,21 +116,19 @@ def test_a_wrong_recipe_is_refused_in_a_line(recipe, message, tmp_path, capsys):
     assert line.strip().count("\n") <= 1
 
 
-def test_what_a_recipe_leaves_to_the_command_line_comes_from_there(tmp_path):
-    assert parse(tmp_path, "length: ???\n", "--length", "2").length == 2
-    assert given_options([str(tmp_path / "recipe.yaml"), "--length", "2"])[1] == {"length": "2"}
-
-
 def test_a_recipe_is_a_file_or_the_name_of_one_that_comes_with_the_project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert find_recipe("quickstart") == find_recipe("quickstart.yaml")
-    assert find_recipe("quickstart").read_text() == (RECIPES[0].parent / "quickstart.yaml").read_text()
+    assert find_recipe("quickstart").read_text() == (ROOT / "recipes" / "quickstart.yaml").read_text()
     with pytest.raises(ValueError, match=r"'quickstrat.yaml'. Did you mean quickstart\?.*docsplit_bert, "):
         find_recipe("quickstrat.yaml")
     (tmp_path / "quickstart.yaml").write_text("length: 3\nheads: [a, b]\n")
     assert find_recipe("quickstart.yaml") == Path("quickstart.yaml")  # a file goes first
     given = given_options(["quickstart.yaml", "--length=4", "--flag"])
     assert given == ("quickstart.yaml", {"length": "4", "heads": "a b", "flag": "true"})
+    (tmp_path / "left.yaml").write_text("length: ???\n")
+    assert given_options(["left.yaml", "--length", "2"])[1] == {"length": "2"}
+    assert parse_arguments((Example,), "", ["left.yaml", "--length", "2"])[0].length == 2
 
 
 def test_options_of_a_choice_are_those_given_and_have_their_types(tmp_path, caplog):
@@ -186,21 +176,6 @@ def test_the_short_page_has_a_line_for_each_common_option_whatever_else_is_wrong
     for words in ([], ["--length", "2"], ["--flag", "-h", "all"]):
         answer_help((Example,), "", words)
     assert capsys.readouterr().out == ""
-
-
-def test_help_all_has_every_option_in_groups_with_its_default(capsys):
-    text = " ".join(printed(capsys, (Example,), "--help", "all", chosen_by=CHOICES).split())
-    assert "--learning_rate X The rate, 5 %. Default: 0.5." in text
-    assert "--heads TEXT [TEXT ...] Heads. Default: a b. --flag [true|false] A switch. --on" in text
-    assert "--learning-rate" not in text
-    first, second = text.split("--objective info_nce:")[1].split("--objective momentum_contrast:")
-    assert "--temperature X Divides similarities. Default: the checkpoint's, else 0.05." in first
-    assert second.strip().startswith("Two of its own. --momentum_queue_size N")
-    assert "--temperature X" not in second
-    assert text.endswith("an example")
-    titles = printed(capsys, ARGUMENTS, "--help", "all").split("Of transformers' TrainingArguments:")
-    assert ["--mlm_weight" in part for part in titles] == [True, False]
-    assert ["--adam_beta1" in part for part in titles] == [False, True]
 
 
 def with_verbs(words):
@@ -281,13 +256,10 @@ def test_limits_belong_to_a_bound_unless_it_says_otherwise():
     ],
 )
 def test_what_is_wrong_is_said_with_what_can_be(name, value, line):
-    assert list(refusals({"seed": 1, name: value, "view": "crop", "flag": True, "fold": None})) == [line]
-
-
-def test_a_program_is_told_as_a_command_line_is():
-    check_bounds(Example(length=-5))  # which is in no table
-    with pytest.raises(ValueError, match=r"--learning_rate -1: give a number of at least 0\.$"):
-        check_bounds(Example(learning_rate=-1))
+    options = SimpleNamespace(**{"seed": 1, name: value, "view": "crop", "flag": True, "fold": None, "length": -5})
+    with pytest.raises(ValueError, match="--") as refused:
+        check_bounds(options)
+    assert str(refused.value) == f"{line}."
 
 
 def test_every_option_that_takes_a_number_has_a_bound_and_every_bound_an_option():
@@ -297,47 +269,15 @@ def test_every_option_that_takes_a_number_has_a_bound_and_every_bound_an_option(
     assert {name for parser in parsers for name in numbers_of(parser)} == {*BOUNDS}
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_an_objective_refuses_what_the_table_refuses(objective):
-    """Settings of a checkpoint come past the command line, so an objective checks them itself."""
-    options = OBJECTIVES[objective].Options
-    defaults = {option.name: option.default for option in dataclasses.fields(options)}
-    if "bregman_width" in defaults:
-        defaults["bregman_width"] = 2  # with it a single network is enough
-    types = get_type_hints(options)
-    for name in defaults.keys() & BOUNDS.keys():
-        whole = int in (types[name], *getattr(types[name], "__args__", ()))
-        for value in (-1, 0, 1, 2) if whole else (-1.0, 0.0, 0.5, 1.0, 1.5):
-            if BOUNDS[name].holds(value):
-                options(**defaults | {name: value})
-            else:
-                with pytest.raises(ValueError, match=name):
-                    options(**defaults | {name: value})
-
-
 def test_wrong_combinations_are_one_line_before_any_work():
-    wrong = cases()
-    assert len(wrong) >= 150
-    assert list(unrefused(wrong)) == []
+    assert list(unrefused(cases())) == []
 
 
 @pytest.mark.parametrize("script", RIGHT)
 def test_right_combinations_are_not_refused(script, tmp_path):
     """So those above are refused for what is wrong in them."""
     with pytest.raises(WorkBegins):
-        refusal(script, " ".join([RIGHT[script][0], *RIGHT[script][1]]), tmp_path)
-
-
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
-def test_each_recipe_parses_and_says_what_it_holds(recipe, tmp_path):
-    options = yaml.safe_load(recipe.read_text())
-    to_be_given = [word for name, value in options.items() if value == "???" for word in (f"--{name}", "0")]
-    words = [str(recipe), "--use_cpu", "--output_dir", str(tmp_path), *to_be_given]
-    *arguments, given = parse_arguments(ARGUMENTS, "", words, chosen_by=OBJECTIVES)
-    values = given | {name: value for part in arguments for name, value in vars(part).items()}
-    for name, value in options.items():
-        if value != "???" and name not in ("output_dir", "use_cpu", "eval_strategy", "save_strategy", "bf16"):
-            assert values[name] in (value, [value]), name  # an option that takes several may have one
+        refusal(script, RIGHT[script], tmp_path)
 
 
 def test_the_defaults_are_the_papers_values(tmp_path):
@@ -364,7 +304,7 @@ def test_config_overrides_have_the_types_of_the_configuration():
         ("bert", "hidden_size", "expected name=value"),
         ("bert", "hidden_sise=3", "hidden_sise"),
         ("bert", "hidden_size=a", "invalid literal"),
-        ("bert", "num_hidden_layers=0", "no such number can be here"),
+        ("bert", "num_hidden_layers=-1", "no such number can be here"),
         ("bert", "hidden_dropout_prob=-0.1", "no such number can be here"),
         ("bert", "layer_norm_eps=nan", "no such number can be here"),
         ("brt", None, r"--model_type brt is no architecture .* Did you mean bert\?"),

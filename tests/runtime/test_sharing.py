@@ -17,6 +17,7 @@ from docsplit.runtime.sharing import (
     LOCK,
     RECORD,
     OutputFolder,
+    begun_before,
     first_on_machine,
     from_first,
     on_all,
@@ -128,6 +129,26 @@ def test_a_call_that_failed_does_not_keep_the_next_one_of_its_process_out(folder
     run(folder, "README.md")
     failed.close()
     assert contents(folder) == {"README.md"}
+
+
+def test_what_was_begun_first_is_known_after_a_restart_and_to_no_other_launch(folder, monkeypatch):
+    def start(restarts, checkpoint):
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", restarts)
+        with output(folder) as taken:
+            before = begun_before(folder)
+            taken.note_begin(checkpoint)
+            fill(folder, "step-4/weights")  # of a run that wrote nothing, nothing is left
+        return before and before.checkpoint, begun_before(folder)
+
+    monkeypatch.setenv("RANK", "0")
+    assert begun_before(folder) is None
+    first, second = start("0", Path("checkpoint-4")), start("1", Path("checkpoint-8"))
+    assert (first[0], second) == (None, ("checkpoint-4", first[1]))
+    assert abs(first[1].time - time.time()) < 60
+    assert start("0", None)[0] is None
+    assert start("1", Path("checkpoint-8"))[1].checkpoint is None
+    monkeypatch.delenv("RANK")  # the training that `adapt.py --train` starts has the launcher's variables
+    assert start("1", None)[0] is None
 
 
 def test_a_path_that_cannot_be_written_is_one_line(tmp_path):

@@ -34,24 +34,21 @@ WORK = {  # where the work of a script begins
 }
 CANARY = "CanaryCanary"  # of a token that is typed, and must not be printed
 DOCUMENTS = str(ROOT / "tests" / "data" / "documents.jsonl")
-RIGHT = {  # words of a script that are enough, and others that go with them; FOLDER and FILE are there
-    "run_docsplit_pretraining": (
-        f"--corpus {DOCUMENTS} --output_dir FOLDER/out --use_cpu --config_overrides "
-        "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=32",
-        ["--learning_rate 1e-4", "--view crop", "--pooling mean", "--logging_steps 0.1", "--seed 3", "--mlm_weight 0"],
-    ),
-    "run_probe_classification": ("--model_name_or_path tfidf", ["--shots 5 10", "--heads linear", "--seed 1"]),
-    "run_aan_retrieval": ("--model_name_or_path tfidf", ["--heads cosine", "--num_seeds 2"]),
-    "run_document_retrieval": ("--model_name_or_path bm25", ["--folds 4", "--fold 3", "--seed 1"]),
-    "run_embedding_analysis": ("--model_name_or_path tfidf", ["--analyses map", "--map_method pca"]),
-    "adapt": (f"FOLDER {DOCUMENTS} FOLDER/out", ["--neighbours 0", "--penalty 2", "--static"]),
-    "search build": (f"build {DOCUMENTS} --model FOLDER --index_dir FOLDER/index", ["--passage_words 50", "--json"]),
-    "search query": ("query FOLDER harbours", ["--count 3", "--method bm25"]),
-    "search duplicates": ("duplicates FOLDER", ["--json"]),
-    "search clusters": ("clusters FOLDER", ["--json"]),
-    "explore": ("FOLDER", ["--map pca", "--neighbours 3"]),
-    "convert_to_longformer": ("FOLDER FOLDER/out", ["--attention_window 64"]),
-    "export_onnx": ("FOLDER FOLDER/out", []),
+RIGHT = {  # words of a script that are enough; FOLDER and FILE are there
+    "run_docsplit_pretraining": f"--corpus {DOCUMENTS} --output_dir FOLDER/out --use_cpu --config_overrides "
+    "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=32",
+    "run_probe_classification": "--model_name_or_path tfidf --shots 5 10",
+    "run_aan_retrieval": "--model_name_or_path tfidf --num_seeds 2",
+    "run_document_retrieval": "--model_name_or_path bm25 --folds 4",
+    "run_embedding_analysis": "--model_name_or_path tfidf --map_method pca",
+    "adapt": f"FOLDER {DOCUMENTS} FOLDER/out --static",
+    "search build": f"build {DOCUMENTS} --model FOLDER --index_dir FOLDER/index",
+    "search query": "query FOLDER harbours",
+    "search duplicates": "duplicates FOLDER",
+    "search clusters": "clusters FOLDER",
+    "explore": "FOLDER --map pca",
+    "convert_to_longformer": "FOLDER FOLDER/out",
+    "export_onnx": "FOLDER FOLDER/out",
 }
 WRONG = {  # and what the line must say
     "run_docsplit_pretraining": {
@@ -182,33 +179,20 @@ def wrong_numbers(bound: Bound, kind: type) -> list[str]:
 
 
 def cases(count: int = 150, seed: int = 0) -> list[Case]:
-    """Make combinations: all of `WRONG`, a wrong number for each option that takes one, others until there are enough.
-
-    Each comes among right options, in random order.
-    """
+    """Make combinations: all of `WRONG`, a wrong number for each option that takes one, and others up to `count`."""
     rng = random.Random(seed)
     wrong = [Case(script, words, says) for script, lines in WRONG.items() for words, says in lines.items()]
-    numbers = []
+    others = []
     for script in RIGHT:
         parser = parser_of(script)
         for name, kind in numbers_of(parser).items():
             values = wrong_numbers(parser.bounds.get(name, Bound()), kind)
             rng.shuffle(values)
-            numbers.append([Case(script, f"--{name} {value}", f"--{name} ") for value in values])
-    wrong += [first for first, *_ in numbers]
-    others = [case for _, *rest in numbers for case in rest]
+            first, *rest = [Case(script, f"--{name} {value}", f"--{name} ") for value in values]
+            wrong.append(first)
+            others += rest
     wrong += rng.choices(others, k=max(count - len(wrong), 0))
-    return [Case(case.script, _among_right(case, rng), case.says) for case in wrong]
-
-
-def _among_right(case: Case, rng: random.Random) -> str:
-    """Add right words to wrong ones; a wrong option's right twin stays away."""
-    enough, others = RIGHT[case.script]
-    wrong_names = {word.partition("=")[0] for word in case.words.split() if word.startswith("--")}
-    fitting = [words for words in others if words.split()[0] not in wrong_names]
-    parts = [*rng.sample(fitting, rng.randint(0, len(fitting))), case.words]
-    rng.shuffle(parts)
-    return " ".join([enough, *parts])
+    return [Case(case.script, f"{RIGHT[case.script]} {case.words}", case.says) for case in wrong]
 
 
 def refusal(script: str, words: str, folder: Path) -> list[str]:

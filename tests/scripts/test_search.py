@@ -185,7 +185,7 @@ def test_a_build_that_is_stopped_goes_on(notes, scattered, tmp_path, run_here, a
         run_here(search.main, *words)
     monkeypatch.undo()
     assert (tmp_path / "index" / "cache").exists()
-    monkeypatch.setattr(encode, "embed_chunk", lambda *arguments: pytest.fail("embedded again"))
+    monkeypatch.setattr(encode.Embedder, "embed", lambda *arguments: pytest.fail("embedded again"))
     assert answer(*words)["documents"] == 25
 
 

@@ -20,7 +20,7 @@ from docsplit.data.seen_documents import document_id
 from docsplit.data.sets.labelled import load_probe
 from docsplit.embedding import lexical_ridge
 from docsplit.embedding.lexical_ridge import fit
-from docsplit.embedding.loading import load_encoder, weight_of_words, words_of
+from docsplit.embedding.loading import load_encoder, words_of
 from docsplit.evaluation.heads.quick_probe import probe_accuracy
 from docsplit.release.adapted_card import ADAPTATION_FILE, Adaptation, candidates_table
 from docsplit.runtime.vectors import unit
@@ -176,7 +176,7 @@ def test_words_that_explain_little_are_written_with_less_weight(reads_little, tm
     monkeypatch.setattr(lexical_ridge.RidgeFacts, "share_explained", 0.1)
     adapted = adapt(str(reads_little), TEXTS, tmp_path / "out", options())
     assert adapted.weight == adapted.facts.weight == 0.5
-    assert weight_of_words(load_encoder(str(tmp_path / "out"), device="cpu")) == adapted.weight
+    assert load_encoder(str(tmp_path / "out"), device="cpu")[-1].weight == adapted.weight
 
 
 def test_a_static_encoder_is_a_mean_of_token_vectors(reads_little, tmp_path, caplog):
@@ -316,7 +316,7 @@ def test_what_is_best_on_validation_documents_is_written(reads_little, labelled,
     chosen = adapted.candidates[scores.index(max(scores))]
     assert (adapted.kept, adapted.weight) == (chosen.name, chosen.weight)
     assert adapted.kept == "words"
-    assert weight_of_words(load_encoder(str(tmp_path / "out"), device="cpu")) == adapted.weight
+    assert load_encoder(str(tmp_path / "out"), device="cpu")[-1].weight == adapted.weight
     assert adapted.facts.sublinear
     assert candidates_table(adapted.candidates, chosen.label) in capsys.readouterr().out
     assert f"**{chosen.label}**" in (tmp_path / "out" / "README.md").read_text()

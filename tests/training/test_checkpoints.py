@@ -11,7 +11,7 @@ import pytest
 from docsplit.modeling.settings import current_settings
 from docsplit.release.manifest import MANIFEST, seal, why_incomplete
 from docsplit.runtime.files import PARTIAL, FileRecord
-from docsplit.runtime.launching import Begun
+from docsplit.runtime.sharing import Begun
 from docsplit.training import checkpoints
 from tests.conftest import write_checkpoint
 from tests.mutations import mutated_copy

@@ -135,8 +135,8 @@ def embed(
     # Of the sample alone where that is enough: what the embeddings cost is reported.
     parts["test"] = split.test_texts if READ_ALL & set(analyses) else documents.texts
     vectors, facts = encoder.embed_parts(parts, is_main)
-    embedded = Embedded(facts.row(), {"raw": vectors})
-    if "clustering" in analyses and facts.pooling == "cls" and not says_pooling(name):
+    embedded = Embedded(facts, {"raw": vectors})
+    if "clustering" in analyses and facts["pooling"] == "cls" and not says_pooling(name):
         logger.info(f"{name} says nothing about pooling: clusters of its mean pooling, too.")
         embedded.parts["mean pooling"], _ = encoder.with_pooling("mean").embed_parts(parts, is_main)
     if "similarity" in analyses:

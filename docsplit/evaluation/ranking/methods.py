@@ -29,7 +29,7 @@ from docsplit.data.sets.rankings import (
 )
 from docsplit.embedding.arguments import EncoderArguments, members_of
 from docsplit.embedding.encoder import Encoder, EncoderGroup
-from docsplit.embedding.search import make_comparable, search
+from docsplit.embedding.neighbours import make_comparable, search
 from docsplit.evaluation.compare import Evaluation
 from docsplit.evaluation.ranking.arguments import BM25 as BM25_NAME
 from docsplit.evaluation.ranking.arguments import BM25_PARAMETERS, RetrievalArguments
@@ -178,7 +178,7 @@ class DocumentRanking(Evaluation):
             make_comparable(vectors, query_facts.similarity)
         retrieved = self.without_own(search(queries, documents, DEPTH + 1))
         seconds = perf_counter() - started
-        info = facts.row() | asdict(query_facts) | {"queries_seen_in_training_share": seen}
+        info = facts | asdict(query_facts) | {"queries_seen_in_training_share": seen}
         return self.rank(name, retrieved, info, seconds)
 
     def rank(self, name: str, retrieved: Retrieved, info: Facts, seconds: float) -> list[Result]:

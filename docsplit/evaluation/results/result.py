@@ -22,7 +22,7 @@ from sklearn.metrics import f1_score, roc_auc_score
 from docsplit.data.sets.labelled import LabelledSplit
 from docsplit.evaluation.heads.base import HeadOutput
 from docsplit.evaluation.results.bootstrap import Items, ItemScores, Statistic, ratio_of_sums
-from docsplit.runtime.files import checked, record_of
+from docsplit.runtime.files import checked
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ class Task:
         stated = {name: value for name, value in checked(contents.get("task"), dict, "task").items()
                   if name != "statistics"}  # fmt: skip
         pairs = checked(stated.get("head_pairs", []), list[list[str]], "task: head_pairs")
-        task = record_of(cls, stated | {"head_pairs": []}, "task")
+        task = checked(stated | {"head_pairs": []}, cls, "task")
         return replace(task, columns=tuple(task.columns), head_pairs=tuple((a, b) for a, b in pairs))
 
 

@@ -25,7 +25,7 @@ from docsplit.data.readers.files import (
     is_plain,
     lines_of,
 )
-from docsplit.index.store import FILE, Manifest
+from docsplit.index.index import FILE, Manifest
 
 SUFFIXES = (".txt", ".csv")
 REPLACED = "\N{REPLACEMENT CHARACTER}"

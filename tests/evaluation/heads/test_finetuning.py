@@ -186,7 +186,7 @@ def test_words_are_left_out_of_training(load, caplog):
         return with_words(body, words)
 
     split = make_split(train=32, test=10)
-    loading._say_words_are_left_out.cache_clear()
+    loading._log_once.cache_clear()
     caplog.set_level("INFO")
     plain, without = (
         finetune(Start(each), split, everything(split, 0, 1), FineTuning(num_epochs=1))

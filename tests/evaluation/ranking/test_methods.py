@@ -1,6 +1,5 @@
 """Rankings by an encoder and by words, alone and together, against the functions that they are made of."""
 
-from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,6 +7,7 @@ import pytest
 
 from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.rankings import Ranking, Retrieved
+from docsplit.embedding.encode import QueryFacts
 from docsplit.embedding.encoder import EncoderGroup
 from docsplit.evaluation.ranking.arguments import RetrievalArguments
 from docsplit.evaluation.ranking.fusion import cross_validated, reciprocal_rank_fusion, union_of
@@ -132,10 +132,10 @@ def test_no_query_finds_itself_by_any_method_nor_where_a_weight_is_chosen(monkey
 
     class Perfect:
         def embed_all(self, *_):
-            return nearest, EncoderFacts()
+            return nearest, {}
 
         def embed_queries(self, *_):
-            return vectors, EncoderFacts()
+            return vectors, QueryFacts("", "dot")
 
         def rest(self):
             pass
@@ -148,11 +148,3 @@ def test_no_query_finds_itself_by_any_method_nor_where_a_weight_is_chosen(monkey
         assert (result.depths["ndcg"] == 1).all()
     assert not (evaluation.bm25[1].rows == whole.own[8:, None]).any()  # the lists that a weight is chosen by
     assert (evaluation.bm25[1].rows[:, 0] == whole.own[8:] + 1).all()
-
-
-@dataclass
-class EncoderFacts:
-    similarity: str = "dot"
-
-    def row(self):
-        return {}

@@ -22,7 +22,7 @@ from transformers import (
 
 from docsplit import AdaptOptions, adapt
 from docsplit.embedding.encode import embed_documents, encode
-from docsplit.embedding.loading import load_encoder, weight_of_words, words_of
+from docsplit.embedding.loading import load_encoder, words_of
 from docsplit.modeling.families.decoder import is_decoder
 from docsplit.modeling.families.table import family_of
 from modeling_docsplit import DocSplitForContrastivePretraining
@@ -159,7 +159,7 @@ def test_words_of_documents_are_added_to_its_vectors(name, starts, tmp_path):
     np.testing.assert_allclose(embed_documents(ours, TEXTS, dtype=torch.float32)[0], expected, atol=1e-5)
     plain = embed_documents(load_encoder(str(starts / name), device="cpu"), TEXTS, dtype=torch.float32)[0]
     directions = words_of(ours)(**words_of(ours).preprocess(TEXTS))
-    summed = plain + weight_of_words(ours) * directions.numpy()
+    summed = plain + ours[-1].weight * directions.numpy()
     np.testing.assert_allclose(expected, summed / np.linalg.norm(summed, axis=1, keepdims=True), atol=1e-5)
 
 
