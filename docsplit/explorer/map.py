@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from docsplit.evaluation.analysis.maps import is_installed, project
+from docsplit.evaluation.analysis.maps import has_open_tsne, project
 
 SIDE = 10_000  # of the square that holds all points
 LARGEST_SLOW_TSNE = 5000  # documents: scikit-learn's takes more than ten minutes for 20,000
@@ -10,7 +10,7 @@ LARGEST_SLOW_TSNE = 5000  # documents: scikit-learn's takes more than ten minute
 
 def default_method(num_documents: int) -> str:
     """Choose t-SNE where it takes minutes at most, else principal components."""
-    return "tsne" if is_installed("tsne") or num_documents <= LARGEST_SLOW_TSNE else "pca"
+    return "tsne" if has_open_tsne() or num_documents <= LARGEST_SLOW_TSNE else "pca"
 
 
 def map_of(vectors: np.ndarray, method: str | None) -> tuple[np.ndarray, str]:

@@ -16,7 +16,7 @@ from huggingface_hub import ModelCard
 from transformers import BertModel
 
 from docsplit.evaluation.analysis import similarity
-from docsplit.evaluation.analysis.arguments import ANALYSES
+from docsplit.evaluation.arguments import ANALYSES
 from modeling_docsplit import DocSplitForContrastivePretraining
 from run_embedding_analysis import main
 from tests.conftest import make_corpus, tiny_config

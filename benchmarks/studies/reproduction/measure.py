@@ -22,9 +22,7 @@ import numpy as np
 from benchmarks.engine.results import SAMPLES, Row
 from docsplit.data.sets.arguments import CitationArguments, LabelledArguments, RankingArguments
 from docsplit.embedding.arguments import EncoderArguments
-from docsplit.evaluation.analysis.arguments import AnalysisArguments
-from docsplit.evaluation.arguments import LinkArguments, ProbeArguments
-from docsplit.evaluation.ranking.arguments import RetrievalArguments
+from docsplit.evaluation.arguments import AnalysisArguments, LinkArguments, ProbeArguments, RetrievalArguments
 from docsplit.runtime.files import write_text
 from docsplit.runtime.options import parse_arguments
 
@@ -59,7 +57,7 @@ def evaluation_of(kind: str, data_args: Any, args: Any) -> Any:
 
         return Links(data_args, args)
     if kind == "ranking":
-        from docsplit.evaluation.ranking.methods import DocumentRanking
+        from docsplit.evaluation.ranking import DocumentRanking
 
         return DocumentRanking(data_args, args)
     from docsplit.evaluation.analysis.analyses import EmbeddingAnalysis

@@ -10,7 +10,7 @@ from docsplit.data.sets.labelled import LabelledSplit
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.evaluation.analysis import analyses
 from docsplit.evaluation.analysis.analyses import EmbeddingAnalysis, Measured, measure, merge
-from docsplit.evaluation.analysis.arguments import AnalysisArguments
+from docsplit.evaluation.arguments import AnalysisArguments
 from docsplit.evaluation.analysis.clustering import clustering_analysis
 from docsplit.evaluation.analysis.geometry import geometry
 from docsplit.evaluation.analysis.sample import Embedded, choose_documents, nearest_of

@@ -2,7 +2,7 @@
 
 import pytest
 
-from docsplit.evaluation.analysis.arguments import AnalysisArguments
+from docsplit.evaluation.arguments import AnalysisArguments
 
 
 def test_results_without_clusters_are_not_published():

@@ -9,7 +9,7 @@ from docsplit.data.sets.labelled import LabelledSplit
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encoder import Encoder
 from docsplit.embedding.neighbours import nearest, unit
-from docsplit.evaluation.analysis.arguments import AnalysisArguments
+from docsplit.evaluation.arguments import AnalysisArguments
 from docsplit.evaluation.analysis.sample import choose_documents, embed, num_neighbours, random_halves
 from tests.conftest import make_corpus
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from docsplit.evaluation.heads.quick_probe import PROBE_C, probe_accuracy, tfidf_accuracy
+from docsplit.evaluation.heads.frozen import PROBE_C, probe_accuracy, tfidf_accuracy
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from docsplit.evaluation.ranking.arguments import RetrievalArguments
+from docsplit.evaluation.arguments import RetrievalArguments
 
 
 def test_options_that_cannot_be_are_refused():

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from docsplit.data.sets.rankings import Ranking, Retrieved
-from docsplit.evaluation.ranking.arguments import HYBRID_MEASURES
-from docsplit.evaluation.ranking.fusion import (
+from docsplit.evaluation.arguments import HYBRID_MEASURES
+from docsplit.evaluation.ranking import (
     WEIGHTS,
     best_weight,
     cross_validated,
@@ -13,7 +13,7 @@ from docsplit.evaluation.ranking.fusion import (
     union_of,
     values_of_weights,
 )
-from docsplit.evaluation.ranking.measures import measure_retrieved
+from docsplit.evaluation.ranking import measure_retrieved
 
 SIZE, QUERIES, DEPTH = 50, 40, 20
 

@@ -9,7 +9,7 @@ from sklearn.metrics import ndcg_score
 
 from docsplit.data.sets.rankings import Ranking, Retrieved
 from docsplit.evaluation.analysis.geometry import effective_rank
-from docsplit.evaluation.ranking.measures import MEASURES, curves, measure_retrieved, top_of_scores
+from docsplit.evaluation.ranking import MEASURES, curves, measure_retrieved, top_of_scores
 from docsplit.evaluation.results.result import RANKING as TASK
 
 RANKING = Ranking(

@@ -9,10 +9,10 @@ import pytest
 from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.rankings import Ranking, Retrieved
 from docsplit.embedding.encoder import EncoderGroup
-from docsplit.evaluation.ranking.arguments import RetrievalArguments
-from docsplit.evaluation.ranking.fusion import cross_validated, reciprocal_rank_fusion, union_of
-from docsplit.evaluation.ranking.measures import curves, measure_retrieved
-from docsplit.evaluation.ranking.methods import CURVE_DEPTHS, DEPTH, DocumentRanking
+from docsplit.evaluation.arguments import RetrievalArguments
+from docsplit.evaluation.ranking import cross_validated, reciprocal_rank_fusion, union_of
+from docsplit.evaluation.ranking import curves, measure_retrieved
+from docsplit.evaluation.ranking import CURVE_DEPTHS, DEPTH, DocumentRanking
 from tests.conftest import make_corpus
 
 COUNT, QUERIES = 30, 12
@@ -140,7 +140,7 @@ def test_no_query_finds_itself_by_any_method_nor_where_a_weight_is_chosen(monkey
         def rest(self):
             pass
 
-    monkeypatch.setattr("docsplit.evaluation.ranking.methods.share_of_queries", lambda *_: None)
+    monkeypatch.setattr("docsplit.evaluation.ranking.share_of_queries", lambda *_: None)
     results = [*evaluation.find_by_words(), *evaluation.measure("ours", Perfect(), is_main=True)]
     assert [result.head for result in results] == ["bm25", "bm25 k1=0.9 b=0.4", "dense", "hybrid", "rrf"]
     for result in results:
