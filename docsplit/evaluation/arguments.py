@@ -88,10 +88,7 @@ class ProbeArguments(HeadArguments):
         self.shots = sorted({shots for shots in self.shots if shots != 0})
         by_gradient = {"mlp", "linear"} if PRESETS[self.probe_preset].linear else {"mlp"}
         if self.probe_epochs is not None and not by_gradient & set(self.heads):
-            raise ValueError(
-                f"--probe_epochs is for heads that are trained by gradient: add {' or '.join(sorted(by_gradient))} to "
-                "--heads."
-            )
+            raise ValueError(f"--probe_epochs is for heads trained by gradient: {' or '.join(sorted(by_gradient))}.")
         if "setfit" in self.heads and not self.shots:
             raise ValueError("The head setfit is for few-shot draws: give --shots.")
 
@@ -169,10 +166,7 @@ class RetrievalArguments(ComparisonArguments):
         if self.encoders_by_fold and self.fold is not None:
             raise ValueError("--encoders_by_fold measures all folds: leave out --fold.")
         if self.encoders_by_fold and self.push_results:
-            raise ValueError(
-                "--push_results adds to an encoder's card, and --encoders_by_fold gives one row of "
-                "several encoders: leave one out."
-            )
+            raise ValueError("--encoders_by_fold gives one row of several encoders: leave out --push_results.")
 
 
 @dataclass

@@ -81,13 +81,13 @@ class Links(Evaluation):
 
     def notes(self, frame: pd.DataFrame) -> list[str]:
         """Warn where popularity alone is better than chance."""
-        linked = self.pairs.test.labels.mean()  # share of linked pairs
-        popular = frame[frame["head"] == "popularity"]["accuracy_mean"]
-        sizes = len(self.pairs.test.labels), max(linked, 1 - linked)
-        notes = [note for accuracy in popular if (note := popularity_warning(accuracy, *sizes))]
-        for note in notes:
-            logger.warning(note)
-        return notes
+        labels = self.pairs.test.labels
+        chance = max(labels.mean(), 1 - labels.mean())
+        for accuracy in frame[frame["head"] == "popularity"]["accuracy_mean"]:
+            if note := popularity_warning(accuracy, len(labels), chance):
+                logger.warning(note)
+                return [note]
+        return []
 
 
 def link(
@@ -220,8 +220,5 @@ def popularity_warning(accuracy: float, num_pairs: int, chance: float = 0.5) -> 
     low = binomtest(round(accuracy * num_pairs), num_pairs).proportion_ci(0.99, method="wilson").low
     if low <= chance:
         return None
-    return (
-        f"With popularity alone, without a text, {100 * accuracy:.1f} % of {num_pairs:,} test pairs are right "
-        f"({100 * chance:.1f} % by chance), so scores on these pairs say less about text; make "
-        "splits with --citations_file."
-    )
+    right = f"{100 * accuracy:.1f} % of {num_pairs:,} test pairs are right ({100 * chance:.1f} % by chance)"
+    return f"With popularity alone, without a text, {right}: make splits with --citations_file."

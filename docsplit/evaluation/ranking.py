@@ -19,17 +19,9 @@ import pandas as pd
 from docsplit.data.bm25 import BM25
 from docsplit.data.fusion import fuse
 from docsplit.data.seen_documents import share_of_queries
+from docsplit.data.sets import rankings
 from docsplit.data.sets.arguments import RankingArguments
-from docsplit.data.sets.rankings import (
-    FOLD_SEED,
-    Ranking,
-    Retrieved,
-    describe_fold,
-    divide,
-    load_collection,
-    make_folds,
-    other_queries,
-)
+from docsplit.data.sets.rankings import Ranking, Retrieved
 from docsplit.embedding.arguments import EncoderArguments, members_of
 from docsplit.embedding.encoder import Encoder, EncoderGroup
 from docsplit.embedding.search import make_comparable, search
@@ -254,17 +246,17 @@ class DocumentRanking(Evaluation):
         options, args = self.data_args, self.args
         if options.max_queries is not None and (args.fold is not None or args.encoders_by_fold):
             raise ValueError("--max_queries would make other folds than those of the training: leave it out.")
-        self.ranking, self.show_progress = load_collection(options, args.seed), show_progress
+        self.ranking, self.show_progress = rankings.load_collection(options, args.seed), show_progress
         if args.fold is not None:
-            _, chosen, reported = divide(self.ranking, args.folds, args.fold)
-            notes = [*self.ranking.notes, describe_fold(args.folds, args.fold)]
+            _, chosen, reported = rankings.divide(self.ranking, args.folds, args.fold)
+            notes = [*self.ranking.notes, rankings.describe_fold(args.folds, args.fold)]
             self.ranking, self.selection = self.ranking.with_queries(reported), self.ranking.with_queries(chosen)
             self.ranking.notes = notes
         elif args.selection_split:
             chosen_on = replace(options, split=args.selection_split, max_queries=SELECTION_QUERIES)
-            self.selection = other_queries(self.ranking, chosen_on, args.seed)
+            self.selection = rankings.other_queries(self.ranking, chosen_on, args.seed)
         elif "hybrid" in args.methods:
-            self.folds = make_folds(self.ranking, args.folds, args.seed)
+            self.folds = rankings.make_folds(self.ranking, args.folds, args.seed)
 
     def statistics(self) -> list[Json]:
         """Documents and queries."""
@@ -419,7 +411,7 @@ class DocumentRanking(Evaluation):
                 cells = cells if weights is not None else ["", *cells]
                 queries.append([result.encoder, result.head, query, text, fold_of.get(number, ""), *cells])
             of_depths = {
-                measure: [float(result.further[f"{measure}@{depth}"].of_runs().mean()) for depth in CURVE_DEPTHS]
+                measure: np.array([result.further[f"{measure}@{depth}"].of_runs().mean() for depth in CURVE_DEPTHS])
                 for measure in ("ndcg", "recall")
             }
             named[result.head if result.is_baseline else f"{names[result.encoder]} {result.head}"] = of_depths
@@ -447,8 +439,8 @@ class RankingByFold(DocumentRanking):
             ValueError: as `DocumentRanking.load`; if there are too few folds.
         """
         super().load(show_progress)
-        divide(self.ranking, self.args.folds, 0)  # raises where they are too few
-        self.folds = make_folds(self.ranking, self.args.folds, FOLD_SEED)
+        rankings.divide(self.ranking, self.args.folds, 0)  # raises where they are too few
+        self.folds = rankings.make_folds(self.ranking, self.args.folds, rankings.FOLD_SEED)
         self.fold_of: dict[str, int] = {}  # of each encoder
 
     def check(self, encoder_args: EncoderArguments) -> None:
@@ -470,7 +462,7 @@ class RankingByFold(DocumentRanking):
 
     def measure(self, name: str, encoder: Encoder | None, is_main: bool) -> list[Result]:
         """Measure an encoder on the queries of its fold, with BM25's lists of these and of those that choose."""
-        _, chosen, reported = divide(self.ranking, self.args.folds, fold := self.fold_of[name])
+        _, chosen, reported = rankings.divide(self.ranking, self.args.folds, fold := self.fold_of[name])
         part = DocumentRanking(self.data_args, replace(self.args, encoders_by_fold=False, fold=fold))
         part.ranking, part.selection = self.ranking.with_queries(reported), self.ranking.with_queries(chosen)
         if self.bm25 is not None:

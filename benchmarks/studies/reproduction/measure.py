@@ -38,7 +38,6 @@ DRAWN = {  # numbers of an analysis that have values on drawn documents
     "similarity": ("inner", "inter", "inner_minus_inter"),
     "attention": ("noun_to_uniform", "verb_to_uniform", "adjective_to_uniform", "other_to_uniform"),
 }
-CONTENT_WORDS = "nouns_verbs"
 DATA_SETS = "data sets"  # the head of the rows that describe the data
 GROWTH = "growth beyond the null"  # rank correlation of length with R / R of as many random words
 PLACE = ("task", "data", "method", "head", "features", "shots", "metric", "seed")  # what tells rows apart
@@ -110,13 +109,12 @@ def rows_of_analysis(evaluation: Any, folder: Path) -> Iterator[Row]:
     redundancy = json.loads((folder / "analysis.json").read_text(encoding="utf-8")).get("redundancy", {})
     yield from rows_of_texts(evaluation.split) if redundancy else ()
     for row in redundancy.get("rows", []):
-        if row["n"] and row["variant"] == CONTENT_WORDS:
+        if row["n"]:
             yield ABOUT | {"head": "redundancy", "metric": f"R, {row['length']}", "value": row["r_mean"]}
-    for row in redundancy.get("growth", []):
-        if row["variant"] == CONTENT_WORDS:
-            values = {end: row[f"r_to_null{end}"] for end in ("", "_low", "_high")}
-            yield ABOUT | {"head": "redundancy", "metric": GROWTH, "value": values[""], "low": values["_low"],
-                           "high": values["_high"]}  # fmt: skip
+    if growth := redundancy.get("growth"):
+        values = {end: growth[f"r_to_null{end}"] for end in ("", "_low", "_high")}
+        yield ABOUT | {"head": "redundancy", "metric": GROWTH, "value": values[""], "low": values["_low"],
+                       "high": values["_high"]}  # fmt: skip
 
 
 def refuse_doubles(rows: Sequence[Row]) -> None:

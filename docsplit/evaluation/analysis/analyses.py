@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from docsplit.embedding.loading import has_graph_attention, says_pooling
 from docsplit.embedding.neighbours import nearest
 from docsplit.evaluation.analysis import attention, clustering, geometry, maps, redundancy, report, similarity
 from docsplit.evaluation.arguments import GRAPH_ATTENTION, NEED_A_TAGGER, AnalysisArguments
-from docsplit.evaluation.compare import TFIDF_FACTS, LabelledEvaluation, Setup
+from docsplit.evaluation.compare import TFIDF_FACTS, LabelledEvaluation
 from docsplit.evaluation.heads.tfidf import TFIDF, tfidf_features
 from docsplit.evaluation.results.report import (
     ENCODER_FACTS,
@@ -217,7 +218,7 @@ class EmbeddingAnalysis(LabelledEvaluation):
             parts["test"] = split.test_texts if READ_ALL & set(analyses) else documents.texts
             vectors, facts = encoder.embed_parts(parts, is_main)
             info, kinds = facts.row(), {"raw": vectors}
-            if "clustering" in analyses and facts.pooling == "cls" and not says_pooling(name):
+            if "clustering" in analyses and facts.pooling == "cls" and not says_pooling(encoder.name):
                 logger.info(f"{name} says nothing about pooling: clusters of its mean pooling, too.")
                 kinds["mean pooling"], _ = encoder.with_pooling("mean").embed_parts(parts, is_main)
             if documents.sentences:
@@ -276,31 +277,30 @@ class EmbeddingAnalysis(LabelledEvaluation):
 
     # --- The report ---
 
-    def report(self, setup: Setup) -> str:
+    def report(self, folder: Path, **about: Any) -> str:
         """Write analysis.json, analysis.md and report.html, and of the clusters results.json and results.md."""
-        analysed = self.analyse(setup)
+        analysed = self.analyse(about["data"], folder)
         contents, sections = ({name: both[side] for name, both in analysed.items()} for side in (0, 1))
         if clusters := contents.get("clustering"):
-            compared = clusters["rows"], clusters["comparisons"], setup.settings, setup.statistics
-            write_comparison(setup.folder, Report(CLUSTERING, *compared, self.card_title, setup.data))
-        title, folder = f"Embedding analysis: {setup.data}", setup.folder
-        about = {"title": title, "data": setup.data, "settings": setup.settings, "statistics": setup.statistics}
+            compared = clusters["rows"], clusters["comparisons"]
+            write_comparison(folder, Report(CLUSTERING, *compared, heading=self.card_title, **about))
+        title = f"Embedding analysis: {about['data']}"
         encoders = [one.info | {"encoder": one.encoder} for one in self.measured]
         tables = [
-            replace(facts_table(setup.statistics, STATISTICS), title="Documents."),
+            replace(facts_table(about["statistics"], STATISTICS), title="Documents."),
             replace(facts_table(encoders, ENCODER_FACTS), title="Encoders."),
         ]
         about_data = report.Section("Data and encoders", ["Words are what stands between white space."], tables)
-        about |= {"versions": versions()} | contents
+        about |= {"title": title, "versions": versions()} | contents
         report.write_report(folder, title, [about_data, *sections.values()], about)
         return (
-            f"\nThe report is {folder / report.HTML_FILE}; all numbers are in {report.JSON_FILE} beside it, all tables in "
-            f"{report.MARKDOWN_FILE}, those of each picture in the CSV of its name.\n"
+            f"\nThe report is {folder / report.HTML_FILE}. Beside it: all numbers ({report.JSON_FILE}), all tables "
+            f"({report.MARKDOWN_FILE}), those of each picture (the CSV of its name).\n"
         )
 
-    def analyse(self, setup: Setup) -> dict[str, tuple[Any, Any]]:
+    def analyse(self, data: str, folder: Path) -> dict[str, tuple[Any, Any]]:
         """Return what analysis.json says of each analysis that was asked for, and its section, figures written."""
-        documents, args, split, data, folder = self.documents, self.args, self.split, setup.data, setup.folder
+        documents, args, split = self.documents, self.args, self.split
         analysed: dict[str, tuple[Any, Any]] = {}
 
         def known(name: str) -> dict[str, Any]:

@@ -112,7 +112,8 @@ def attention_estimates(
     Returns: for each class, and each class and third (`noun_rare`), `CLASS_to_uniform`: mean over all its words of all
         documents of their weights, which sum up to 1 over the words of a document that were read, times the number of
         these; `CLASS_share`: mean over documents of its share of the mass. `special_share` and `outside_share`: means
-        over documents. A class without a word is missing. Counts: `words_CLASS`, `documents`, `documents_without_a_word`.
+        over documents. A class without a word is missing. And counts: `words_CLASS`, `documents` and
+        `documents_without_a_word`.
     """
     names = [*CLASSES, *(f"{name}_{tercile}" for name in CLASSES[:4] for tercile in TERCILES)]
     shares, to_uniform, words = np.zeros((3, len(names), len(documents)))
@@ -179,10 +180,8 @@ def attention_analysis(
     tables.append(report.Table(["encoder", *columns.values(), *shares.values()], cells, title="What was read."))
     ratio = paper_numbers.read_paper("simlte").table("figure 3").value("NYT", "noun_ratio")
     notes = [
-        f"Last layer, mean over heads, of {num_documents:,} test documents, tagged by {pipeline}. A word's weight is "
-        f"the {word_weight} over its pieces.",
-        f"Attention to nouns / that of BERT and of SimCSE, {paper_numbers.COLUMN}: more than {ratio} on NYT. See the "
-        "ratios of two encoders.",
+        f"Last layer, mean over heads, {num_documents:,} documents, tagged by {pipeline}, {word_weight} of pieces.",
+        f"Attention to nouns / that of BERT and of SimCSE, {paper_numbers.COLUMN}: more than {ratio} on NYT.",
     ]
     caption = "Attention to a word by class, 1 is uniform; mean and 95 % interval over documents."
     about = "times uniform attention", folder / "attention.png", caption, 1.0
@@ -209,10 +208,9 @@ def choose_document(texts: Sequence[str], passage_words: Sequence[int]) -> int:
         if all(2 <= len(passages) <= MOST_PASSAGES for passages in cut) and size > best:
             best, chosen = size, place
     if chosen < 0:
-        words = " and of ".join(map(str, sorted({*passage_words})))
         raise ValueError(
-            f"No document of the sample has 2 to {MOST_PASSAGES} passages of about {words} words, as the encoders "
-            "have: leave graph_attention out of --analyses, or raise --sample_documents."
+            f"No document of the sample has 2 to {MOST_PASSAGES} passages for each encoder: leave graph_attention out "
+            "of --analyses, or raise --sample_documents."
         )
     return chosen
 
@@ -232,10 +230,7 @@ def graph_attention_analysis(
         for node in [0, *heard]:
             text = "the document" if node == 0 else " ".join(reading.passages[node - 1].split())[:200]
             cells.append([name, str(node), report.number(float(weights[node]), 3), text])
-    notes = [
-        f"Test document {document}: of the sample the one with the most sections, and then passages. Weights of the "
-        "last layer, the mean over heads. Uniform attention would be 1 / number of neighbours."
-    ]
+    notes = [f"Test document {document}, the one with the most sections. Last layer, mean over heads."]
     title = "The document node, and the passages it attends to most."
     table = report.Table(["encoder", "node", "weight", ""], cells, title=title)
     figures = [_draw(readings, folder, "document", 2.2), _draw(readings, folder, "nodes", 3.6)]

@@ -88,10 +88,7 @@ def check_labels(train: np.ndarray, test: np.ndarray) -> None:
     """
     classes, tested = len(np.unique(one_label(train)[1])), len(one_label(test)[1])
     if classes < 2 or not tested:
-        raise ValueError(
-            f"Clusters need documents with exactly one label: {classes} classes have some in train, and {tested} "
-            "documents are such in test. Leave clustering out of --analyses."
-        )
+        raise ValueError("Clusters need documents with exactly one label: leave clustering out of --analyses.")
 
 
 def clusterings(
@@ -143,9 +140,8 @@ def clustering_analysis(results: Sequence[Result], split: LabelledSplit, data: s
     tables.append(Table(["data, model", "NMI", "purity"], cells, title=title))
     tables.append(differences_table(records(compared), names, {}, "features"))
     notes = [
-        f"{len(train):,} training documents, on which k-means is fitted, {len(test):,} test documents, which are "
-        f"assigned; {len(np.unique(train))} clusters, as many as classes.{left_out_text} The largest class has "
-        f"{largest:.3f} of the test documents: less than that no purity can be.",
+        f"k-means of {len(train):,} training documents, {len(np.unique(train))} clusters, to which {len(test):,} test "
+        f"documents are assigned.{left_out_text} No purity is below {largest:.3f}, the share of the largest class.",
         CLUSTERING.note,
     ]
     return contents, Section("Clusters", notes, tables)

@@ -125,8 +125,5 @@ def geometry_analysis(
                "largest_hub": "largest hub", "antihubs": "antihubs"}  # fmt: skip
     cells = [[names[row["encoder"]], *(with_deviation(row, name, 0 if name == "width" else 3) for name in columns)]
              for row in rows]  # fmt: skip
-    note = (
-        f"{num_documents:,} test documents, of length one; alignment and uniformity of two random halves (sentences "
-        f"to one of two) of {num_halved:,} of them; hubness of the {num_neighbours} nearest."
-    )
+    note = f"{num_documents:,} test documents; random halves of {num_halved:,} of them; the {num_neighbours} nearest."
     return {"rows": rows, **about}, Section("Geometry", [note], [Table(["encoder", *columns.values()], cells)])

@@ -113,10 +113,7 @@ def map_analysis(
         for encoder, (points, _) in maps.items()
         for row, number, point in zip(rows, classes, points)
     ]
-    caption = (
-        f"The same {len(rows):,} test documents, {how}: who is near to whom means something, how far apart groups are "
-        "does not."
-    )
+    caption = f"{len(rows):,} test documents, {how}: who is near to whom means something, the distance of groups not."
     saved = save_figure(figure, folder / "map.png", caption, ["encoder", "test_document", "class", "x", "y"], cells)
     notes = [f"{len(rows):,} test documents, {how}. Numbers stand at the median of a class.{note}"]
     points_of = {encoder: points for encoder, (points, _) in maps.items()}

@@ -4,11 +4,7 @@ R = N / D: N nouns and verbs of a document, D distinct ones among them (equation
 DocSplit's first version, A.2). R grows with length in any text, also in one whose words were shuffled among documents
 (the law of types and tokens). So each document has a null: as many nouns and as many verbs, drawn from those of all
 other documents together. What a document repeats by being about something is R / R_null.
-
-    variant         which words count, and which of them are the same
-    nouns_verbs     NOUN and VERB; equal if lemma and part of speech are
-    with_names      and PROPN: news is names
-    lemma_alone     NOUN and VERB; a verb and a noun of one lemma are equal
+Words are equal if lemma and part of speech are.
 """
 
 import logging
@@ -30,9 +26,8 @@ from docsplit.evaluation.results.report import Json
 
 logger = logging.getLogger(__name__)
 
-PARTS = ("NOUN", "VERB", "PROPN")
+PARTS = ("NOUN", "VERB")
 MAX_DOCUMENTS = 10_000
-VARIANTS = {"nouns_verbs": PARTS[:2], "with_names": PARTS, "lemma_alone": PARTS[:2]}
 LENGTH_CLASSES = {"0-50": 50, "51-100": 100, "101-200": 200, "201-300": 300, "> 300": np.inf}  # words, at most
 ALL = "All"
 NUM_DRAWS = 5  # of the null, of each document
@@ -40,7 +35,7 @@ NUM_DRAWS = 5  # of the null, of each document
 
 @dataclass(frozen=True)
 class ContentWords:
-    """The nouns, verbs and names of documents, one after another."""
+    """The nouns and verbs of documents, one after another."""
 
     lemmas: np.ndarray  # (T,) numbers of lemmas
     parts: np.ndarray  # (T,) indices into `PARTS`
@@ -60,14 +55,13 @@ def content_words(tagged: Iterable[tuple[Sequence[str], Sequence[str]]], words: 
     return ContentWords(*np.array(found, dtype=np.int64).reshape(-1, 3).T, np.array(words))
 
 
-def redundancies(content: ContentWords, variant: str, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def redundancies(content: ContentWords, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """R and R_null of each document, (D,) each; NaN where a document has none of these words.
 
     R_null is the mean over `NUM_DRAWS` draws, without replacement; with it where the others have too few words.
     """
-    kept = np.isin(content.parts, [PARTS.index(part) for part in VARIANTS[variant]])
-    lemmas, parts, documents = content.lemmas[kept], content.parts[kept], content.documents[kept]
-    keys = lemmas if variant == "lemma_alone" else lemmas * len(PARTS) + parts
+    parts, documents = content.parts, content.documents
+    keys = content.lemmas * len(PARTS) + parts
     pools = [(keys[parts == part], documents[parts == part]) for part in np.unique(parts)]
     generator = np.random.default_rng((seed, 5))
     observed, null = np.full((2, len(content.words)), np.nan)
@@ -93,32 +87,29 @@ def _ratio(keys: np.ndarray) -> float:
     return len(keys) / len(np.unique(keys)) if len(keys) else np.nan
 
 
-def redundancy_rows(content: ContentWords, seed: int = 0) -> tuple[list[Json], list[Json]]:
-    """Measure what is repeated, by variant and length class, and whether it grows with length.
+def redundancy_rows(content: ContentWords, seed: int = 0) -> tuple[list[Json], dict[str, float]]:
+    """Measure what is repeated, by length class, and whether it grows with length.
 
-    Returns: for each variant and class, `All` last, n documents, means of R and R_null, and R / R_null, the ratio of
-        these means, with 95 % intervals over documents; `left_out` are documents without one of the words (D = 0).
-        And for each variant Spearman's rank correlation of a document's words with R, R_null and R / R_null, with
-        95 % intervals over documents: R grows with length beyond its null only where the last one is above 0. NaN
-        where lengths or values are all equal, also in one of the drawn sets. The first less the second says
-        nothing: R_null is a mean of draws, so that it follows length more closely, in shuffled text too.
+    Returns: for each class, `All` last, n documents, means of R and R_null, and R / R_null, the ratio of these means,
+        with 95 % intervals over documents; `left_out` are documents without one of the words (D = 0). And Spearman's
+        rank correlation of a document's words with R, R_null and R / R_null, with 95 % intervals over documents: R
+        grows with length beyond its null only where the last one is above 0. NaN where lengths or values are all
+        equal, also in one of the drawn sets. The first less the second says nothing: R_null is a mean of draws, so
+        that it follows length more closely, in shuffled text too.
     """
-    rows, growth = list[Json](), list[Json]()
+    rows = list[Json]()
     classes = np.searchsorted(list(LENGTH_CLASSES.values()), content.words)
-    for variant in VARIANTS:
-        observed, null = redundancies(content, variant, seed)
-        has_words = np.isfinite(observed) & np.isfinite(null)
-        for place, name in enumerate([*LENGTH_CLASSES, ALL]):
-            chosen = np.full(len(classes), True) if name == ALL else classes == place
-            r, r_null = observed[chosen & has_words], null[chosen & has_words]
-            row = {"variant": variant, "length": name, "n": len(r), "left_out": int((chosen & ~has_words).sum())}
-            if len(r):
-                parts = {"r": (r, ones := np.ones_like(r)), "r_null": (r_null, ones), "r_to_null": (r, r_null)}
-                row |= report.columns_of(report.over_documents(parts))
-            rows.append(row)
-        growing = _growth(content.words[has_words], observed[has_words], null[has_words])
-        growth.append({"variant": variant, **growing})
-    return rows, growth
+    observed, null = redundancies(content, seed)
+    has_words = np.isfinite(observed) & np.isfinite(null)
+    for place, name in enumerate([*LENGTH_CLASSES, ALL]):
+        chosen = np.full(len(classes), True) if name == ALL else classes == place
+        r, r_null = observed[chosen & has_words], null[chosen & has_words]
+        row = {"length": name, "n": len(r), "left_out": int((chosen & ~has_words).sum())}
+        if len(r):
+            parts = {"r": (r, ones := np.ones_like(r)), "r_null": (r_null, ones), "r_to_null": (r, r_null)}
+            row |= report.columns_of(report.over_documents(parts))
+        rows.append(row)
+    return rows, _growth(content.words[has_words], observed[has_words], null[has_words])
 
 
 def _growth(words: np.ndarray, r: np.ndarray, r_null: np.ndarray) -> dict[str, float]:
@@ -160,33 +151,25 @@ def redundancy(split: LabelledSplit, tagger: Any, seed: int) -> Json:
 
 def redundancy_section(contents: Json, data: str, folder: Path) -> report.Section:
     """Show Table 4 of DocSplit's first version, which is Table 3 of SimLTE, with its null."""
-    rows, paper = contents["rows"], paper_numbers.read_paper("docsplit_v1")
+    rows, growth, paper = contents["rows"], contents["growth"], paper_numbers.read_paper("docsplit_v1")
     titles = {"r": "R", "r_null": "R of the null", "r_to_null": "R / R of the null"}
-    variants = {"nouns_verbs": "Nouns and verbs", "with_names": "Nouns, verbs and names (PROPN)",
-                "lemma_alone": "Nouns and verbs, equal by lemma alone"}  # fmt: skip
-    tables = []
-    for variant, name in variants.items():
-        own = [row for row in rows if row["variant"] == variant]
-        cells = [[row["length"], f"{row['n']:,}", *(report.with_interval(row, key) for key in titles)] for row in own]
-        header = ["words", "n", *titles.values()]
-        if variant == "nouns_verbs":  # the papers'
-            header.append(f"R, {paper_numbers.COLUMN}")
-            for line, row in zip(cells, own):
-                line.append(paper_numbers.beside(paper, paper.table("4"), f"R, {row['length']}", data))
-        title = f"{name}. {report.BETWEEN} Left out, without any of them: {own[-1]['left_out']:,} documents."
-        tables.append(report.Table(header, cells, title=title))
-    cells = []
-    for row in contents["growth"]:
-        line = [variants[row["variant"]]]
-        for name in titles:  # without the interval where a drawn set of documents had no correlation
-            ends = [report.number(row[f"{name}_{end}"]) for end in ("low", "high")]
-            line.append(report.number(row[name]) + (f" [{', '.join(ends)}]" if all(ends) else ""))
-        cells.append(line)
+    cells = [
+        [row["length"], f"{row['n']:,}", *(report.with_interval(row, key) for key in titles),
+         paper_numbers.beside(paper, paper.table("4"), f"R, {row['length']}", data)]
+        for row in rows
+    ]  # fmt: skip
+    title = f"Nouns and verbs. {report.BETWEEN} Left out, without any of them: {rows[-1]['left_out']:,} documents."
+    header = ["words", "n", *titles.values(), f"R, {paper_numbers.COLUMN}"]
+    tables = [report.Table(header, cells, title=title)]
+    line = []
+    for name in titles:  # without the interval where a drawn set of documents had no correlation
+        ends = [report.number(growth[f"{name}_{end}"]) for end in ("low", "high")]
+        line.append(report.number(growth[name]) + (f" [{', '.join(ends)}]" if all(ends) else ""))
     title = f"Spearman's rank correlation with the number of words of a document. {report.BETWEEN}"
-    tables.append(report.Table(["", *titles.values()], cells, title=title))
+    tables.append(report.Table([*titles.values()], [line], title=title))
     note = f"{contents['documents']:,} documents{contents['sampled']}, tagged by {contents['pipeline']}."
     # The picture: a group of bars for each length
-    shown = [{"encoder": row["length"], **row} for row in rows if row["variant"] == "nouns_verbs" and row["n"]]
+    shown = [{"encoder": row["length"], **row} for row in rows if row["n"]]
     names = {length: length for length in (*LENGTH_CLASSES, ALL)}
     about = "nouns and verbs / distinct ones", folder / "redundancy.png", "Redundancy by words of the document."
     figure = report.plot_bars(pd.DataFrame(shown), names, titles, *about)

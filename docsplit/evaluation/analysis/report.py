@@ -195,11 +195,7 @@ def differences_table(
         pair, measure = f"{names[row['a']]} v {names[row['b']]}", titles.get(row[column], row[column])
         clear = "yes" if is_clear(row["low"], row["high"]) else ""
         cells.append([pair, measure, text, ratio, f"{row['p_value']:.3f}", clear])
-    title = (
-        "Two encoders on the same documents, first minus second and first / second: paired bootstrap over documents, "
-        f"and over pretraining seeds where there are several. The {len(cells)} p-values are not corrected for "
-        "their number."
-    )
+    title = f"First minus second, and first / second; paired bootstrap. {len(cells)} p-values, not corrected."
     return Table(["encoders", column, "difference", "ratio", "p", "without 0"], cells, title=title)
 
 

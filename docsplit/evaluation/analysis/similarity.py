@@ -243,13 +243,10 @@ def similarity_analysis(
     cells.append([paper_numbers.COLUMN, *(beside.get(name, "") for name in shown)])
     title = f"Cosines of sentences. {report.BETWEEN}"
     table = report.Table(["encoder", *(MEASURES[name] for name in shown)], cells, title=title)
+    left_out = counts["short"] + counts["duplicates"] + counts["beyond_the_cap"]
     notes = [
-        f"{counts['sentences']:,} distinct sentences of {MIN_WORDS} or more words of {sentences.num_documents:,} test "
-        f"documents, {counts['documents_without_pair']:,} of which have fewer than two and no inner pair. Left out: "
-        f"{counts['short']:,} shorter ones, {counts['duplicates']:,} exact duplicates, {counts['beyond_the_cap']:,} "
-        f"beyond {MAX_SENTENCES} of a document. Sentences are those of the splitter {splitter!r}.",
-        f"{len(sentences.inter):,} pairs of two documents and {len(sentences.same_class):,} of two that share a "
-        "class, the same for all encoders.",
+        f"{counts['sentences']:,} sentences of {sentences.num_documents:,} test documents ({splitter!r} splits them). "
+        f"{left_out:,} are left out: short ones, exact duplicates, all beyond {MAX_SENTENCES} of a document."
     ]
     bars: dict[str, str] = {name: MEASURES[name] for name in ("inner", "same_class", "inter") if name in shown}
     caption = "Cosines of pairs of sentences, mean and 95 % interval over documents."

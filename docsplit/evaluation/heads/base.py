@@ -62,10 +62,7 @@ class HeadInput:
         for number, run in enumerate(self.runs):
             missing = np.setdiff1d(np.arange(self.num_classes), self.labels[run.indices])
             if len(missing) and not self.multi_label:
-                raise ValueError(
-                    f"Run {number} has no training document of classes {missing.tolist()}: draw from each class, or "
-                    "drop those classes."
-                )
+                raise ValueError(f"Run {number} has no training document of classes {missing.tolist()}: drop these.")
 
     @property
     def multi_label(self) -> bool:

@@ -43,6 +43,7 @@ from docsplit.runtime.launching import accelerator
 
 logger = logging.getLogger(__name__)
 
+DROPOUT, WARMUP = 0.1, 0.1  # WARMUP: a share of the steps
 MEASURES = ("accuracy", "macro_f1")  # of an epoch, on the validation part
 TRAIN_PASSAGES, TEST_PASSAGES = 50, 100  # of a document, the first ones (graph document model, section 3.2)
 
@@ -55,7 +56,7 @@ class TextClassifier(nn.Module):
     def __init__(self, body: SentenceTransformer, width: int, num_classes: int, multi_label: bool):
         super().__init__()
         self.body = body
-        self.dropout = nn.Dropout(0.1)
+        self.dropout = nn.Dropout(DROPOUT)
         self.classifier = nn.Linear(width, num_classes)
         self.multi_label = multi_label
 
@@ -166,7 +167,7 @@ def _finetune_once(
                 per_device_train_batch_size=documents_per_process,
                 per_device_eval_batch_size=2 * documents_per_process,
                 lr_scheduler_type="linear",
-                warmup_steps=0.1,  # of all steps
+                warmup_steps=WARMUP,
                 weight_decay=0.01,
                 train_sampling_strategy="group_by_length",
                 # With accelerate's default each process shuffles a length-grouped sampler by a state of its own.
@@ -213,15 +214,9 @@ def check_batch_size(batch_size: int) -> int:
     """
     processes = int(os.environ.get("WORLD_SIZE", 1))  # set by torchrun and by accelerate launch
     if torch.cuda.device_count() > 1 and processes == 1:
-        raise ValueError(
-            f"{torch.cuda.device_count()} GPUs are visible to one process, which would fine-tune with larger batches "
-            "than asked for: start with `accelerate launch`, or choose one GPU with CUDA_VISIBLE_DEVICES=0."
-        )
+        raise ValueError("Start with `accelerate launch`, or choose one GPU with CUDA_VISIBLE_DEVICES=0.")
     if batch_size < 1 or batch_size % processes:
-        raise ValueError(
-            f"{processes} processes cannot share a batch of {batch_size} documents: start as many processes as "
-            "divide it."
-        )
+        raise ValueError(f"{processes} processes cannot share a batch of {batch_size} documents.")
     return batch_size // processes
 
 
@@ -290,6 +285,4 @@ def _measures(prediction: EvalPrediction) -> dict[str, float]:
 def check_finite(values: Tensor | float, what: str) -> None:
     """Raise a FloatingPointError that names what is not finite, and the remedy."""
     if not bool(torch.as_tensor(values).isfinite().all()):
-        raise FloatingPointError(
-            f"A {what} is not finite: lower --finetune_learning_rate, or leave out this head or this encoder."
-        )
+        raise FloatingPointError(f"A {what} is not finite: lower --finetune_learning_rate, or leave out this head.")

@@ -47,10 +47,7 @@ def linear(data: HeadInput) -> HeadOutput:
     parts = [in_row_space(train[run.indices], test) for run in runs]
     folds = [_folds(labels[run.indices], run.seed) for run in runs]
     if unfolded := sum(not run_folds for run_folds in folds):
-        logger.warning(
-            f"{unfolded} of {len(runs)} runs of the linear head have a class with a single document: C = 1 there, "
-            "without cross-validation."
-        )
+        logger.warning(f"{unfolded} of {len(runs)} runs of the linear head have too few documents to choose C: 1.")
     jobs = [(number, *fold) for number, run_folds in enumerate(folds) for fold in run_folds]
     # One thread a fit, several fits at a time: the matrices are small, and threads of one product that wait for each
     # other are slow on a busy machine, by a factor of 100 on two cores.

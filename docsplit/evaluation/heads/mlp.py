@@ -179,9 +179,7 @@ def _quality(parameters: list[Tensor], held: _Documents, held_rows: Tensor, trai
             both += (logits.argmax(dim=-1) == true).sum(dim=1).cpu()
             either += rows.shape[1]
     if not losses.isfinite().all():
-        raise FloatingPointError(
-            "The mlp head's validation loss is not finite: are the features very large? Scale them down."
-        )
+        raise FloatingPointError("The mlp head's validation loss is not finite: are the features very large?")
     return -losses / held_rows.shape[1] if training.monitor == "loss" else both / either.clamp(min=1)
 
 

@@ -18,16 +18,8 @@ import pandas as pd
 
 from docsplit.data.seen_documents import SHARES
 from docsplit.embedding.arguments import stated_in
-from docsplit.evaluation.results.bootstrap import (
-    ItemScores,
-    holm,
-    interval,
-    is_clear,
-    paired_bootstrap,
-    paired_randomisation,
-    resample,
-    sample_deviation,
-)
+from docsplit.evaluation.results import bootstrap
+from docsplit.evaluation.results.bootstrap import ItemScores, is_clear
 from docsplit.evaluation.results.markdown import bold, bullets, inline, markdown_table, one_line
 from docsplit.evaluation.results.paper_numbers import paper_column, paper_sources
 from docsplit.evaluation.results.result import Facts, Result, Task
@@ -86,20 +78,20 @@ def rows(results: Sequence[Result]) -> pd.DataFrame:
     seeds = [result.pretraining_seeds or 1 for result in results]
     for measure in (name for name in task.measures if isinstance(results[0].measured[name], ItemScores)):
         items = [result.items(measure) for result in results]
-        for row, system in zip(listed, resample(items, pretraining_seeds=seeds)):
-            row |= dict(zip((f"{measure}_low", f"{measure}_high"), interval(system)))
+        for row, system in zip(listed, bootstrap.resample(items, pretraining_seeds=seeds)):
+            row |= dict(zip((f"{measure}_low", f"{measure}_high"), bootstrap.interval(system)))
     return pd.DataFrame(plain(listed), dtype=object)
 
 
 def _spread(result: Result, measure: str) -> Json:
     """Return the mean and the deviation over runs; or of several pretraining seeds that over and that within them."""
     values = result.of_runs(measure)
-    row: Json = {f"{measure}_mean": float(values.mean()), f"{measure}_std": sample_deviation(values)}
+    row: Json = {f"{measure}_mean": float(values.mean()), f"{measure}_std": bootstrap.sample_deviation(values)}
     if len(result.members) > 1:
         of_seeds = values.reshape(len(result.members), -1)
         means = of_seeds.mean(axis=1)
         within = float(np.sqrt(of_seeds.var(axis=1, ddof=1).mean())) if of_seeds.shape[1] > 1 else None
-        row |= {f"{measure}_std": sample_deviation(means), f"{measure}_std_runs": within}
+        row |= {f"{measure}_std": bootstrap.sample_deviation(means), f"{measure}_std_runs": within}
         row[f"{measure}_of_seeds"] = means.tolist()
     return row
 
@@ -169,7 +161,7 @@ def comparisons(results: Sequence[Result]) -> pd.DataFrame:
         return pd.DataFrame()
     task, seeds = results[0].task, [result.pretraining_seeds for result in results]
     items = [result.items(task.main) for result in results]
-    resampled = resample(items, pretraining_seeds=[count or 1 for count in seeds])
+    resampled = bootstrap.resample(items, pretraining_seeds=[count or 1 for count in seeds])
     compared: list[Json] = []
     for first, second in combinations(range(len(results)), 2):
         pair = (results[second].head, results[first].head)
@@ -179,13 +171,13 @@ def comparisons(results: Sequence[Result]) -> pd.DataFrame:
         if not _are_compared(a, b):
             continue
         row: Json = {"head": a.head, "shots": a.shots, "features": a.features, "a": a.encoder, "b": b.encoder}
-        row |= {"measure": task.main, **asdict(paired_bootstrap(resampled[first], resampled[second]))}
+        row |= {"measure": task.main, **asdict(bootstrap.paired_bootstrap(resampled[first], resampled[second]))}
         if task.paired_test == "randomisation":
-            row["p_value"] = paired_randomisation(items[first], items[second])
+            row["p_value"] = bootstrap.paired_randomisation(items[first], items[second])
         row |= {"heads": [a.head, b.head]} if task.head_pairs or a.head != b.head else {}
         compared.append(row | {"pretraining_seeds": [seeds[first], seeds[second]]})
     if task.paired_test == "randomisation":
-        for row, corrected in zip(compared, holm([row["p_value"] for row in compared])):
+        for row, corrected in zip(compared, bootstrap.holm([row["p_value"] for row in compared])):
             row["p_holm"] = corrected
     for row in compared:
         clear = is_clear(row["low"], row["high"], row.get("p_holm")) and 1 not in row["pretraining_seeds"]
@@ -557,14 +549,11 @@ def _markdown(report: Report) -> str:
         parts.append(f"## Data\n\n{facts_table(report.statistics, STATISTICS).markdown()}")
     tested = {row.get(f"test_{task.items}", 0) for row in listed}
     caption = (
-        f"{max(tested, default=0):,} test {inline(task.items)}. In percent; ± is the standard deviation over "
-        f"{inline(task.runs)}, and over pretraining seeds where there are several (`seeds`). The best of a column is "
-        "bold, which is not to say that it is better: see the tests."
+        f"{max(tested, default=0):,} test {task.items}. In percent; ± is the standard deviation over {task.runs}, and "
+        "over pretraining seeds where there are several (`seeds`). The best of a column is bold, which is not to say "
+        f"that it is better: see the tests. {task.note}"
     )
-    if any(row["features"] == "standardized" for row in listed):
-        caption += " Standardized: each feature shifted and scaled to mean 0 and deviation 1 over the training items."
-    caption += f" {inline(task.note)}" if task.note else ""
-    parts.append(f"## Results\n\n{table_of(frame, task, report.data).markdown()}\n\n{caption}")
+    parts.append(f"## Results\n\n{table_of(frame, task, report.data).markdown()}\n\n{caption.rstrip()}")
     if papers := paper_sources(listed, names, report.data):
         parts.append(inline(papers))
     for detail, heading in task.details.items():
@@ -581,15 +570,13 @@ def _markdown(report: Report) -> str:
 
 def _explained(num_tests: int, task: Task) -> str:
     """Say what the table of differences has, and what its p-values are worth."""
-    corrected, clear = "not corrected for their number: one in twenty is below 0.05 where nothing differs", ""
+    corrected = "not corrected for their number: one in twenty is below 0.05 where nothing differs"
     if task.paired_test == "randomisation":
-        corrected = f"of a paired randomisation test over {task.items}, and corrected for their number (Holm)"
-        clear = ", the corrected p is below 0.05"
+        corrected = "of a paired randomisation test, corrected for their number (Holm)"
     return (
-        f"Points, first minus second. Intervals: paired bootstrap over test {task.items}, runs and, where there are "
-        f"several, pretraining seeds (`seeds`; - where nothing was pretrained). The {num_tests} p-values are "
-        f"{corrected}. In bold, and named as ahead, where the interval leaves 0 out{clear} and neither is a single "
-        "pretraining run; with one, `one run says` so, and the next seed may say otherwise."
+        f"Points, first minus second. Intervals: paired bootstrap over test {task.items}, runs and pretraining seeds. "
+        f"The {num_tests} p-values are {corrected}. Ahead, in bold, is who differs clearly over several pretraining "
+        "seeds; of a single one, `one run says` so, and the next seed may say otherwise."
     )
 
 

@@ -153,10 +153,7 @@ def predictions(scores: np.ndarray, multi_label: bool, threshold: float = 0.5, n
         ValueError: naming the head, if a score is NaN.
     """
     if bad := int(np.isnan(scores).any(axis=-1).sum()):
-        raise ValueError(
-            f"{name}: {bad} of {scores[..., 0].size} predictions have a score that is NaN: the embeddings or the "
-            "training of the head went wrong; check them before measuring."
-        )
+        raise ValueError(f"{name}: {bad} of {scores[..., 0].size} predictions have a score that is NaN.")
     return (scores >= threshold).astype(np.int8) if multi_label else scores.argmax(axis=-1)
 
 
@@ -313,7 +310,7 @@ def _result(output: HeadOutput, predicted: np.ndarray, **about: Any) -> Result:
 def merge_members(name: str, members: Sequence[str], of_members: Sequence[Sequence[Result]]) -> list[Result]:
     """Merge the results of a group of seeds, head by head; an encoder alone keeps its own."""
     if [name] == list(members):
-        return list(of_members[0]) if of_members else []
+        return list(of_members[0])
     return [merge_seeds(name, members, of_one_head) for of_one_head in zip(*of_members)]
 
 

@@ -1,9 +1,9 @@
 """Heads that change the encoder: they learn, repeat themselves, and leave nothing behind."""
 
+import importlib.util
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -14,38 +14,17 @@ from sentence_transformers.base.modules import Normalize
 from transformers import Trainer, set_seed
 
 from docsplit.data.passages import to_passages
-from docsplit.embedding import loading
-from docsplit.embedding.loading import load_encoder, with_words
+from docsplit.embedding.loading import load_encoder
 from docsplit.evaluation.heads import finetuning
+from docsplit.evaluation.heads import setfit as setfit_head
+from docsplit.evaluation.heads.base import Run
 from docsplit.evaluation.heads.finetuning import Start, finetune
 from docsplit.evaluation.heads.presets import FineTuning
-from docsplit.modeling.encoder_with_words import Words
+from docsplit.evaluation.heads.setfit import setfit
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
 from tests.conftest import tiny_config
-from tests.evaluation.heads.labelled_texts import LEARNING_RATE, accuracy, everything, make_split
-
-
-def test_learns_repeats_itself_and_leaves_nothing_behind(load, checkpoint, tmp_path, monkeypatch, caplog):
-    caplog.set_level("INFO")
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    monkeypatch.chdir(folder)
-    split = make_split()
-    before = {path: path.read_bytes() for path in checkpoint.rglob("*") if path.is_file()}
-    output = finetune(Start(load), split, everything(split, 0, 1), FineTuning(learning_rate=LEARNING_RATE))
-    assert caplog.text.count("no validation part, so the last epoch counts") == 1
-    assert output.scores.shape == (2, 61, 3)
-    assert output.scores.dtype == np.float32
-    np.testing.assert_allclose(output.scores.sum(axis=-1), 1, atol=1e-5)
-    assert accuracy(output.scores, split).min() > 0.8
-    assert not np.allclose(output.scores[0], output.scores[1])
-    again = finetune(Start(load), split, everything(split, 1), FineTuning(learning_rate=LEARNING_RATE))
-    np.testing.assert_array_equal(again.scores[0], output.scores[1])  # whatever ran before it
-    assert output.seconds > 0
-    assert list(folder.iterdir()) == []
-    assert {path: path.read_bytes() for path in checkpoint.rglob("*") if path.is_file()} == before
+from tests.evaluation.heads.labelled_texts import LEARNING_RATE, accuracy, everything, few, make_split
 
 
 def test_scores_are_those_of_the_trained_model_in_the_order_of_the_texts(load, monkeypatch):
@@ -113,6 +92,18 @@ def test_several_labels(load):
     assert (scores.sum(axis=1) > 1.5).any()  # no softmax
 
 
+def test_a_broken_encoder_raises(load):
+    def broken():
+        body = load()
+        with torch.no_grad():
+            next(body.parameters()).fill_(torch.nan)
+        return body
+
+    split = make_split(train=6, test=2)
+    with pytest.raises(FloatingPointError, match=r"prediction of fine-tuning .*--finetune_learning_rate"):
+        finetune(Start(broken), split, everything(split, 0), FineTuning(num_epochs=1))
+
+
 def test_the_best_epoch_on_the_validation_part_counts(load, monkeypatch):
     macro_f1 = (0.2, 0.6, 0.6, 0.1)
     values = iter([{"macro_f1": value, "accuracy": 1 - value} for value in macro_f1 + macro_f1])
@@ -144,17 +135,6 @@ def test_the_best_epoch_on_the_validation_part_counts(load, monkeypatch):
     assert next(values, None) is None  # validated after each epoch
 
 
-def test_weights_kept_in_half_precision_are_trained_in_full(load, monkeypatch):
-    models, train = [], Trainer.train
-    monkeypatch.setattr(Trainer, "train", lambda self: models.append(self.model) or train(self))
-    split = make_split(train=32, test=10)
-    output = finetune(
-        Start(lambda: load().bfloat16(), bf16=True), split, everything(split, 0), FineTuning(num_epochs=1)
-    )
-    assert output.scores.dtype == np.float32
-    assert {parameter.dtype for parameter in models[0].parameters()} == {torch.float32}
-
-
 def test_only_what_an_embedding_depends_on_is_trained(checkpoint):
     def load_with_pooler():
         return SentenceTransformer(str(checkpoint), device="cpu", model_kwargs={"add_pooling_layer": True})
@@ -177,36 +157,6 @@ def test_normalisation_is_left_out_of_training(load):
         finetune(Start(each), split, everything(split, 0), FineTuning(num_epochs=1)) for each in (load, normalised)
     )
     np.testing.assert_array_equal(plain.scores, without.scores)
-
-
-def test_words_are_left_out_of_training(load, caplog):
-    def with_its_words():
-        body = load()
-        words = Words(body.tokenizer.backend_tokenizer, torch.arange(10), torch.ones(10, 32))
-        return with_words(body, words)
-
-    split = make_split(train=32, test=10)
-    loading._say_words_are_left_out.cache_clear()
-    caplog.set_level("INFO")
-    plain, without = (
-        finetune(Start(each), split, everything(split, 0, 1), FineTuning(num_epochs=1))
-        for each in (load, with_its_words)
-    )
-    np.testing.assert_array_equal(plain.scores, without.scores)
-    assert plain.trainable_parameters == without.trainable_parameters
-    assert caplog.text.count("Fine-tuning is of the plain encoder: the words") == 1
-
-
-def test_a_broken_loss_raises(load):
-    def broken():
-        body = load()
-        with torch.no_grad():
-            body[0].auto_model.embeddings.LayerNorm.weight.fill_(float("nan"))
-        return body
-
-    split = make_split(train=32, test=10)
-    with pytest.raises(FloatingPointError, match=r"loss of fine-tuning at step \d+ .*--finetune_learning_rate"):
-        finetune(Start(broken), split, everything(split, 0), FineTuning(num_epochs=1))
 
 
 def test_several_gpus_in_one_process_are_refused(load, monkeypatch):
@@ -306,3 +256,53 @@ def test_a_graph_document_model_reads_so_many_passages(wordpiece, tmp_path, monk
         found = [count for document in batches for count in document.bincount().tolist()]
         assert sorted(found) == sorted(min(count, most) for count in own)
     assert [point["epoch"] for point in output.curves[0]] == [1]
+
+
+def test_setfit_learns_from_a_draw_and_repeats_itself(load, tmp_path, monkeypatch):
+    monkeypatch.setattr(setfit_head, "SETFIT_ITERATIONS", 3)
+    monkeypatch.chdir(tmp_path)
+    split = make_split(test=45)
+    runs = few(split, shots=8, draws=2)
+    before = load().encode(split.test_texts)
+    output = setfit(Start(load), split, runs)
+    assert output.scores.shape == (2, 45, 3)
+    assert output.scores.dtype == np.float32
+    np.testing.assert_allclose(output.scores.sum(axis=-1), 1, atol=1e-5)
+    assert accuracy(output.scores, split).min() > 0.5
+    again = setfit(Start(load), split, runs[1:])
+    np.testing.assert_array_equal(again.scores[0], output.scores[1])
+    np.testing.assert_array_equal(load().encode(split.test_texts), before)
+    assert {path.name for path in tmp_path.iterdir()} == {"encoder"}
+    trained = [value for name, value in load().named_parameters() if "pooler." not in name]
+    assert output.trainable_parameters == sum(value.numel() for value in trained) + 33 * 3
+
+
+def test_setfit_changes_the_encoder_with_the_prompt(load, monkeypatch):
+    monkeypatch.setattr(setfit_head, "SETFIT_ITERATIONS", 1)
+    seen, bodies = [], []
+
+    def recording():
+        body = load()
+        preprocess = body.preprocess
+        body.preprocess = lambda inputs, prompt=None, **kwargs: (
+            seen.append(prompt) or preprocess(inputs, prompt, **kwargs)
+        )
+        bodies.append((body, [value.clone() for value in body.parameters()]))
+        return body
+
+    split = make_split(test=5)
+    setfit(Start(recording, prompt="a ship: "), split, few(split))
+    assert len(seen) > 4
+    assert set(seen) == {"a ship: "}
+    body, before = bodies[0]
+    assert any(not torch.equal(old, new) for old, new in zip(before, body.parameters()))
+
+
+def test_setfit_refuses_what_cannot_work(load, monkeypatch):
+    split = make_split(test=5, multi_label=True)
+    same = Run(np.flatnonzero(split.train_labels[:, 0])[:5], 0)
+    with pytest.raises(ValueError, match="with and without a common label"):
+        setfit(Start(load), split, [same])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match="pip install setfit"):
+        setfit(Start(load), split, few(split))

@@ -6,7 +6,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from scipy.sparse import csr_matrix
 from sklearn.metrics import f1_score
 from sklearn.model_selection import train_test_split
 from torch import nn
@@ -17,19 +16,6 @@ from docsplit.evaluation.heads.base import HeadInput, Run
 from docsplit.evaluation.heads.mlp import mlp
 from docsplit.evaluation.heads.presets import PRESETS
 from tests.evaluation.heads.examples import CLASSES, WIDTH, clusters, everything, several
-
-
-@pytest.mark.parametrize("labelled", ["one label", "several labels"])
-def test_few_shot_runs_of_an_ensemble_end_as_if_trained_alone(draws, labelled):
-    (train, labels), (test, _) = (
-        (clusters(60), clusters(30, seed=1)) if labelled == "one label" else (several(60),) * 2
-    )
-    together = mlp(HeadInput(train, labels, draws, test, CLASSES, few_shot=True)).scores
-    assert together.dtype == np.float32
-    for run, scores in zip(draws, together):
-        alone = mlp(HeadInput(train, labels, [run], test, CLASSES, few_shot=True)).scores[0]
-        np.testing.assert_allclose(scores, alone, atol=1e-5)
-    assert np.abs(together[0] - together[1]).max() > 1e-2  # and runs are different ones
 
 
 def test_runs_that_stop_early_at_different_epochs_end_as_if_trained_alone(train, test, change_mlp, monkeypatch):
@@ -132,13 +118,6 @@ def test_early_stopping_uses_the_weights_of_the_best_epoch(given, train, test, c
     assert np.abs(too_late - expected).max() > 1e-2
 
 
-def test_validation_labels_may_have_classes_too_rare_to_stratify():
-    train, labels = clusters(31)
-    labels[30] = CLASSES  # a single document
-    output = mlp(HeadInput(train, labels, everything(labels, 2), train, CLASSES + 1, few_shot=False))
-    assert output.scores.shape == (2, 31, CLASSES + 1)
-
-
 def slow_head(train, labels, run, settings, num_classes, few_shot, held=None):
     """A preset's head as modules and an optimizer of torch, its dropout off, batch by batch.
 
@@ -212,17 +191,8 @@ def test_micro_f1_of_several_labels_chooses_the_epoch_as_scikit_learn_would():
     parameters = [part[None] for part in mlp_head._initial([WIDTH, WIDTH, CLASSES], torch.Generator().manual_seed(0))]
     features, targets = (torch.as_tensor(part, dtype=torch.float32) for part in held)
     rows = torch.arange(24)[None]
-    (quality,) = mlp_head._quality(parameters, mlp_head._Documents(features, targets), rows, settings)
+    (quality,) = mlp_head._quality(parameters, (features, targets), rows, settings)
     predicted = mlp_head._logits(parameters, features[None], settings)[0] >= 0
     assert quality == pytest.approx(f1_score(held[1], predicted, average="micro"))
     output = mlp(HeadInput(train, labels, everything(labels, 1), train, CLASSES, False, held), training=settings)
     assert f1_score(labels, output.scores[0] >= 0.5, average="micro") > 0.8
-
-
-def test_the_mlp_takes_no_sparse_features(train):
-    with pytest.raises(ValueError, match="use linear or knn"):
-        mlp(
-            HeadInput(
-                csr_matrix(train[0]), train[1], everything(train[1], 1), csr_matrix(train[0]), CLASSES, few_shot=False
-            )
-        )
