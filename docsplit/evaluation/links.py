@@ -94,7 +94,7 @@ def link(
     name: str, embeddings: np.ndarray, info: Facts, pairs: CitationPairs, options: LinkArguments
 ) -> Iterator[Result]:
     """Train and measure the heads on an encoder's embeddings."""
-    papers, labels = num_papers(pairs.test), pairs.test.labels
+    papers, labels = len(pairs.test_documents), pairs.test.labels
     if "mlp" in options.heads:
         all_pairs = np.arange(len(pairs.train.labels))
         runs = [Run(all_pairs, options.seed + number) for number in range(options.num_seeds)]
@@ -131,17 +131,12 @@ def baselines(pairs: CitationPairs, options: LinkArguments) -> Iterator[Result]:
             test = popularity(pairs, options.seed)
         output = untrained(test, perf_counter() - started)
         about = {"encoder": head, "head": head, "info": NO_ENCODER, "is_baseline": True, "pretraining_seeds": None}
-        yield link_result(output, pairs.test.labels, threshold, **about, test_documents=num_papers(pairs.test))
+        yield link_result(output, pairs.test.labels, threshold, **about, test_documents=len(pairs.test_documents))
 
 
 def pair_features(embeddings: np.ndarray, part: PairPart) -> np.ndarray:
     """Join the two embeddings of each pair, (P, 2H), for DocSplit's MLP (first version, section 3.5)."""
     return np.concatenate([embeddings[part.first], embeddings[part.second]], axis=1)
-
-
-def num_papers(part: PairPart) -> int:
-    """Count the distinct papers in the pairs of a part."""
-    return len(np.union1d(part.first, part.second))
 
 
 def cosine_scores(embeddings: Any, part: PairPart) -> np.ndarray:

@@ -18,7 +18,6 @@ from docsplit.embedding.arguments import ComparisonArguments, EncoderArguments
 from docsplit.evaluation.analysis import similarity
 from docsplit.evaluation.compare import LabelledEvaluation, compare
 from docsplit.evaluation.heads import setfit
-from docsplit.runtime.sharing import RECORD
 from tests.conftest import make_corpus
 from tests.scripts.test_run_document_retrieval import write_collection
 
@@ -119,16 +118,6 @@ class Lengths(LabelledEvaluation):
 @dataclass
 class ToyArguments(ComparisonArguments):
     output_dir: str = "outputs"
-
-
-def test_a_file_that_is_none_of_an_evaluation_stops_before_anything_is_read(run_here, data, tmp_path):
-    toy = Lengths(LabelledArguments(train_file="nowhere.jsonl"), ToyArguments(output_dir=str(tmp_path)))
-    (tmp_path / "results.md").write_text("mine")
-    with pytest.raises(ValueError, match=r"results\.md is of no run of an evaluation of .*, .* move it away"):
-        run_here(lambda: compare(toy, EncoderArguments(["a"]), print))
-    (tmp_path / RECORD).write_text('{"command": "an evaluation of citation links"}')
-    with pytest.raises(ValueError, match="is of an evaluation of citation links, and a run might write over it"):
-        run_here(lambda: compare(toy, EncoderArguments(["a"]), print))
 
 
 @pytest.mark.parametrize("reports_each", [True, False])

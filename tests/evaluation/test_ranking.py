@@ -227,18 +227,6 @@ def test_the_weight_is_that_of_other_queries_where_they_are_given(ranked):
     assert evaluation.rank("ours", *both, ENCODER, 0.1)[1].info["hybrid_weights"] == hybrid.info["hybrid_weights"]
 
 
-@pytest.mark.parametrize(("given", "order"), [(["ours"], ["ours", "bm25"]), (["bm25", "ours"], ["bm25", "ours"])])
-def test_joined_rows_come_last_and_bm25_where_it_was_typed(ranked, given, order):
-    evaluation, retrieved = ranked
-    assert evaluation.names(given) == ["ours"]
-    evaluation.prepare(is_main=True)
-    evaluation.results = evaluation.rank("ours", *retrieved, ENCODER, 0.1)
-    evaluation.finish()
-    rows = [(result.encoder, result.head) for result in evaluation.results]
-    alone = {"ours": [("ours", "dense")], "bm25": [("bm25", "bm25"), ("bm25", "bm25 k1=0.9 b=0.4")]}
-    assert rows == [*alone[order[0]], *alone[order[1]], ("ours", "hybrid"), ("ours", "rrf")]
-
-
 def test_no_query_finds_itself_by_any_method_nor_where_a_weight_is_chosen(monkeypatch):
     """Every query is a document of the collection, which comes first by every method; its answer comes second."""
     documents = [f"{row['text']} ship{number}" for number, row in enumerate(make_corpus(COUNT, seed=2))]

@@ -6,6 +6,7 @@ three).
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -18,10 +19,10 @@ from sklearn.metrics.cluster import contingency_matrix
 from sklearn.preprocessing import normalize
 
 from docsplit.data.sets.labelled import LabelledSplit
-from docsplit.evaluation.analysis.report import Section, Table, differences_table, with_deviation
+from docsplit.evaluation.analysis.report import Section
 from docsplit.evaluation.results import paper_numbers
 from docsplit.evaluation.results.bootstrap import ItemScores
-from docsplit.evaluation.results.report import Json, comparisons, names_of, records, rows
+from docsplit.evaluation.results.report import Json, Table, comparisons, difference_table, names_of, rows, table_of
 from docsplit.evaluation.results.result import CLUSTERING, Facts, Result, accuracy_items
 
 STARTS = 10
@@ -125,20 +126,15 @@ def clustering_analysis(results: Sequence[Result], split: LabelledSplit, data: s
     contents = {"rows": frame, "comparisons": compared, "train_documents": len(train), "test_documents": len(test)}
     contents |= {"clusters": len(np.unique(train)), "largest_class": largest, "left_out": left_out_text}
     # Ours, the paper's, and the paired tests
-    names, columns = names_of(frame), CLUSTERING.columns
-    cells = [[names[row["encoder"]], row["features"], *(with_deviation(row, name) for name in columns),
-              f"[{row['purity_low']:.3f}, {row['purity_high']:.3f}]"] for row in records(frame)]  # fmt: skip
-    header = ["encoder", "features", *(CLUSTERING.measures[name] for name in columns), "purity, 95 % interval"]
-    title = "Mean and standard deviation over seeds of k-means, and over pretraining seeds where there are several."
-    tables = [Table(header, cells, title=title)]
+    tables = [replace(table_of(frame, CLUSTERING), title="Percent; ± is over seeds of k-means or of pretraining.")]
     paper = paper_numbers.read_paper("graph")
     published, own = paper.table("1"), paper_numbers.set_named(paper, data)
     sets = list(dict.fromkeys(name for name, _ in published.columns))
-    cells = [[f"{name}, {model}", *(str(published.value(model, measure, name)) for measure in ("nmi", "purity"))]
+    cells = [[f"{name}, {model}", *(f"{100 * (published.value(model, of, name) or 0):.1f}" for of in ("nmi", "purity"))]
              for name in ([own] if own in sets else sets) for model in published.rows]  # fmt: skip
     title = f"Table 1 of the {paper_numbers.COLUMN}."
     tables.append(Table(["data, model", "NMI", "purity"], cells, title=title))
-    tables.append(differences_table(records(compared), names, {}, "features"))
+    tables.append(replace(difference_table(compared, CLUSTERING, names_of(frame)), title="Paired tests, in points."))
     notes = [
         f"k-means of {len(train):,} training documents, {len(np.unique(train))} clusters, to which {len(test):,} test "
         f"documents are assigned.{left_out_text} No purity is below {largest:.3f}, the share of the largest class.",

@@ -179,24 +179,22 @@ def with_deviation(row: Json, name: str, digits: int = 3) -> str:
     return number(row[f"{name}_mean"], digits) + (f" ± {std:.3f}" if std else "")
 
 
-def differences_table(
-    rows: Sequence[Json], names: Mapping[str, str], titles: Mapping[str, str], column: str = "measure"
-) -> Table:
-    """Show paired tests of encoders, of `differences` or of clusters.
+def differences_table(rows: Sequence[Json], names: Mapping[str, str], titles: Mapping[str, str]) -> Table:
+    """Show the paired tests of `differences`.
 
     Args:
         names: of encoders.
-        titles: of what a row has in this column.
+        titles: of measures.
     """
     cells = []
     for row in rows:
         text = f"{row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"
-        ratio = f"{row['ratio']:.2f} [{row['ratio_low']:.2f}, {row['ratio_high']:.2f}]" if row.get("ratio") else ""
-        pair, measure = f"{names[row['a']]} v {names[row['b']]}", titles.get(row[column], row[column])
+        ratio = f"{row['ratio']:.2f} [{row['ratio_low']:.2f}, {row['ratio_high']:.2f}]" if row["ratio"] else ""
+        pair, measure = f"{names[row['a']]} v {names[row['b']]}", titles[row["measure"]]
         clear = "yes" if is_clear(row["low"], row["high"]) else ""
         cells.append([pair, measure, text, ratio, f"{row['p_value']:.3f}", clear])
     title = f"First minus second, and first / second; paired bootstrap. {len(cells)} p-values, not corrected."
-    return Table(["encoders", column, "difference", "ratio", "p", "without 0"], cells, title=title)
+    return Table(["encoders", "measure", "difference", "ratio", "p", "without 0"], cells, title=title)
 
 
 # --- Figures and sections ---

@@ -28,7 +28,6 @@ from docsplit.evaluation.results.report import Json, names_of, records
 from docsplit.runtime.vectors import unit
 
 NUM_PAIRS = 100_000  # of two documents
-BLOCK = 256  # documents at a time, with all others
 MAX_SENTENCES = 50  # of a document
 MIN_WORDS = 3  # of a sentence
 BINS = 500  # of cosines, in the intervals of the AUC; its value is exact
@@ -113,25 +112,17 @@ def _draw_pairs(
     first = generator.integers(len(present), size=NUM_PAIRS)
     second = (first + generator.integers(1, len(present), size=NUM_PAIRS)) % len(present)
     inter = np.stack([sentences_of(first), sentences_of(second)], axis=1)
+    # Which others share a class with each document, (documents, documents)
     own = classes[present] if classes.ndim == 1 else classes[present].astype(np.float32)
-
-    def shared(rows: np.ndarray) -> np.ndarray:  # (len(rows), documents): which others share a class with these
-        found = own[rows, None] == own if own.ndim == 1 else own[rows] @ own.T > 0
-        found[np.arange(len(rows)), rows] = False
-        return found
-
-    blocks = np.array_split(np.arange(len(present)), -(-len(present) // BLOCK))
-    mates = np.concatenate([shared(rows).sum(axis=1) for rows in blocks])
+    shared = own[:, None] == own if own.ndim == 1 else own @ own.T > 0
+    np.fill_diagonal(shared, False)
+    mates = shared.sum(axis=1)
     if not mates.any():
         return inter, np.empty((0, 2), dtype=np.int64)
     first = generator.choice(np.flatnonzero(mates), NUM_PAIRS)
     place = (generator.random(NUM_PAIRS) * mates[first]).astype(np.int64)  # which of its mates
-    second = np.empty_like(first)
-    for rows in blocks:
-        drawn = (rows[0] <= first) & (first <= rows[-1])
-        columns = np.nonzero(shared(rows))[1]  # the mates of the first document, then those of the second ...
-        before = np.cumsum(mates[rows]) - mates[rows]
-        second[drawn] = columns[before[first[drawn] - rows[0]] + place[drawn]]
+    columns = np.nonzero(shared)[1]  # the mates of the first document, then those of the second ...
+    second = columns[(np.cumsum(mates) - mates)[first] + place]
     return inter, np.stack([sentences_of(first), sentences_of(second)], axis=1)
 
 

@@ -83,18 +83,6 @@ def test_estimates_against_loops():
     assert counts["documents"] == 12
 
 
-def test_uniform_attention_is_1_whatever_the_length_and_preference_is_found():
-    documents, _ = random_documents(40)
-    uniform = [WordWeights(np.full(len(one.classes), 0.4 / len(one.classes)), 0.6, 0) for one in documents]
-    found, _ = attention_estimates(documents, uniform)
-    assert all(found[f"{name}_to_uniform"].samples == pytest.approx(1) for name in CLASSES)
-    to_nouns = [WordWeights(np.where(one.classes == 0, 3.0, 1.0), 0, 0) for one in documents]
-    found, _ = attention_estimates(documents, to_nouns)
-    ratio = found["noun_to_uniform"].samples / found["verb_to_uniform"].samples
-    assert ratio.min() > 2
-    assert found["noun_to_uniform"].scores[0] > 1.5
-
-
 def test_a_document_without_a_word_that_was_read_is_left_out_and_counted():
     documents, attention = random_documents(5)
     empty = WordWeights(np.full(len(documents[0].classes), np.nan), 1.0, 0)

@@ -10,7 +10,6 @@ from docsplit.evaluation.analysis.clustering import (
     cluster,
     cluster_measures,
     clusterings,
-    one_label,
     purity_items,
     tfidf_svd,
 )
@@ -59,14 +58,6 @@ def test_clusters_are_fitted_on_train_and_test_is_assigned():
     assert clusters.shape == (2, 40)
     assert all(len(np.unique(run)) == 2 for run in clusters)  # fitted on test there would be three
     assert purity_items(clusters, labels).of_runs() == pytest.approx([1, 1])
-
-
-def test_documents_with_several_labels_or_none_are_left_out():
-    several = np.array([[1, 0, 0], [1, 1, 0], [0, 0, 1], [0, 0, 0]], dtype=np.int8)
-    kept, classes = one_label(several)
-    assert (kept.tolist(), classes.tolist()) == ([0, 2], [0, 2])
-    kept, classes = one_label(LABELS)
-    assert (len(kept), classes.tolist()) == (60, LABELS.tolist())
 
 
 def test_rows_of_both_kinds_with_their_spread():

@@ -109,17 +109,6 @@ def test_pairs_are_of_two_documents_and_of_one_class():
     assert met == {(a, b) for group in own for a in group for b in group if a != b}
 
 
-@pytest.mark.parametrize("several", [False, True])
-def test_pairs_do_not_depend_on_the_blocks_of_documents(several, monkeypatch):
-    classes = GENERATOR.integers(0, 2, (40, 5)) if several else GENERATOR.integers(0, 5, 40)
-    counts = GENERATOR.integers(0, 6, 40)
-    at_once = make_sentences(counts, classes)
-    monkeypatch.setattr("docsplit.evaluation.analysis.similarity.BLOCK", 7)
-    in_blocks = make_sentences(counts, classes)
-    np.testing.assert_array_equal(in_blocks.same_class, at_once.same_class)
-    assert len(at_once.same_class)
-
-
 def test_what_is_left_out_is_counted():
     texts = [["One two three.", "One  two\nthree.", "Too short."], ["One two three.", "Four five six."], []]
     texts.append([f"Sentence number {number}." for number in range(60)])

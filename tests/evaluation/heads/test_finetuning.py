@@ -1,10 +1,6 @@
 """Heads that change the encoder: they learn, repeat themselves, and leave nothing behind."""
 
 import importlib.util
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -167,68 +163,6 @@ def test_several_gpus_in_one_process_are_refused(load, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "3")
     with pytest.raises(ValueError, match="3 processes cannot share a batch of 16"):
         finetune(Start(load), split, everything(split, 0), FineTuning())
-
-
-WORKER = """
-import os, sys
-import numpy as np, torch
-import torch.distributed as dist
-from sentence_transformers import SentenceTransformer
-from docsplit.evaluation.heads import setfit as setfit_head
-from docsplit.evaluation.heads.finetuning import Start, finetune
-from docsplit.evaluation.heads.presets import FineTuning
-from docsplit.evaluation.heads.setfit import setfit
-from tests.evaluation.heads.labelled_texts import LEARNING_RATE, everything, few, make_split
-
-checkpoint, folder = sys.argv[1:]
-torch.set_num_threads(1)
-setfit_head.SETFIT_ITERATIONS = 1
-seen = []
-
-def load():
-    body = SentenceTransformer(checkpoint, device="cpu", model_kwargs={"add_pooling_layer": True})
-    preprocess = body.preprocess
-    body.preprocess = lambda inputs, prompt=None, **kw: seen.append(list(inputs)) or preprocess(inputs, prompt, **kw)
-    return body
-
-split = make_split(validation=20)
-split.test_texts, split.test_labels = split.test_texts[:7], split.test_labels[:7]
-output = finetune(Start(load), split, everything(split, 0), FineTuning(learning_rate=LEARNING_RATE))
-rank = int(os.environ["RANK"])
-assert dist.is_initialized() and dist.get_world_size() == 2
-trained = [text for batch in seen[1:] for text in batch if text in set(split.train_texts)]
-contrasted = setfit(Start(load), split, few(split))
-np.savez(f"{folder}/{rank}.npz", scores=output.scores, setfit=contrasted.scores, trained=trained)
-dist.destroy_process_group()
-"""
-
-
-@pytest.mark.slow
-def test_two_processes_give_all_predictions_to_both(checkpoint, tmp_path):
-    script = tmp_path / "worker.py"
-    script.write_text(WORKER)
-    root = Path(__file__).parents[3]
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    completed = subprocess.run(
-        [*launch, str(script), str(checkpoint), str(tmp_path)],
-        env=os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert completed.returncode == 0, completed.stderr[-3000:]
-    results = [np.load(tmp_path / f"{rank}.npz") for rank in range(2)]
-    split = make_split()
-    for name in ("scores", "setfit"):
-        assert results[0][name].shape == (1, 7, 3)
-        np.testing.assert_allclose(results[0][name], results[1][name], atol=1e-6)
-    assert (results[0]["scores"][0].argmax(axis=-1) == split.test_labels[:7]).mean() > 0.8
-    # Each of the 210 documents once in each of 3 epochs, and 14 of them again to fill the last batches of 8.
-    together = [str(text) for result in results for text in result["trained"]]
-    assert set(together) == set(split.train_texts)
-    assert min(together.count(text) for text in split.train_texts) == 3
-    assert len(together) == 3 * (210 + 14)
 
 
 def test_a_graph_document_model_reads_so_many_passages(wordpiece, tmp_path, monkeypatch):

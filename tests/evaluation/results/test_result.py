@@ -8,16 +8,13 @@ import pytest
 from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 
 from docsplit.evaluation.heads.base import HeadOutput
-from docsplit.evaluation.results.report import names_of, read_rows, records, rows
+from docsplit.evaluation.results.report import read_rows, records, rows
 from docsplit.evaluation.results.result import (
     CLASSIFICATION,
-    accuracy_items,
     class_measures,
     classification_result,
     link_result,
-    merge_members,
     merge_seeds,
-    micro_f1_items,
     predictions,
 )
 from tests.evaluation.results.examples import (
@@ -63,14 +60,7 @@ def test_a_class_that_nothing_has_counts_as_0_where_it_is_known_to_be_one():
     assert (nothing["accuracy"], nothing["macro_f1"], nothing["micro_f1"]) == (1, 0, 0)
 
 
-def test_items_add_up_to_accuracy_and_micro_f1():
-    runs = np.stack([make_scores(1.0)[0].argmax(axis=1), LABELS])
-    expected = [accuracy_score(LABELS, runs[0]), 1]
-    np.testing.assert_allclose(accuracy_items(runs, LABELS).of_runs(), expected)
-    runs = np.stack([(make_scores(1.0, "multi")[0] >= 0.5).astype(np.int8), SEVERAL])
-    expected = [f1_score(SEVERAL, runs[0], average="micro"), 1]
-    np.testing.assert_allclose(micro_f1_items(runs, SEVERAL).of_runs(), expected)
-    np.testing.assert_allclose(accuracy_items(runs, SEVERAL).of_runs(), [accuracy_score(SEVERAL, runs[0]), 1])
+def test_what_is_predicted_from_scores():
     scores = np.array([[[0.2, 0.5], [0.6, 0.4]]])
     np.testing.assert_array_equal(predictions(scores, multi_label=False), [[1, 0]])
     np.testing.assert_array_equal(predictions(scores, multi_label=True), [[[0, 1], [1, 0]]])
@@ -156,14 +146,6 @@ def test_a_group_of_seeds_is_the_mean_of_its_members_with_the_spread_between_and
     assert (row["embedding_seconds"], row["seen"], row["prompt"], row["pooling"]) == (6.0, 0.5, "", "mean / cls")
     results[0].info["seen"] = None  # unknown of one is unknown of all
     assert json_rows([merge_seeds("A", members, results)])[0]["seen"] is None
-
-
-def test_an_encoder_with_a_name_has_the_rows_that_it_has_without():
-    alone = make_result("o/a1", 1.0)
-    assert merge_members("o/a1", ["o/a1"], [[alone]]) == [alone]
-    (named,) = merge_members("A=o/a1", ["o/a1"], [[alone]])
-    assert json_rows([named]) == [json_rows([alone])[0] | {"encoder": "A=o/a1", "members": ["o/a1"]}]
-    assert names_of(rows([named, make_result("o/lr=1", 1.0)])) == {"A=o/a1": "A", "o/lr=1": "o/lr=1"}
 
 
 @pytest.mark.parametrize("kind", TASKS)
