@@ -130,8 +130,11 @@ def clustering_analysis(results: Sequence[Result], split: LabelledSplit, data: s
     paper = paper_numbers.read_paper("graph")
     published, own = paper.table("1"), paper_numbers.set_named(paper, data)
     sets = list(dict.fromkeys(name for name, _ in published.columns))
-    cells = [[f"{name}, {model}", *(f"{100 * (published.value(model, of, name) or 0):.1f}" for of in ("nmi", "purity"))]
-             for name in ([own] if own in sets else sets) for model in published.rows]  # fmt: skip
+    cells = []
+    for name in [own] if own in sets else sets:
+        for model in published.rows:
+            values = (published.value(model, measure, name) or 0 for measure in ("nmi", "purity"))
+            cells.append([f"{name}, {model}", *(f"{100 * value:.1f}" for value in values)])
     title = f"Table 1 of the {paper_numbers.COLUMN}."
     tables.append(Table(["data, model", "NMI", "purity"], cells, title=title))
     tables.append(replace(difference_table(compared, CLUSTERING, names_of(frame)), title="Paired tests, in points."))
