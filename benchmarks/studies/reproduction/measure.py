@@ -147,7 +147,7 @@ def rows_of_svd(data_args: LabelledArguments, args: ProbeArguments) -> list[Row]
     from docsplit.evaluation.analysis.clustering import tfidf_svd
     from docsplit.evaluation.classification import probe
     from docsplit.evaluation.compare import TFIDF_FACTS
-    from docsplit.evaluation.heads.tfidf import tfidf_features
+    from docsplit.evaluation.heads.frozen import tfidf_features
 
     split = load_labelled(data_args, args.seed)
     features = tfidf_svd(dict(zip(split.texts, tfidf_features(*split.texts.values()))))

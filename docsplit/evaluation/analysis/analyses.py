@@ -26,7 +26,7 @@ from docsplit.embedding.neighbours import nearest
 from docsplit.evaluation.analysis import attention, clustering, geometry, maps, redundancy, report, similarity
 from docsplit.evaluation.arguments import GRAPH_ATTENTION, NEED_A_TAGGER, AnalysisArguments
 from docsplit.evaluation.compare import TFIDF_FACTS, LabelledEvaluation
-from docsplit.evaluation.heads.tfidf import TFIDF, tfidf_features
+from docsplit.evaluation.heads.frozen import TFIDF, tfidf_features
 from docsplit.evaluation.results.report import (
     ENCODER_FACTS,
     STATISTICS,

@@ -1,6 +1,7 @@
 """Heads on frozen embeddings that scikit-learn trains: logistic regression and nearest neighbours.
 
-`probe_accuracy` is the quick probe beside pretraining: logistic regression, its C chosen on validation documents.
+TF-IDF, the baseline everyone should have to beat, stands among the encoders under the name `TFIDF`. `probe_accuracy`
+is the quick probe beside pretraining: logistic regression, its C chosen on validation documents.
 """
 
 import logging
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
-from scipy.sparse import issparse
+from scipy.sparse import csr_matrix, issparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
@@ -20,11 +21,12 @@ from sklearn.neighbors import NearestNeighbors
 from threadpoolctl import threadpool_limits
 
 from docsplit.data.sets.labelled import SHOTS, LabelledSplit
+from docsplit.data.words import tfidf_counter
 from docsplit.evaluation.heads.base import HeadInput, HeadOutput
-from docsplit.evaluation.heads.tfidf import tfidf_features
 
 logger = logging.getLogger(__name__)
 
+TFIDF = "tfidf"
 C_GRID = (0.01, 0.1, 1.0, 10.0, 100.0)
 PROBE_C = (1.0, 10.0, 100.0)
 MAX_ITERATIONS = 2000
@@ -218,3 +220,17 @@ def _accuracies(
 def tfidf_accuracy(split: LabelledSplit) -> dict[str, dict[str, float]]:
     """Return `probe_accuracy` of TF-IDF."""
     return probe_accuracy(split, dict(zip(split.texts, tfidf_features(*split.texts.values()))))
+
+
+def tfidf_features(train_texts: list[str], *others: list[str]) -> tuple[Any, ...]:
+    """Return sparse features (N, V) of each list of texts; the vocabulary is that of the whole training part.
+
+    Where no training text has a word, there is a single feature, which is zero.
+    """
+    counter = tfidf_counter()
+    try:
+        train = counter.fit_transform(train_texts)
+    except ValueError:  # its only error for texts
+        logger.warning(f"None of the {len(train_texts):,} texts has a word that TF-IDF counts: its features are zero.")
+        return tuple(csr_matrix((len(texts), 1)) for texts in (train_texts, *others))
+    return train, *(counter.transform(texts) for texts in others)

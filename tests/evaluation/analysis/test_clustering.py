@@ -13,7 +13,7 @@ from docsplit.evaluation.analysis.clustering import (
     purity_items,
     tfidf_svd,
 )
-from docsplit.evaluation.heads.tfidf import tfidf_features
+from docsplit.evaluation.heads.frozen import tfidf_features
 from docsplit.evaluation.results.report import comparisons, records, rows
 from docsplit.evaluation.results.result import CLUSTERING
 

@@ -11,8 +11,7 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from docsplit.evaluation.analysis.clustering import tfidf_svd
 from docsplit.evaluation.heads import frozen as heads
 from docsplit.evaluation.heads.base import HeadInput, Run, runs_of
-from docsplit.evaluation.heads.frozen import PROBE_C, knn, linear, probe_accuracy, standardize
-from docsplit.evaluation.heads.tfidf import tfidf_features
+from docsplit.evaluation.heads.frozen import PROBE_C, knn, linear, probe_accuracy, standardize, tfidf_features
 from tests.evaluation.heads.examples import CLASSES, WIDTH, everything, several
 
 
