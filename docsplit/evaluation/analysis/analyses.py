@@ -239,8 +239,8 @@ class EmbeddingAnalysis(LabelledEvaluation):
             found["attention"] = self._attention(encoder)
         if "clustering" in analyses:
             logger.info(f"Clustering vectors of {name}: {options.num_seeds} runs of k-means on each kind of features")
-            about = {"info": info, "pretraining_seeds": None if encoder is None else 1}
-            found["clustering"] = clustering.clusterings(name, kinds, split, options.num_seeds, options.seed, **about)
+            about = info, None if encoder is None else 1
+            found["clustering"] = clustering.clusterings(name, kinds, split, options.num_seeds, options.seed, *about)
         if "geometry" in analyses:
             assert halves is not None
             neighbours = nearest(unit(tested), min(NEIGHBOURS, len(tested) - 1))[0]  # (N, k)
@@ -311,11 +311,12 @@ class EmbeddingAnalysis(LabelledEvaluation):
         if self.redundancy is not None:
             analysed["redundancy"] = self.redundancy, redundancy.redundancy_section(self.redundancy, data, folder)
         if estimates := [*known("similarity").values()]:
-            about = documents.sentences, args.sentence_splitter, data, folder
-            analysed["similarity"] = similarity.similarity_analysis(estimates, *about)
+            assert documents.sentences is not None
+            about = args.sentence_splitter, data, folder
+            analysed["similarity"] = similarity.similarity_analysis(estimates, documents.sentences, *about)
         if estimates := [*known("attention").values()]:
-            about = len(documents.rows), documents.pipeline, args.word_weight, folder
-            analysed["attention"] = attention.attention_analysis(estimates, *about)
+            about = documents.pipeline, args.word_weight, folder
+            analysed["attention"] = attention.attention_analysis(estimates, len(documents.rows), *about)
         if results := [result for own in known("clustering").values() for result in own]:
             analysed["clustering"] = clustering.clustering_analysis(results, split, data)
         if rows := [*known("geometry").values()]:

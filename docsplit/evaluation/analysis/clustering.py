@@ -110,7 +110,7 @@ def clusterings(
         for title, change in ((kind, np.asarray), (as_one, normalize)):
             train, test = change(features["train"][train_rows]), change(features["test"][test_rows])
             clusters, seconds = cluster(train, test, len(np.unique(train_labels)), num_seeds, seed)
-            about = {"encoder": name, "head": "k-means", "info": info | {"features": title}, "seconds": seconds}
+            about: Facts = {"encoder": name, "head": "k-means", "info": info | {"features": title}, "seconds": seconds}
             measured = cluster_measures(clusters, labels)
             results.append(Result(task=CLUSTERING, measured=measured, pretraining_seeds=pretraining_seeds, **about))
     return results

@@ -52,7 +52,8 @@ def content_words(tagged: Iterable[tuple[Sequence[str], Sequence[str]]], words: 
         for lemma, part in zip(lemmas, parts)
         if part in PARTS
     ]
-    return ContentWords(*np.array(found, dtype=np.int64).reshape(-1, 3).T, np.array(words))
+    of_lemmas, of_parts, documents = np.array(found, dtype=np.int64).reshape(-1, 3).T
+    return ContentWords(of_lemmas, of_parts, documents, np.array(words))
 
 
 def redundancies(content: ContentWords, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

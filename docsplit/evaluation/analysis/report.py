@@ -145,7 +145,7 @@ def _ratio(a: Resampled, b: Resampled) -> Json:
     for system in (a, b):  # of the scores, and of the mean over seeds in each set of documents
         means = np.log(system.samples.mean(axis=1, keepdims=True))
         logs.append(Resampled(np.log(system.scores), np.broadcast_to(means, system.samples.shape), system.seeds))
-    found = paired_bootstrap(*logs)
+    found = paired_bootstrap(logs[0], logs[1])
     ends = {"ratio_low": float(np.exp(found.low)), "ratio_high": float(np.exp(found.high))}
     return {"ratio": float(a.scores.mean() / b.scores.mean()), **ends}
 

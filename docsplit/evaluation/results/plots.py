@@ -103,10 +103,11 @@ def _draw_curve(
     points = [(row["shots"], 100 * row[f"{measure}_mean"], 100 * (row[f"{measure}_std"] or 0.0)) for row in rows]
     few = sorted(point for point in points if point[0] is not None)
     if len(few) > 1:
-        _draw_line(axis, *map(np.array, zip(*few)), look)
-    for shots, mean, deviation in points:
-        if shots is None or len(few) == 1:
-            x = shift * (full if shots is None else shots)
+        shots, means, deviations = map(np.array, zip(*few))
+        _draw_line(axis, shots, means, deviations, look)
+    for number, mean, deviation in points:
+        if number is None or len(few) == 1:
+            x = shift * (full if number is None else number)
             changed = {"linestyle": "", "markersize": 4, "label": None if len(few) > 1 else look["label"]}
             axis.errorbar([x], [mean], yerr=[deviation] if deviation else None, capsize=2, **look | changed)
 

@@ -29,6 +29,12 @@ Json = dict[str, Any]
 LONGEST_NAME = 24  # characters of an encoder's name, in tables and pictures, before it is shortened
 FEW_ITEMS = 100  # test items below which reports say so
 ONE_CLASS = "†"  # beside numbers of a head that gives nearly all test items one class
+COLUMNS: Json = {  # of a row of results.json, as far as it has them, and their types; further ones are facts
+    "encoder": str, "head": str, "shots": int | None, "features": str, "preset": str | None, "runs": int,
+    "pretraining_seeds": int | None, "test_documents": int | None, "warning": str | None, "members": list[str],
+    "seconds": float, "trainable_parameters": int, "trainable_share": float | None, "max_seq_length": int | None,
+    "num_parameters": int | None, **dict.fromkeys(SHARES, float | None),
+}  # fmt: skip
 
 
 # --- Rows ---
@@ -122,12 +128,16 @@ def read_rows(contents: Json) -> tuple[Task, pd.DataFrame]:
     """
     task = Task.from_json(contents)
     listed = checked(contents.get("rows"), list[dict[str, Any]], "rows")
-    needed = {"encoder": str, "head": str, "runs": int} | dict.fromkeys(
-        (f"{name}_mean" for name in task.columns), float
-    )
+    needed = ["encoder", "head", "runs", *(f"{measure}_mean" for measure in {*task.columns, task.main})]
+    kinds = COLUMNS | {f"test_{task.items}": int | None} | dict.fromkeys(task.details, dict[str, float | None])
+    for measure in task.measures:
+        kinds |= {f"{measure}_mean": float, f"{measure}_of_seeds": list[float]}
+        kinds |= dict.fromkeys((f"{measure}_{end}" for end in ("std", "low", "high")), float | None)
     for number, row in enumerate(listed):
-        for name, kind in needed.items():
-            checked(row.get(name), kind, f"rows[{number}]: {name}")
+        if missing := [name for name in needed if name not in row]:
+            raise ValueError(f"rows[{number}] has no {missing[0]}.")
+        for name in kinds.keys() & row.keys():
+            checked(row[name], kinds[name], f"rows[{number}]: {name}")
         listed[number] = {"shots": None, "features": "raw", "warning": None} | row
     return task, pd.DataFrame(listed, dtype=object)
 

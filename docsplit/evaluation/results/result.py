@@ -67,7 +67,8 @@ class Task:
         Raises:
             ValueError: naming the key, if a value is missing or of another type.
         """
-        return record_of(cls, contents.get("task"), "task")
+        task = record_of(cls, contents.get("task"), "task")
+        return replace(task, columns=tuple(task.columns), head_pairs=tuple(map(tuple, task.head_pairs)))
 
 
 _CLASS_MEASURES = {"accuracy": "Accuracy", "macro_f1": "Macro-F1", "micro_f1": "Micro-F1"}
