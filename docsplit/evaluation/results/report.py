@@ -582,7 +582,7 @@ def _explained(num_tests: int, task: Task) -> str:
     """Say what the table of differences has, and what its p-values are worth."""
     corrected = "not corrected for their number: one in twenty is below 0.05 where nothing differs"
     if task.paired_test == "randomisation":
-        corrected = "of a paired randomisation test, corrected for their number (Holm)"
+        corrected = f"of a paired randomisation test over {task.items}, corrected for their number (Holm)"
     return (
         f"Points, first minus second. Intervals: paired bootstrap over test {task.items}, runs and pretraining seeds. "
         f"The {num_tests} p-values are {corrected}. Ahead, in bold, is who differs clearly over several pretraining "
