@@ -28,7 +28,7 @@ bm25s's default parameters, then k1 0.9 and b 0.4), with their weighted sum (hyb
 from docsplit.runtime.command import as_command  # isort: skip (before torch)
 from docsplit.data.sets.arguments import RankingArguments
 from docsplit.embedding.arguments import EncoderArguments
-from docsplit.evaluation.ranking.arguments import RetrievalArguments
+from docsplit.evaluation.arguments import RetrievalArguments
 from docsplit.runtime.options import parse_arguments
 
 
@@ -39,7 +39,7 @@ def main() -> None:
     )
     # Heavy imports come after parsing: --help and mistyped options are answered soon.
     from docsplit.evaluation.compare import compare
-    from docsplit.evaluation.ranking.methods import DocumentRanking, RankingByFold
+    from docsplit.evaluation.ranking import DocumentRanking, RankingByFold
     from docsplit.release.model_card import add_results
 
     kind = RankingByFold if args.encoders_by_fold else DocumentRanking

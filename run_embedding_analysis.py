@@ -16,7 +16,7 @@ pictures and their CSV in one file that opens offline; analysis.json has every n
 from docsplit.runtime.command import as_command  # isort: skip (before torch)
 from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.embedding.arguments import EncoderArguments
-from docsplit.evaluation.analysis.arguments import AnalysisArguments
+from docsplit.evaluation.arguments import AnalysisArguments
 from docsplit.runtime.options import parse_arguments
 
 

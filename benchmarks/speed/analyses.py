@@ -22,7 +22,7 @@ from docsplit.data.sets.labelled import load_labelled
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encode import embed_documents
 from docsplit.evaluation.analysis.analyses import EmbeddingAnalysis
-from docsplit.evaluation.analysis.arguments import ANALYSES, AnalysisArguments
+from docsplit.evaluation.arguments import ANALYSES, AnalysisArguments
 from docsplit.evaluation.compare import compare
 from docsplit.evaluation.results.markdown import markdown_table
 from docsplit.release.model_card import add_results

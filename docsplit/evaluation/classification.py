@@ -21,12 +21,11 @@ from docsplit.evaluation.arguments import ProbeArguments
 from docsplit.evaluation.compare import TFIDF_FACTS, LabelledEvaluation
 from docsplit.evaluation.heads.base import Head, HeadInput, runs_of
 from docsplit.evaluation.heads.finetuning import Start, check_batch_size, finetune
-from docsplit.evaluation.heads.frozen import standardize
+from docsplit.evaluation.heads.frozen import TFIDF, standardize, tfidf_features
 from docsplit.evaluation.heads.mlp import mlp
 from docsplit.evaluation.heads.presets import PRESETS
 from docsplit.evaluation.heads.setfit import check_setfit, setfit
 from docsplit.evaluation.heads.table import HEADS, TFIDF_HEADS, TUNING_HEADS
-from docsplit.evaluation.heads.tfidf import TFIDF, tfidf_features
 from docsplit.evaluation.results.plots import plot_convergence, plot_few_shot
 from docsplit.evaluation.results.result import Facts, Result, classification_result
 

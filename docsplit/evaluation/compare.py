@@ -10,7 +10,7 @@ report               after each of them, for what comes later may fail
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,17 +21,9 @@ from docsplit.data.sets.labelled import LabelledSplit, load_labelled
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encode import identity
 from docsplit.embedding.encoder import Encoder, EncoderGroup, load_groups
+from docsplit.evaluation.results import report
 from docsplit.evaluation.results.data_names import data_source, describe_data
-from docsplit.evaluation.results.report import (
-    STATISTICS,
-    Json,
-    Report,
-    comparisons,
-    facts_table,
-    rows,
-    text_statistics,
-    write_comparison,
-)
+from docsplit.evaluation.results.report import Json
 from docsplit.evaluation.results.result import NO_ENCODER, Facts, Result, merge_members
 from docsplit.runtime.files import name_failed_writes
 from docsplit.runtime.launching import accelerator, hardware, join_processes
@@ -40,16 +32,6 @@ from docsplit.runtime.sharing import OutputFolder, first_on_machine, refuse_diff
 # What a row says of TF-IDF, which stands among the encoders and is none.
 TFIDF_FACTS: Facts = NO_ENCODER | {"num_parameters": 0, "embedding_seconds": 0.0}
 AddResults = Callable[[Sequence[str], str, str, Path], None]  # `docsplit.release.model_card.add_results`
-
-
-@dataclass(frozen=True)
-class Setup:
-    """The parts of a report beside its results."""
-
-    folder: Path
-    data: str
-    statistics: list[Json]
-    settings: Facts
 
 
 class Evaluation(ABC):
@@ -128,12 +110,17 @@ class Evaluation(ABC):
         """Return notes on the rows, a line each."""
         return []
 
-    def report(self, setup: Setup) -> str:
-        """Write all files, and return what to print."""
-        frame, compared = rows(self.results), comparisons(self.results)
-        about = (setup.settings, setup.statistics, self.title, setup.data, self.notes(frame))
-        further = self.write_further(frame, setup.folder)
-        return write_comparison(setup.folder, Report(self.results[0].task, frame, compared, *about), further)
+    def report(self, folder: Path, **about: Any) -> str:
+        """Write all files, and return what to print.
+
+        Args:
+            about: data, statistics and settings of a `Report`.
+        """
+        results = self.results
+        frame, compared = report.rows(results), report.comparisons(results)
+        further = self.write_further(frame, folder)
+        about |= {"heading": self.title, "notes": self.notes(frame)}
+        return report.write_comparison(folder, report.Report(results[0].task, frame, compared, **about), further)
 
     def write_further(self, frame: pd.DataFrame, folder: Path) -> list[str]:
         """Write the files beside results.json and results.md, and return their names."""
@@ -152,7 +139,7 @@ class LabelledEvaluation(Evaluation):
 
     def statistics(self) -> list[Json]:
         """Documents, classes and words of each part."""
-        return text_statistics(self.source(), self.split.texts, len(self.split.class_names))
+        return report.text_statistics(self.source(), self.split.texts, len(self.split.class_names))
 
     def settings(self) -> Facts:
         """Return the fingerprint of the documents, what was left out, and the classes."""
@@ -179,7 +166,7 @@ def compare(evaluation: Evaluation, encoder_args: EncoderArguments, add_results:
         refuse_differences(lambda: {"the data": str(evaluation.settings()["data_fingerprint"])})
         statistics = evaluation.statistics()
         if is_main:
-            print(f"\n{facts_table(statistics, STATISTICS).text()}\n")
+            print(f"\n{report.facts_table(statistics, report.STATISTICS).text()}\n")
 
         # Check, and load each encoder
         names = evaluation.names(list(dict.fromkeys(encoder_args.model_name_or_path)))
@@ -188,7 +175,7 @@ def compare(evaluation: Evaluation, encoder_args: EncoderArguments, add_results:
         device = accelerator().type
         settings = asdict(encoder_args) | asdict(evaluation.data_args) | asdict(args) | evaluation.settings()
         settings |= {"processes": state.num_processes, "device": "cpu" if device == "cpu" else hardware(device)}
-        setup = Setup(folder.path, evaluation.describe(), statistics, settings)
+        about = {"data": evaluation.describe(), "statistics": statistics, "settings": settings}
         groups = load_groups(names, encoder_args, evaluation.not_encoders)
         refuse_differences(lambda: _hashes_of(groups))
         for group in groups:
@@ -207,15 +194,15 @@ def compare(evaluation: Evaluation, encoder_args: EncoderArguments, add_results:
             if is_main:
                 evaluation.add(group, measured)
                 if evaluation.reports_each and number < len(groups):
-                    evaluation.report(setup)
+                    evaluation.report(folder.path, **about)
             state.wait_for_everyone()
 
         # Report
         if is_main:
             evaluation.finish()
-            print(evaluation.report(setup))
+            print(evaluation.report(folder.path, **about))
             if args.push_results:
-                add_results(names, evaluation.card_title, setup.data, setup.folder)
+                add_results(names, evaluation.card_title, evaluation.describe(), folder.path)
         state.wait_for_everyone()
 
 

@@ -81,20 +81,20 @@ class Links(Evaluation):
 
     def notes(self, frame: pd.DataFrame) -> list[str]:
         """Warn where popularity alone is better than chance."""
-        linked = self.pairs.test.labels.mean()  # share of linked pairs
-        popular = frame[frame["head"] == "popularity"]["accuracy_mean"]
-        sizes = len(self.pairs.test.labels), max(linked, 1 - linked)
-        notes = [note for accuracy in popular if (note := popularity_warning(accuracy, *sizes))]
-        for note in notes:
-            logger.warning(note)
-        return notes
+        labels = self.pairs.test.labels
+        chance = max(labels.mean(), 1 - labels.mean())
+        for accuracy in frame[frame["head"] == "popularity"]["accuracy_mean"]:
+            if note := popularity_warning(accuracy, len(labels), chance):
+                logger.warning(note)
+                return [note]
+        return []
 
 
 def link(
     name: str, embeddings: np.ndarray, info: Facts, pairs: CitationPairs, options: LinkArguments
 ) -> Iterator[Result]:
     """Train and measure the heads on an encoder's embeddings."""
-    papers, labels = num_papers(pairs.test), pairs.test.labels
+    papers, labels = len(pairs.test_documents), pairs.test.labels
     if "mlp" in options.heads:
         all_pairs = np.arange(len(pairs.train.labels))
         runs = [Run(all_pairs, options.seed + number) for number in range(options.num_seeds)]
@@ -131,17 +131,12 @@ def baselines(pairs: CitationPairs, options: LinkArguments) -> Iterator[Result]:
             test = popularity(pairs, options.seed)
         output = untrained(test, perf_counter() - started)
         about = {"encoder": head, "head": head, "info": NO_ENCODER, "is_baseline": True, "pretraining_seeds": None}
-        yield link_result(output, pairs.test.labels, threshold, **about, test_documents=num_papers(pairs.test))
+        yield link_result(output, pairs.test.labels, threshold, **about, test_documents=len(pairs.test_documents))
 
 
 def pair_features(embeddings: np.ndarray, part: PairPart) -> np.ndarray:
     """Join the two embeddings of each pair, (P, 2H), for DocSplit's MLP (first version, section 3.5)."""
     return np.concatenate([embeddings[part.first], embeddings[part.second]], axis=1)
-
-
-def num_papers(part: PairPart) -> int:
-    """Count the distinct papers in the pairs of a part."""
-    return len(np.union1d(part.first, part.second))
 
 
 def cosine_scores(embeddings: Any, part: PairPart) -> np.ndarray:
@@ -220,8 +215,5 @@ def popularity_warning(accuracy: float, num_pairs: int, chance: float = 0.5) -> 
     low = binomtest(round(accuracy * num_pairs), num_pairs).proportion_ci(0.99, method="wilson").low
     if low <= chance:
         return None
-    return (
-        f"With popularity alone, without a text, {100 * accuracy:.1f} % of {num_pairs:,} test pairs are right "
-        f"({100 * chance:.1f} % by chance), so scores on these pairs say less about text; make "
-        "splits with --citations_file."
-    )
+    right = f"{100 * accuracy:.1f} % of {num_pairs:,} test pairs are right ({100 * chance:.1f} % by chance)"
+    return f"With popularity alone, without a text, {right}: make splits with --citations_file."

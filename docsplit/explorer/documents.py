@@ -58,8 +58,7 @@ def read_documents(corpus: str, text_column: str, label_column: str | None, limi
     kept = [row for row, text in enumerate(texts) if text]
     if len(kept) < FEWEST_DOCUMENTS:
         raise ValueError(f"{corpus} has {len(kept)} documents with text: a map needs three or more.")
-    if len(kept) < len(texts):
-        logger.info(f"{len(texts) - len(kept):,} of {len(texts):,} documents have no text and are left out.")
+    logger.info(f"{len(texts) - len(kept):,} of {len(texts):,} documents have no text and are left out.")
     return Documents(
         [_title(titles[row], texts[row]) for row in kept],
         [texts[row] for row in kept],

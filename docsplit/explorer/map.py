@@ -1,16 +1,25 @@
-"""Vectors as points on the map of a page, and the line that says how they got there."""
+"""The map of a page: vectors as points, and groups of documents on it, each named by the words that set it apart."""
+
+import itertools
+from collections.abc import Sequence
 
 import numpy as np
+from scipy.sparse import coo_array
+from sklearn.cluster import KMeans
 
-from docsplit.evaluation.analysis.maps import is_installed, project
+from docsplit.data.group_names import name_groups
+from docsplit.data.words import tokenize
+from docsplit.evaluation.analysis.maps import has_open_tsne, project
 
 SIDE = 10_000  # of the square that holds all points
 LARGEST_SLOW_TSNE = 5000  # documents: scikit-learn's takes more than ten minutes for 20,000
+MOST_GROUPS = 40
+NAMING_WORDS = 3  # of a group, at most
 
 
 def default_method(num_documents: int) -> str:
     """Choose t-SNE where it takes minutes at most, else principal components."""
-    return "tsne" if is_installed("tsne") or num_documents <= LARGEST_SLOW_TSNE else "pca"
+    return "tsne" if has_open_tsne() or num_documents <= LARGEST_SLOW_TSNE else "pca"
 
 
 def map_of(vectors: np.ndarray, method: str | None) -> tuple[np.ndarray, str]:
@@ -28,9 +37,40 @@ def map_of(vectors: np.ndarray, method: str | None) -> tuple[np.ndarray, str]:
         share = points.var(axis=0).sum() / max(float(vectors.var(axis=0).sum()), 1e-12)
         about = f"The map shows two principal components, {100 * share:.0f} % of the variance."
         if method is None:
-            about += (
-                f" With openTSNE installed, more than {LARGEST_SLOW_TSNE:,} documents get a map of neighbours, too."
-            )
+            about += f" With openTSNE installed, {LARGEST_SLOW_TSNE:,} documents and more get a map of neighbours."
     else:
         about = f"Map by {how}: documents that lie close are alike; distances between groups say little."
     return scaled.round().astype(int), about
+
+
+def groups_of(points: np.ndarray, texts: Sequence[str]) -> list[dict[str, list]]:
+    """Group documents by k-means of their points (N, 2) on the map; the largest group comes first.
+
+    There are 2/3 of the square root of N groups, at least 3 and at most `MOST_GROUPS`. `docsplit.data.group_names`
+    says how words are chosen.
+
+    Returns: of each group `words`, those that name it, none where nothing sets it apart, and `rows`, its documents,
+        the nearest to the centre first.
+    """
+    count = int(np.clip(round(np.sqrt(len(texts)) / 1.5), min(3, len(texts)), MOST_GROUPS))
+    means = KMeans(min(count, len(np.unique(points, axis=0))), n_init=4, random_state=0).fit(points)
+    groups = []
+    for number, words in enumerate(_names(texts, means.labels_)):
+        rows = np.flatnonzero(means.labels_ == number)
+        distances = np.linalg.norm(points[rows] - means.cluster_centers_[number], axis=1)
+        groups.append({"words": words[:NAMING_WORDS], "rows": rows[distances.argsort(kind="stable")].tolist()})
+    return sorted(groups, key=lambda group: -len(group["rows"]))
+
+
+def _names(texts: Sequence[str], labels: np.ndarray) -> list[list[str]]:
+    """Choose the words that name each group, from the labels (N,) of all documents, from 0."""
+    tokens = tokenize(texts)
+    words = sorted(tokens.vocab)
+    lengths = np.fromiter(map(len, tokens.ids), np.int64, len(texts))
+    numbers = np.fromiter(itertools.chain.from_iterable(tokens.ids), np.int64, lengths.sum())
+    places = np.repeat(np.arange(len(texts)), lengths), numbers
+    shape = len(texts), max(tokens.vocab.values(), default=-1) + 1
+    counts = coo_array((np.ones(len(numbers)), places), shape=shape).tocsc()
+    counts = counts[:, [tokens.vocab[word] for word in words]]  # (N, V)
+    members = (labels[:, None] == np.arange(labels.max() + 1)).astype(float)  # (N, C)
+    return name_groups(words, counts.T @ members, (counts > 0).astype(float).T @ members, members.sum(axis=0))

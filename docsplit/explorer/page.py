@@ -6,7 +6,6 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -19,18 +18,10 @@ from docsplit.embedding import encode
 from docsplit.embedding.attention import document_attention
 from docsplit.embedding.loading import has_graph_attention, is_graph_encoder, tokens_read, words_of
 from docsplit.embedding.neighbours import nearest
+from docsplit.explorer import sentences as of_sentences
 from docsplit.explorer.documents import Documents
-from docsplit.explorer.groups import groups_of
-from docsplit.explorer.map import map_of
-from docsplit.explorer.sentences import (
-    LONGEST_SENTENCE,
-    ShownText,
-    best_sentences,
-    opening_document,
-    split_texts,
-    telling_sentences,
-    words_of_sentences,
-)
+from docsplit.explorer.map import groups_of, map_of
+from docsplit.explorer.sentences import LONGEST_SENTENCE, ShownText, split_texts
 from docsplit.release.card_results import read_evaluations, read_results, tables_of_results
 from docsplit.runtime.files import JsonObject
 from docsplit.runtime.vectors import unit
@@ -68,7 +59,6 @@ def build_page(documents: Documents, encoder: SentenceTransformer, options: Page
     neighbours, scores = nearest(vectors, min(options.neighbours, len(vectors) - 1))
     logger.info(f"Drawing the map of {len(vectors):,} documents")
     points, about_map = map_of(vectors, options.method)
-    groups = groups_of(points, documents.texts)
     names = sorted(set(documents.labels or []))
     number_of = {name: number for number, name in enumerate(names)}
     curves = options.directory / "training.png"
@@ -85,13 +75,13 @@ def build_page(documents: Documents, encoder: SentenceTransformer, options: Page
             "breaks": [text.breaks for text in texts],
             "left_out": [text.left_out for text in texts],
             "points": points.tolist(),
-            "groups": [{"words": group.words, "rows": group.rows.tolist()} for group in groups],
+            "groups": groups_of(points, documents.texts),
             "neighbours": neighbours.tolist(),
             "scores": scores.round(4).tolist(),
             **matches_of(texts, neighbours, encoder),
             "heard": heard_passages(encoder, documents.texts),
             "tables": tables_of(options.directory),
-            "curves": _inside(curves) if curves.exists() else None,
+            "curves": f"data:image/png;base64,{_base64(curves.read_bytes())}" if curves.exists() else None,
             "stop_words": list(STOPWORDS_EN),
             "lone_letters": HAN_AND_KANA,
         }
@@ -101,11 +91,9 @@ def build_page(documents: Documents, encoder: SentenceTransformer, options: Page
 def matches_of(texts: Sequence[ShownText], neighbours: np.ndarray, encoder: SentenceTransformer) -> JsonObject:
     """Match the sentences of each document with those of its neighbours, and choose the document to open with."""
     sentences = [text.sentences for text in texts]
-    words = words_of_sentences(sentences)
-    candidates = telling_sentences(sentences, words)
-    flat = list(
-        chain.from_iterable([said[number] for number in numbers] for said, numbers in zip(sentences, candidates))
-    )
+    words = of_sentences.words_of_sentences(sentences)
+    candidates = of_sentences.telling_sentences(sentences, words)
+    flat = [said[number] for said, numbers in zip(sentences, candidates) for number in numbers]
     logger.info(
         f"{len(flat):,} of {sum(map(len, sentences)):,} sentences are matched: not boilerplate, code or short ones"
     )
@@ -114,9 +102,9 @@ def matches_of(texts: Sequence[ShownText], neighbours: np.ndarray, encoder: Sent
         vectors = unit(vectors - vectors.mean(axis=0))  # what all sentences share says nothing about two of them
     else:
         vectors = np.empty((0, 1), dtype=np.float32)
-    matches = best_sentences(vectors, candidates, neighbours)
+    matches = of_sentences.best_sentences(vectors, candidates, neighbours)
     pairs = [[pair and [pair.here, pair.there] for pair in several] for several in matches]
-    return {"matches": pairs, "opening": opening_document(matches, neighbours, words)}
+    return {"matches": pairs, "opening": of_sentences.opening_document(matches, neighbours, words)}
 
 
 def heard_passages(encoder: SentenceTransformer, texts: Sequence[str]) -> list[list[tuple[float, str]]] | None:
@@ -148,14 +136,14 @@ def tables_of(directory: Path) -> list[JsonObject]:
     return [{"title": table.title, "rows": [table.header, *table.rows]} for table in tables]
 
 
-def _inside(picture: Path) -> str:
-    return f"data:image/png;base64,{base64.b64encode(picture.read_bytes()).decode()}"
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode()
 
 
 def html_of(payload: JsonObject) -> str:
     """Write the page with its style, its code and its data inside."""
     text = json.dumps(payload, separators=(",", ":")).encode()
-    packed = base64.b64encode(gzip.compress(text, mtime=0)).decode()
+    packed = _base64(gzip.compress(text, mtime=0))
     parts = {name: (FOLDER / name).read_text(encoding="utf-8") for name in ("page.css", "bm25.js", "page.js")}
     page = (FOLDER / "page.html").read_text(encoding="utf-8")
     for place, content in [*parts.items(), ("DATA_GZIP_BASE64", packed)]:

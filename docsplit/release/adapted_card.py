@@ -38,7 +38,7 @@ HASHES = (
 
 @dataclass(frozen=True)
 class Candidate:
-    """What could be written, and its accuracies (`docsplit.evaluation.heads.quick_probe.probe_accuracy`)."""
+    """What could be written, and its accuracies (`docsplit.evaluation.heads.frozen.probe_accuracy`)."""
 
     name: str
     weight: float | None  # of the words beside the encoder

@@ -16,7 +16,7 @@ from transformers import (
 from docsplit.data.seen_documents import contamination
 from docsplit.data.sets.labelled import LabelledSplit
 from docsplit.embedding.encode import encode
-from docsplit.evaluation.heads.quick_probe import probe_accuracy, tfidf_accuracy
+from docsplit.evaluation.heads.frozen import probe_accuracy, tfidf_accuracy
 from docsplit.runtime.files import JsonObject
 
 

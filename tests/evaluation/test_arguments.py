@@ -1,34 +1,42 @@
-"""Options of classification and links that contradict themselves are refused; fine-tuning's come from the preset."""
+"""Options that contradict themselves are refused; fine-tuning's come from the preset."""
 
 import pytest
 
-from docsplit.evaluation.arguments import ProbeArguments
+from docsplit.evaluation.arguments import AnalysisArguments, ProbeArguments, RetrievalArguments
+from docsplit.evaluation.heads.presets import FineTuning
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("kind", "options", "message"),
     [
-        (lambda: ProbeArguments(heads=["svm"]), "--heads has no svm"),
-        (lambda: ProbeArguments(heads=["setfit"], shots=[0]), "setfit is for few-shot draws"),
-        (lambda: ProbeArguments(heads=["linear"], probe_epochs=5), "add mlp to --heads"),
-        (
-            lambda: ProbeArguments(heads=["knn"], probe_preset="bregman", probe_epochs=5),
-            "add linear or mlp to --heads",
-        ),
+        (ProbeArguments, {"heads": ["svm"]}, "--heads has no svm"),
+        (ProbeArguments, {"heads": ["setfit"], "shots": [0]}, "setfit is for few-shot draws"),
+        (ProbeArguments, {"heads": ["linear"], "probe_epochs": 5}, "trained by gradient: mlp"),
+        (ProbeArguments, {"heads": ["knn"], "probe_preset": "bregman", "probe_epochs": 5}, "linear or mlp"),
+        (RetrievalArguments, {"fold": 0, "selection_split": "dev"}, "leave out --selection_split"),
+        (RetrievalArguments, {"fold": 0, "encoders_by_fold": True}, "leave out --fold"),
+        (RetrievalArguments, {"push_results": True, "encoders_by_fold": True}, "leave out --push_results"),
+        (AnalysisArguments, {"push_results": True, "analyses": ["map"]}, "add clustering to --analyses"),
     ],
 )
-def test_options_that_cannot_be_are_refused(make, message):
+def test_options_that_cannot_be_are_refused(kind, options, message):
     with pytest.raises(ValueError, match=message):
-        make()
+        kind(**options)
 
 
-def test_shots_are_sorted_and_zero_is_the_full_data_alone():
-    assert ProbeArguments(shots=[10, 5, 0, 5]).shots == [5, 10]
-    assert ProbeArguments(shots=[0]).shots == []
+def test_defaults_are_nobodys_but_ones_own():
+    ProbeArguments().heads.append("x")
+    assert ProbeArguments().heads == ["mlp", "linear", "knn"]
+    assert (ProbeArguments(shots=[10, 5, 0, 5]).shots, ProbeArguments(shots=[0]).shots) == ([5, 10], [])
+    assert "graph_attention" not in AnalysisArguments().analyses
 
 
-def test_what_is_given_of_finetuning_wins_over_the_preset():
-    preset = ProbeArguments().finetuning
-    assert (preset.learning_rate, preset.num_epochs, preset.batch_size) == (2e-5, 3, 16)
+def test_the_graph_papers_fine_tuning():
+    """Table 6: batch, epochs and rate of its four data sets."""
+    table = {"graph": (5e-5, 20), "graph_arxiv": (1e-4, 20), "graph_hyperpartisan": (3e-5, 15)}
+    for name, (rate, epochs) in table.items():
+        finetuning = ProbeArguments(probe_preset=name, heads=["finetune"]).finetuning
+        assert finetuning == FineTuning(rate, epochs, batch_size=32, select_by="accuracy")
+    assert ProbeArguments().finetuning == FineTuning(2e-5, 3, 16)
     given = ProbeArguments(probe_preset="bregman", finetune_epochs=1.5, finetune_batch_size=4).finetuning
-    assert (given.learning_rate, given.num_epochs, given.batch_size) == (3e-5, 1.5, 4)
+    assert given == FineTuning(3e-5, 1.5, 4)

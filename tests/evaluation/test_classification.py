@@ -12,7 +12,6 @@ from docsplit.evaluation.arguments import ProbeArguments
 from docsplit.evaluation.classification import Classification, head_of
 from docsplit.evaluation.heads.frozen import HeadOutput, knn, linear
 from docsplit.evaluation.heads.presets import PRESETS
-from docsplit.evaluation.results.report import rows
 from tests.conftest import make_corpus
 
 
@@ -81,14 +80,6 @@ def test_what_cannot_work_fails_before_any_encoder_is_loaded(evaluation, options
         evaluation(**options).check(EncoderArguments(names))
 
 
-def test_tfidf_has_raw_features_heads_that_take_sparse_ones_and_no_pretraining(evaluation, split):
-    results = evaluation(heads=["mlp", "linear", "knn", "finetune"]).measure("tfidf", None, is_main=True)
-    assert places(results) == [(head, "raw", shots) for head in ("linear", "knn") for shots in (2, None)]
-    for result in results:
-        assert (result.encoder, result.pretraining_seeds) == ("tfidf", None)
-        assert (result.info["pooling"], result.info["num_parameters"]) == (None, 0)
-
-
 def slow_knn(train, labels, test, num_classes):
     """The class of most of the ten nearest training documents by cosine, the first of several."""
     unit = [vectors / np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in (train, test)]
@@ -121,15 +112,6 @@ def test_heads_that_train_the_encoder_read_beginnings_and_cost_no_embedding(
         facts = result.info
         assert (facts["long_documents"], facts["embedding_seconds"], facts["smooth_neighbours"]) == (read, None, 0)
     assert {result.info["long_documents"] for result in results if result.head == "knn"} == {given}
-
-
-def test_a_curve_is_drawn_where_there_are_few_labels(evaluation, tmp_path):
-    for shots, files in (([], []), ([2, 4], ["few_shot.png"])):
-        made = evaluation(heads=["knn"], shots=shots)
-        made.results = made.measure("tfidf", None, is_main=True)
-        lines = made.write_further(rows(made.results), tmp_path)
-        assert [path.name for path in tmp_path.glob("*.png")] == files
-        assert lines == files
 
 
 def test_the_probes_heads_have_as_many_epochs_as_are_given(evaluation, encoder, split, monkeypatch):

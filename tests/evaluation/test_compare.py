@@ -9,7 +9,6 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-import run_aan_retrieval
 import run_document_retrieval
 import run_embedding_analysis
 import run_probe_classification
@@ -18,22 +17,17 @@ from docsplit.embedding import encoder as encoder_module
 from docsplit.embedding.arguments import ComparisonArguments, EncoderArguments
 from docsplit.evaluation.analysis import similarity
 from docsplit.evaluation.compare import LabelledEvaluation, compare
-from docsplit.runtime.sharing import RECORD
+from docsplit.evaluation.heads import setfit
 from tests.conftest import make_corpus
 from tests.scripts.test_run_document_retrieval import write_collection
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """Labelled documents, papers with pairs, and a collection."""
+    """Labelled documents, and a collection."""
     folder, rows = tmp_path_factory.mktemp("data"), make_corpus(120, seed=5)
-    for name, part in {"train": rows[:80], "validation": rows[80:100], "test": rows[80:]}.items():
+    for name, part in {"train": rows[:80], "test": rows[80:]}.items():
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
-        pairs = [(i % 2, i, (i * 7 + i % 2) % 30 + (30 if name == "test" else 0)) for i in range(20)]
-        lines = ["label\tid1\tid2", *(f"{label}\tP{a}\tP{b}" for label, a, b in pairs)]
-        (folder / f"{name}.tsv").write_text("\n".join(lines) + "\n")
-    papers = [{"id": f"P{number}", "text": row["text"]} for number, row in enumerate(rows)]
-    (folder / "papers.jsonl").write_text("".join(json.dumps(paper) + "\n" for paper in papers))
     write_collection(folder / "ships")
     return folder
 
@@ -51,13 +45,11 @@ def loads(monkeypatch):
 
 def options_of(script, data, spacy_pipeline):
     labelled = [word for name in ("train", "test") for word in (f"--{name}_file", data / f"{name}.jsonl")]
-    pairs = [w for name in ("train", "validation", "test") for w in (f"--{name}_pairs_file", data / f"{name}.tsv")]
-    tuned = ["--heads", "knn", "finetune", "setfit", "--shots", 2, "--num_draws", 1, "--num_seeds", 2]
+    tuned = ["--heads", "knn", "finetune", "setfit", "--shots", 2, "--num_draws", 1, "--num_seeds", 1]
     analyses = ["similarity", "attention", "clustering", "map", "geometry"]
     analysed = ["--spacy_pipeline", spacy_pipeline, "--num_seeds", 1, "--sample_documents", 20]
     return {
         run_probe_classification: [*labelled, *tuned, "--finetune_epochs", 1],
-        run_aan_retrieval: ["--papers_file", data / "papers.jsonl", *pairs, "--num_seeds", 1],
         run_document_retrieval: ["--collection", data / "ships"],
         run_embedding_analysis: [*labelled, *analysed, "--map_method", "pca", "--analyses", *analyses],
     }[script]
@@ -65,7 +57,7 @@ def options_of(script, data, spacy_pipeline):
 
 @pytest.mark.parametrize(
     "script",
-    [run_probe_classification, run_aan_retrieval, run_document_retrieval, run_embedding_analysis],
+    [run_probe_classification, run_document_retrieval, run_embedding_analysis],
     ids=lambda script: script.__name__,
 )
 def test_every_encoder_is_loaded_once(
@@ -73,6 +65,7 @@ def test_every_encoder_is_loaded_once(
 ):
     """Whatever is done with it: embedded with other pooling, fine-tuned, its attention read; alone and in a group."""
     monkeypatch.setattr(similarity, "NUM_PAIRS", 2000)
+    monkeypatch.setattr(setfit, "SETFIT_ITERATIONS", 1)
     shutil.copytree(encoder, tmp_path / "again")
     members = [str(encoder), str(tmp_path / "again"), str(headless)]
     names = [f"A={','.join(members[:2])}", *members[1:]]
@@ -116,25 +109,15 @@ class Lengths(LabelledEvaluation):
     def finish(self):
         self.order.append("finish")
 
-    def report(self, setup):
+    def report(self, folder, **about):
         self.order.append(f"report of {len(self.lengths)}")
-        self.setup = setup
+        self.about = about
         return "All lengths."
 
 
 @dataclass
 class ToyArguments(ComparisonArguments):
     output_dir: str = "outputs"
-
-
-def test_a_file_that_is_none_of_an_evaluation_stops_before_anything_is_read(run_here, data, tmp_path):
-    toy = Lengths(LabelledArguments(train_file="nowhere.jsonl"), ToyArguments(output_dir=str(tmp_path)))
-    (tmp_path / "results.md").write_text("mine")
-    with pytest.raises(ValueError, match=r"results\.md is of no run of an evaluation of .*, .* move it away"):
-        run_here(lambda: compare(toy, EncoderArguments(["a"]), print))
-    (tmp_path / RECORD).write_text('{"command": "an evaluation of citation links"}')
-    with pytest.raises(ValueError, match="is of an evaluation of citation links, and a run might write over it"):
-        run_here(lambda: compare(toy, EncoderArguments(["a"]), print))
 
 
 @pytest.mark.parametrize("reports_each", [True, False])
@@ -161,13 +144,13 @@ def test_what_can_fail_comes_first_and_reports_follow_each_encoder(
     assert toy.order == [*checks, *work, "finish", "report of 3"]
     assert [*toy.lengths] == [f"A={checkpoint},{copy}", "words", copy]
     assert toy.lengths[copy] == pytest.approx(toy.lengths[f"A={checkpoint},{copy}"])
-    assert cards == [([*toy.lengths], "Lengths of vectors", toy.setup.data, tmp_path / "out")]
-    settings = toy.setup.settings
+    assert cards == [([*toy.lengths], "Lengths of vectors", toy.about["data"], tmp_path / "out")]
+    settings = toy.about["settings"]
     assert (settings["dtype"], settings["push_results"]) == ("float32", True)  # of each dataclass of options
     assert settings["train_file"] == data_args.train_file
     assert len(settings["data_fingerprint"]) == 16
     assert (settings["processes"], settings["device"] == "cpu") == (1, not torch.cuda.is_available())
-    assert {"train", "test"} <= {part["part"] for part in toy.setup.statistics}
+    assert {"train", "test"} <= {part["part"] for part in toy.about["statistics"]}
     printed = capsys.readouterr().out
     assert printed.count("All lengths.") == 1
     assert printed.index("mean words") < printed.index("All lengths.")

@@ -3,14 +3,10 @@
 import numpy as np
 import pytest
 import scipy.sparse
-from hypothesis import given
-from hypothesis import strategies as st
-from scipy.stats import norm
 
 from docsplit.data.sets import citations
 from docsplit.data.sets.citations import CitationPairs, PairPart
 from docsplit.evaluation import links
-from tests.data.sets.test_citations import families
 
 
 def accuracy(scores, labels):
@@ -19,41 +15,6 @@ def accuracy(scores, labels):
 
 def as_pairs(parts):
     return CitationPairs([], [], *parts, counts={}, made_here=True)
-
-
-def mixed_graph(seed):
-    """Make families of all sizes with similar degrees, and hubs that many papers of one field cite."""
-    rng = np.random.default_rng(seed)
-    links, num_papers = families(rng.integers(3, 11, size=120).tolist(), seed)
-    fields = []
-    for _ in range(40):
-        fields += [(num_papers + rng.integers(1 + paper // 4), num_papers + paper) for paper in range(1, 15)]
-        num_papers += 15
-    return np.concatenate([links, fields]), num_papers
-
-
-def popularity_over_seeds(num_seeds):
-    right = number = 0
-    for seed in range(num_seeds):
-        pairs = as_pairs(citations.make_splits(*mixed_graph(seed), seed)[0])
-        right += round(accuracy(links.popularity(pairs, seed), pairs.test.labels) * len(pairs.test.labels))
-        number += len(pairs.test.labels)
-    return right / number, number
-
-
-def permuted_seconds(positives, num_papers, forbidden, generator):
-    return generator.permutation(positives[:, 1]), np.ones(len(positives), dtype=bool)
-
-
-def test_popularity_is_at_chance_on_splits_made_here(monkeypatch):
-    share, number = popularity_over_seeds(6)
-    margin = norm.ppf(0.9995) / 2 / np.sqrt(number)
-    assert number > 2000
-    assert abs(share - 0.5) < margin
-    # Not so if second papers are permuted whatever their degrees: each still is in as many negatives as positives.
-    monkeypatch.setattr(citations, "rewire_negatives", permuted_seconds)
-    share, _ = popularity_over_seeds(3)
-    assert share > 0.5 + 2 * margin
 
 
 def hub_pairs(seed, num_papers=400, num_pairs=600):
@@ -127,21 +88,3 @@ def test_cosine_of_dense_and_sparse_embeddings(part, monkeypatch):
         expected.append(a @ b / norms if norms else 0.0)
     np.testing.assert_allclose(links.cosine_scores(embeddings, part), expected, atol=1e-6)
     np.testing.assert_allclose(links.cosine_scores(scipy.sparse.csr_matrix(embeddings), part), expected, atol=1e-6)
-
-
-@given(st.lists(st.tuples(st.sampled_from([-2.0, -1.0, 0.0, 0.5, 0.5000001, 3.0]), st.integers(0, 1)), min_size=1))
-def test_no_threshold_is_better_than_the_best(pairs):
-    scores, labels = np.array([score for score, _ in pairs]), np.array([label for _, label in pairs])
-    best = np.mean((scores >= links.best_threshold(scores, labels)) == labels)
-    assert best == max(np.mean((scores >= bound) == labels) for bound in [*scores, np.inf])
-
-
-def test_scores_that_are_no_numbers_have_no_threshold():
-    with pytest.raises(ValueError, match="1 of 2 scores"):
-        links.best_threshold(np.array([0.1, np.nan]), np.array([0, 1]))
-
-
-def test_pair_features_are_both_embeddings_in_order(part):
-    embeddings = np.arange(60.0).reshape(30, 2)
-    for row, a, b in zip(links.pair_features(embeddings, part), part.first, part.second):
-        assert row.tolist() == [2 * a, 2 * a + 1, 2 * b, 2 * b + 1]

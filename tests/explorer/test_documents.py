@@ -1,7 +1,6 @@
 """Documents of a corpus, or of an index, with their titles, labels and ids."""
 
 import numpy as np
-import pytest
 from datasets import ClassLabel, Dataset, Features, Value
 
 from docsplit.data.readers.base import Document
@@ -35,26 +34,6 @@ def test_a_folder_of_files_has_their_titles_and_a_label_wants_a_table(tmp_path):
     assert documents.labels is None
     documents = read_documents(str(tmp_path), "text", "topic", 10)
     assert (documents.titles, documents.labels) == (["Ropes", "Trees", "Oaks"], ["sea", "land", "land"])
-
-
-def test_titles_are_whole_and_texts_lend_theirs(tmp_path, caplog):
-    path = tmp_path / "documents.csv"
-    path.write_text(f"text,title\nA rope.,{LONG_TITLE}\nA tree.,Trees\n{LONG_TITLE},\n ,Nothing\n")
-    with caplog.at_level("INFO"):
-        documents = read_documents(str(path), "text", None, 10)
-    assert documents.titles[:2] == [LONG_TITLE, "Trees"]
-    assert LONG_TITLE.startswith(documents.titles[2].removesuffix(" …"))
-    assert 100 < len(documents.titles[2]) <= 120
-    assert "1 of 4 documents have no text and are left out." in caplog.text
-
-
-def test_bad_corpora_get_clear_errors(tmp_path):
-    path = tmp_path / "few.jsonl"
-    path.write_text('{"text": "one"}\n{"text": ""}\n')
-    with pytest.raises(ValueError, match="has 1 documents with text"):
-        read_documents(str(path), "text", None, 10)
-    with pytest.raises(ValueError, match=r"--label_column is 'topic', but the columns are \['text'\]"):
-        read_documents(str(path), "text", "topic", 10)
 
 
 def test_an_index_gives_titles_ids_and_the_vectors_that_it_has(scattered, tmp_path):

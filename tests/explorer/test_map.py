@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from docsplit.explorer import map as map_module
-from docsplit.explorer.map import SIDE, default_method, map_of
+from docsplit.explorer.map import SIDE, default_method, groups_of, map_of
 
 
 @pytest.mark.parametrize("method", ["pca", "tsne"])
@@ -20,10 +20,37 @@ def test_the_map_fits_its_frame(method, shape):
 
 
 def test_the_slow_tsne_is_for_few_documents(monkeypatch):
-    monkeypatch.setattr(map_module, "is_installed", lambda method: False)
+    monkeypatch.setattr(map_module, "has_open_tsne", lambda: False)
     assert [default_method(size) for size in (20, 5000, 5001)] == ["tsne", "tsne", "pca"]
     monkeypatch.setattr(map_module, "LARGEST_SLOW_TSNE", 3)
     _, about = map_of(np.eye(8, dtype=np.float32), None)
     assert "openTSNE" in about
-    monkeypatch.setattr(map_module, "is_installed", lambda method: True)
+    monkeypatch.setattr(map_module, "has_open_tsne", lambda: True)
     assert default_method(20_000) == "tsne"
+
+
+TOPICS = ["harbour ship anchor", "oven bread flour", "orchard apple ladder"]
+
+
+def topic_texts(size, seed=0):
+    rng = np.random.default_rng(seed)
+    topics = rng.integers(0, 3, size)
+    texts = [f"The {TOPICS[topic]} of 1999, common{' apples' if topic == 2 and row % 3 else ''}, x{row}"
+             for row, topic in enumerate(topics)]  # fmt: skip
+    return texts, topics, rng
+
+
+def test_groups_are_where_documents_lie_and_have_their_words():
+    texts, topics, rng = topic_texts(90)
+    points = topics[:, None] * 100 + rng.normal(size=(90, 2))
+    groups = groups_of(points, texts)
+    assert sorted(np.concatenate([group["rows"] for group in groups])) == list(range(90))
+    assert [len(group["rows"]) for group in groups] == sorted((len(group["rows"]) for group in groups), reverse=True)
+    for group in groups:
+        assert len(set(topics[group["rows"]])) == 1
+        centre = points[group["rows"]].mean(axis=0)
+        distances = np.linalg.norm(points[group["rows"]] - centre, axis=1)
+        assert distances[0] == distances.min()
+        named = {word.removesuffix("s") for word in group["words"]}
+        assert named <= set(TOPICS[topics[group["rows"][0]]].split())
+    assert groups_of(np.eye(3)[:, :2] * 10, ["the", "and", "of"])[0]["words"] == []

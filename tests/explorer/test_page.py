@@ -36,12 +36,6 @@ def test_one_file_holds_style_code_and_data_and_asks_for_nothing_else():
     assert "default-src 'none'" in page
 
 
-def test_copies_of_one_document_have_no_sentences_to_match(encoder):
-    texts = split_texts(["The old harbour has seven wooden ships and one lighthouse."] * 4)
-    matches = matches_of(texts, np.array([[1], [2], [3], [0]]), load_encoder(str(encoder), device="cpu"))
-    assert matches == {"matches": [[None]] * 4, "opening": 0}
-
-
 def test_matches_are_among_the_sentences_that_say_something(encoder, caplog):
     model = load_encoder(str(encoder), device="cpu")
     notice = "This notice about nothing special stands at the beginning."

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from docsplit.data.segmentation import load_sentence_splitter
 from docsplit.embedding.neighbours import nearest
 from docsplit.explorer.sentences import (
     Pair,
@@ -30,16 +29,6 @@ def test_sentences_and_breaks_give_the_text_back():
     assert shown.sentences == ["One is here.", "Two is there.", "Three, a paragraph.", "- an item", "- an item"]
     assert shown.breaks == [0, 0, 2, 1, 1]
     assert shown.left_out == 0
-
-
-def test_long_documents_are_cut_and_it_is_counted():
-    text = " ".join(f"Sentence {number} ends." for number in range(45)) + "\n\n" + "word " * 200
-    (shown,) = split_texts([text])
-    assert len(load_sentence_splitter()(text)) == 46
-    assert (len(shown.sentences), shown.left_out) == (30, 16)
-    (shown,) = split_texts(["word " * 200])
-    assert shown.sentences[0].endswith("word …")
-    assert len(shown.sentences[0]) <= 402
 
 
 def chosen(documents):

@@ -12,7 +12,7 @@ from docsplit.data.bm25 import BM25
 from docsplit.data.seen_documents import TrainingDocuments, document_id, sketch
 from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.rankings import load_collection
-from docsplit.evaluation.ranking.measures import measure_retrieved
+from docsplit.evaluation.ranking import measure_retrieved
 from run_document_retrieval import main
 from tests.conftest import make_corpus
 from tests.processes import run

@@ -21,7 +21,7 @@ from docsplit.data.sets.labelled import load_probe
 from docsplit.embedding import lexical_ridge
 from docsplit.embedding.lexical_ridge import fit
 from docsplit.embedding.loading import load_encoder, words_of
-from docsplit.evaluation.heads.quick_probe import probe_accuracy
+from docsplit.evaluation.heads.frozen import probe_accuracy
 from docsplit.release.adapted_card import ADAPTATION_FILE, Adaptation, candidates_table
 from docsplit.runtime.vectors import unit
 from docsplit.training import adapting

@@ -26,8 +26,7 @@ from docsplit.data.sets.rankings import Retrieved, load_collection
 from docsplit.evaluation.heads.base import HeadInput, runs_of
 from docsplit.evaluation.heads.frozen import linear
 from docsplit.evaluation.links import cosine_scores
-from docsplit.evaluation.ranking.fusion import cross_validated, union_of
-from docsplit.evaluation.ranking.measures import measure_retrieved, top_of_scores
+from docsplit.evaluation.ranking import cross_validated, measure_retrieved, top_of_scores, union_of
 from docsplit.evaluation.results.result import micro_f1_items, predictions
 
 MAX_DOCUMENTS, MAX_TEST = 2000, 1000

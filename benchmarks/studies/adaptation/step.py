@@ -29,7 +29,7 @@ from docsplit.embedding.encoder import Encoder
 from docsplit.embedding.lexical_ridge import LexicalRidge, RidgeSettings, fit
 from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.neighbours import WORD_DIMENSIONS, smooth_texts, word_vectors
-from docsplit.evaluation.heads.tfidf import tfidf_features
+from docsplit.evaluation.heads.frozen import tfidf_features
 from docsplit.runtime.files import cache_directory, write_text
 from docsplit.runtime.vectors import unit
 

@@ -22,9 +22,7 @@ import numpy as np
 from benchmarks.engine.results import SAMPLES, Row
 from docsplit.data.sets.arguments import CitationArguments, LabelledArguments, RankingArguments
 from docsplit.embedding.arguments import EncoderArguments
-from docsplit.evaluation.analysis.arguments import AnalysisArguments
-from docsplit.evaluation.arguments import LinkArguments, ProbeArguments
-from docsplit.evaluation.ranking.arguments import RetrievalArguments
+from docsplit.evaluation.arguments import AnalysisArguments, LinkArguments, ProbeArguments, RetrievalArguments
 from docsplit.runtime.files import write_text
 from docsplit.runtime.options import parse_arguments
 
@@ -40,7 +38,6 @@ DRAWN = {  # numbers of an analysis that have values on drawn documents
     "similarity": ("inner", "inter", "inner_minus_inter"),
     "attention": ("noun_to_uniform", "verb_to_uniform", "adjective_to_uniform", "other_to_uniform"),
 }
-CONTENT_WORDS = "nouns_verbs"
 DATA_SETS = "data sets"  # the head of the rows that describe the data
 GROWTH = "growth beyond the null"  # rank correlation of length with R / R of as many random words
 PLACE = ("task", "data", "method", "head", "features", "shots", "metric", "seed")  # what tells rows apart
@@ -59,7 +56,7 @@ def evaluation_of(kind: str, data_args: Any, args: Any) -> Any:
 
         return Links(data_args, args)
     if kind == "ranking":
-        from docsplit.evaluation.ranking.methods import DocumentRanking
+        from docsplit.evaluation.ranking import DocumentRanking
 
         return DocumentRanking(data_args, args)
     from docsplit.evaluation.analysis.analyses import EmbeddingAnalysis
@@ -112,13 +109,12 @@ def rows_of_analysis(evaluation: Any, folder: Path) -> Iterator[Row]:
     redundancy = json.loads((folder / "analysis.json").read_text(encoding="utf-8")).get("redundancy", {})
     yield from rows_of_texts(evaluation.split) if redundancy else ()
     for row in redundancy.get("rows", []):
-        if row["n"] and row["variant"] == CONTENT_WORDS:
+        if row["n"]:
             yield ABOUT | {"head": "redundancy", "metric": f"R, {row['length']}", "value": row["r_mean"]}
-    for row in redundancy.get("growth", []):
-        if row["variant"] == CONTENT_WORDS:
-            values = {end: row[f"r_to_null{end}"] for end in ("", "_low", "_high")}
-            yield ABOUT | {"head": "redundancy", "metric": GROWTH, "value": values[""], "low": values["_low"],
-                           "high": values["_high"]}  # fmt: skip
+    if growth := redundancy.get("growth"):
+        values = {end: growth[f"r_to_null{end}"] for end in ("", "_low", "_high")}
+        yield ABOUT | {"head": "redundancy", "metric": GROWTH, "value": values[""], "low": values["_low"],
+                       "high": values["_high"]}  # fmt: skip
 
 
 def refuse_doubles(rows: Sequence[Row]) -> None:
@@ -151,7 +147,7 @@ def rows_of_svd(data_args: LabelledArguments, args: ProbeArguments) -> list[Row]
     from docsplit.evaluation.analysis.clustering import tfidf_svd
     from docsplit.evaluation.classification import probe
     from docsplit.evaluation.compare import TFIDF_FACTS
-    from docsplit.evaluation.heads.tfidf import tfidf_features
+    from docsplit.evaluation.heads.frozen import tfidf_features
 
     split = load_labelled(data_args, args.seed)
     features = tfidf_svd(dict(zip(split.texts, tfidf_features(*split.texts.values()))))

@@ -54,7 +54,7 @@ import yaml
 from benchmarks.studies.reproduction.measure import RANDOM
 from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.data.views import MOST_PASSAGES, OF_PASSAGES
-from docsplit.evaluation.analysis.arguments import NEED_A_TAGGER, AnalysisArguments
+from docsplit.evaluation.arguments import NEED_A_TAGGER, AnalysisArguments
 from docsplit.runtime.files import ROOT
 
 Options = dict[str, Any]

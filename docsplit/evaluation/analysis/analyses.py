@@ -1,56 +1,138 @@
-"""All analyses of encoders: one sample, one loop over encoders, and a report with a section for each analysis."""
+"""All analyses of encoders: one sample of test documents, one loop over encoders, a section of a report for each."""
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from docsplit.data.segmentation import load_sentence_splitter
+from docsplit.data.segmentation import clean_text, load_sentence_splitter
 from docsplit.data.sets.arguments import LabelledArguments
-from docsplit.data.sets.labelled import LabelledSplit
-from docsplit.data.tagging import load_tagger
+from docsplit.data.sets.labelled import LabelledSplit, stratified_sample
+from docsplit.data.tagging import describe_tagger, load_tagger, tag
 from docsplit.embedding.arguments import EncoderArguments
-from docsplit.embedding.attention import GraphReadings, check_attention
-from docsplit.embedding.encoder import Encoder, EncoderGroup
-from docsplit.embedding.loading import has_graph_attention
-from docsplit.evaluation.analysis.arguments import GRAPH_ATTENTION, NEED_A_TAGGER, AnalysisArguments
-from docsplit.evaluation.analysis.attention_by_word import attention_analysis, attention_estimates, word_weights
-from docsplit.evaluation.analysis.clustering import clustering_analysis, clusterings, one_label
-from docsplit.evaluation.analysis.estimates import Estimates, mean_row, merge_estimates
-from docsplit.evaluation.analysis.geometry import geometry, geometry_analysis
-from docsplit.evaluation.analysis.graph_attention import graph_attention_analysis
-from docsplit.evaluation.analysis.maps import check_method, map_analysis, project
-from docsplit.evaluation.analysis.redundancy import redundancy, redundancy_section
-from docsplit.evaluation.analysis.report import HTML_FILE, JSON_FILE, MARKDOWN_FILE, Section, count, write_report
-from docsplit.evaluation.analysis.sample import (
-    Documents,
-    Embedded,
-    choose_documents,
-    embed,
-    embed_tfidf,
-    num_neighbours,
+from docsplit.embedding.attention import (
+    GraphReadings,
+    attention_by_kind,
+    attention_to_tokens,
+    check_attention,
+    describe_attention,
 )
-from docsplit.evaluation.analysis.similarity import similarity, similarity_analysis
-from docsplit.evaluation.compare import LabelledEvaluation, Setup
-from docsplit.evaluation.heads.tfidf import TFIDF
-from docsplit.evaluation.results.report import Json, Report, Table, encoder_names, write_comparison
+from docsplit.embedding.encoder import Encoder, EncoderGroup
+from docsplit.embedding.loading import has_graph_attention, says_pooling
+from docsplit.embedding.neighbours import nearest
+from docsplit.evaluation.analysis import attention, clustering, geometry, maps, redundancy, report, similarity
+from docsplit.evaluation.arguments import GRAPH_ATTENTION, NEED_A_TAGGER, AnalysisArguments
+from docsplit.evaluation.compare import TFIDF_FACTS, LabelledEvaluation
+from docsplit.evaluation.heads.frozen import TFIDF, tfidf_features
+from docsplit.evaluation.results.report import (
+    ENCODER_FACTS,
+    STATISTICS,
+    Json,
+    Report,
+    encoder_names,
+    facts_table,
+    write_comparison,
+)
 from docsplit.evaluation.results.result import CLUSTERING, Facts, Result, merge_members
 from docsplit.runtime.files import versions
+from docsplit.runtime.vectors import unit
 
 logger = logging.getLogger(__name__)
 
+NEIGHBOURS = 10  # of hubness, where there are so many others
+ATTENTION_TOKENS = 2048  # texts x longest text of a forward pass that gives attention, (heads, T, T) of every layer
+READ_ALL = {"clustering", "map", "geometry"}  # analyses of all test documents, and not of the sample alone
 
-@dataclass
+
+# --- The sample ---
+
+
+@dataclass(frozen=True)
+class Documents:
+    """The sample of test documents, and what all encoders get of them, as far as the analyses need it."""
+
+    rows: np.ndarray  # (D,) of the test documents
+    texts: list[str]
+    classes: np.ndarray  # (D,) class indices, or (D, C) multi-hot
+    sentences: similarity.Sentences | None = None
+    halves: list[str] = field(default_factory=list)  # two for each document with two sentences, one after the other
+    pipeline: str = ""
+    words: list[attention.DocumentWords] = field(default_factory=list)  # of the main process
+    of_graph: int = 0  # number in the sample of the document whose graph is shown
+
+
+def choose_documents(
+    split: LabelledSplit, options: AnalysisArguments, tagger: Any, passage_words: Sequence[int] = ()
+) -> Documents:
+    """Draw the sample; cut it into sentences and halves, and tag it, as far as the analyses need that.
+
+    Args:
+        tagger: of `docsplit.data.tagging.load_tagger`; None where nothing is tagged.
+        passage_words: of the encoders whose graphs are shown.
+
+    Raises:
+        ValueError: if there are too few documents, sentences or labels for an analysis, before any long work.
+    """
+    labels, analyses = split.test_labels, options.analyses
+    strata = labels if labels.ndim == 1 else np.unique(labels, axis=0, return_inverse=True)[1].reshape(-1)
+    rows = stratified_sample(strata, options.sample_documents, options.seed)
+    if "clustering" in analyses:
+        clustering.check_labels(split.train_labels, split.test_labels)
+    texts, classes = [split.test_texts[row] for row in rows], labels[rows]
+    chosen: dict[str, Any] = {}
+    if GRAPH_ATTENTION in analyses and passage_words:
+        chosen["of_graph"] = attention.choose_document(texts, passage_words)
+    if {"similarity", "geometry"} & set(analyses):
+        cut = load_sentence_splitter(options.sentence_splitter)
+        sentences = [cut(clean_text(text)) for text in texts]
+        if "similarity" in analyses:
+            chosen["sentences"] = similarity.choose_sentences(sentences, classes, options.seed)
+        if "geometry" in analyses:
+            chosen["halves"] = random_halves(sentences, options.seed)
+    if "attention" in analyses and tagger is not None:
+        logger.info(f"Tagging {len(texts):,} documents, whose attention is measured, by {describe_tagger(tagger)}")
+        tagged = ((own.lemmas, own.parts_of_speech, own.spans) for own in tag(tagger, texts))
+        chosen |= {"words": attention.document_words(tagged), "pipeline": describe_tagger(tagger)}
+    return Documents(rows, texts, classes, **chosen)
+
+
+def random_halves(sentences: Sequence[Sequence[str]], seed: int) -> list[str]:
+    """Each sentence to one of two halves at random, as DocSplit's view does: two texts for each document.
+
+    A document of fewer than two sentences has none; an empty half is drawn again.
+
+    Raises:
+        ValueError: if fewer than two documents have two sentences.
+    """
+    generator, halves = np.random.default_rng((seed, 7)), []
+    for own in sentences:
+        if len(own) > 1:
+            while (first := generator.random(len(own)) < 0.5).all() or not first.any():
+                pass
+            halves += [" ".join(one for one, is_in in zip(own, chosen) if is_in) for chosen in (first, ~first)]
+    if len(halves) < 4:
+        raise ValueError(f"{len(halves) // 2} documents have two sentences: alignment needs two or more.")
+    return halves
+
+
+# --- The loop ---
+
+
+@dataclass(frozen=True)
 class Measured:
-    """What the analyses say of an encoder, or of a group from several pretraining seeds; None: not asked for."""
+    """What the analyses say of an encoder, or of a group from several pretraining seeds; None: not asked for.
+
+    Of a group, map and graph are the first one's.
+    """
 
     encoder: str
-    members: list[str]  # of a group, also of one that has another name; else none
     info: Facts  # what a row says of the encoder
-    similarity: Estimates | None = None
-    attention: Estimates | None = None
+    members: Sequence[str] = ()  # of a group, also of one that has another name; else none
+    similarity: report.Estimates | None = None
+    attention: report.Estimates | None = None
     clustering: list[Result] | None = None  # of each kind of features
     geometry: Json | None = None  # numbers of an encoder, or the row of one or several
     graph_attention: GraphReadings | None = None
@@ -65,12 +147,12 @@ class EmbeddingAnalysis(LabelledEvaluation):
     args: AnalysisArguments
     documents: Documents
     tagger: Any = None
+    redundancy: Json | None = None
 
     def __init__(self, data_args: LabelledArguments, args: AnalysisArguments):
         super().__init__(data_args, args)
         self.measured: list[Measured] = []
         self.passage_words: list[int] = []  # of each encoder with graph attention
-        self.redundancy: Json | None = None
 
     def sample(self) -> list[str]:
         """Two test documents."""
@@ -98,14 +180,11 @@ class EmbeddingAnalysis(LabelledEvaluation):
                 f"{' and '.join(needed)} are left out: they need parts of speech (python -m spacy download "
                 f"{options.spacy_pipeline})."
             )
-        analyses = {*options.analyses}
         load_sentence_splitter(options.sentence_splitter)
-        if "map" in analyses:
-            check_method(options.map_method)
-        if encoder_args.smooth_neighbours and {"similarity", "geometry", "attention"} & analyses:
+        if "map" in options.analyses:
+            maps.check_method(options.map_method)
+        if encoder_args.smooth_neighbours and {"similarity", "geometry", "attention"} & {*options.analyses}:
             logger.warning("--smooth_neighbours averages whole documents: not sentences, halves or attention.")
-        if TFIDF in encoder_args.model_name_or_path and {"attention", GRAPH_ATTENTION} & analyses:
-            logger.info("tfidf has no attention: that analysis is of the others.")
 
     def check_encoder(self, encoder: Encoder) -> None:
         """Check that attention can be read, and note how long the passages of a graph are."""
@@ -120,43 +199,109 @@ class EmbeddingAnalysis(LabelledEvaluation):
         tagger = self.tagger if is_main else None
         self.documents = choose_documents(self.split, self.args, tagger, self.passage_words)
         if "redundancy" in self.args.analyses and is_main:
-            self.redundancy = redundancy(self.split, self.tagger, self.args.seed)
+            self.redundancy = redundancy.redundancy(self.split, self.tagger, self.args.seed)
 
     def measure(self, name: str, encoder: Encoder | None, is_main: bool) -> Measured | None:
         """Embed by all processes; the first one measures."""
+        split, documents, options, analyses = self.split, self.documents, self.args, self.args.analyses
+        sentences: Any = None  # their vectors, (S, H), sparse of TF-IDF
+        halves = graph = None
         if encoder is None:
-            embedded = embed_tfidf(self.split, self.documents, self.args)
+            given = documents.sentences.texts if documents.sentences else [""]
+            texts = (split.train_texts, split.test_texts, documents.halves or [""], given)
+            train, test, of_halves, sentences = tfidf_features(*texts)
+            dense = clustering.tfidf_svd({"train": train, "test": test, "halves": of_halves}, options.seed)
+            info, kinds, halves = TFIDF_FACTS, {"raw": dense}, dense["halves"]
         else:
-            embedded = embed(encoder, self.split, self.documents, self.args, is_main)
-        return measure(name, embedded, self.split, self.documents, self.args) if is_main else None
+            parts = {"train": split.train_texts} if "clustering" in analyses else {}
+            # Of the sample alone where that is enough: what the embeddings cost is reported.
+            parts["test"] = split.test_texts if READ_ALL & set(analyses) else documents.texts
+            vectors, facts = encoder.embed_parts(parts, is_main)
+            info, kinds = facts, {"raw": vectors}
+            if "clustering" in analyses and facts["pooling"] == "cls" and not says_pooling(encoder.name):
+                logger.info(f"{name} says nothing about pooling: clusters of its mean pooling, too.")
+                kinds["mean pooling"], _ = encoder.with_pooling("mean").embed_parts(parts, is_main)
+            if documents.sentences:
+                sentences = encoder.embed(documents.sentences.texts, is_main)
+            if "geometry" in analyses:
+                halves = encoder.embed(documents.halves, is_main)
+            if GRAPH_ATTENTION in analyses:
+                graph = attention_by_kind(encoder.model, name, documents.texts[documents.of_graph])
+        if not is_main:
+            return None
+
+        # What the vectors say
+        tested, found = kinds["raw"]["test"], dict[str, Any]()
+        if documents.sentences:
+            logger.info(f"Measuring how alike the sentences of a document are to {name}")
+            found["similarity"] = report.Estimates(name, similarity.similarity(sentences, documents.sentences))
+        if "attention" in analyses and encoder is not None:
+            found["attention"] = self._attention(encoder)
+        if "clustering" in analyses:
+            logger.info(f"Clustering vectors of {name}: {options.num_seeds} runs of k-means on each kind of features")
+            about = info, None if encoder is None else 1
+            found["clustering"] = clustering.clusterings(name, kinds, split, options.num_seeds, options.seed, *about)
+        if "geometry" in analyses:
+            assert halves is not None
+            neighbours = nearest(unit(tested), min(NEIGHBOURS, len(tested) - 1))[0]  # (N, k)
+            found["geometry"] = geometry.geometry(tested, halves.reshape(-1, 2, halves.shape[1]), neighbours)
+        if "map" in analyses:
+            logger.info(f"Drawing the map of {name}: {len(documents.rows):,} documents")
+            found["map"] = maps.project(tested[documents.rows], options.map_method, options.seed)
+        return Measured(name, info, graph_attention=graph, **found)
+
+    def _attention(self, encoder: Encoder) -> report.Estimates:
+        """Read the attention of an encoder to the words of the sample."""
+        documents = self.documents
+        logger.info(f"Reading the attention of {encoder.name} in {len(documents.texts):,} documents")
+        model = encoder.copy()  # it is left with eager attention
+        most = encoder.options.embedding_tokens or ATTENTION_TOKENS
+        weights = [
+            attention.word_weights(read.weights, read.offsets, document.spans, self.args.word_weight)
+            for read, document in zip(
+                attention_to_tokens(model, documents.texts, encoder.prompt, most), documents.words
+            )
+        ]
+        values, counts = attention.attention_estimates(documents.words, weights)
+        return report.Estimates(encoder.name, values, describe_attention(model) | counts)
 
     def add(self, group: EncoderGroup, measured: list[Any]) -> None:
         """Keep what was measured of the encoders of a group, as one."""
-        self.measured.append(merge(group.name, group.members, measured))
+        name, members, merged = group.name, group.members, dict[str, Any]()
+        joins: dict[str, Any] = dict.fromkeys(("similarity", "attention"), report.merge_estimates)
+        for kind, join in (joins | {"geometry": report.mean_row, "clustering": merge_members}).items():
+            if getattr(measured[0], kind) is not None:
+                merged[kind] = join(name, members, [getattr(one, kind) for one in measured])
+        members = [] if [name] == members else members
+        self.measured.append(replace(measured[0], encoder=name, members=members, **merged))
 
-    def report(self, setup: Setup) -> str:
+    # --- The report ---
+
+    def report(self, folder: Path, **about: Any) -> str:
         """Write analysis.json, analysis.md and report.html, and of the clusters results.json and results.md."""
-        contents, sections = self.analyse(setup)
+        analysed = self.analyse(about["data"], folder)
+        contents, sections = ({name: both[side] for name, both in analysed.items()} for side in (0, 1))
         if clusters := contents.get("clustering"):
-            compared = clusters["rows"], clusters["comparisons"], setup.settings, setup.statistics
-            write_comparison(setup.folder, Report(CLUSTERING, *compared, self.card_title, setup.data))
-        title, folder = f"Embedding analysis: {setup.data}", setup.folder
-        about = {"title": title, "data": setup.data, "settings": setup.settings, "statistics": setup.statistics}
-        write_report(folder, title, sections, about | {"versions": versions()} | contents)
+            compared = clusters["rows"], clusters["comparisons"]
+            write_comparison(folder, Report(CLUSTERING, *compared, heading=self.card_title, **about))
+        title = f"Embedding analysis: {about['data']}"
+        encoders = [one.info | {"encoder": one.encoder} for one in self.measured]
+        tables = [
+            replace(facts_table(about["statistics"], STATISTICS), title="Documents."),
+            replace(facts_table(encoders, ENCODER_FACTS), title="Encoders."),
+        ]
+        about_data = report.Section("Data and encoders", ["Words are what stands between white space."], tables)
+        about |= {"title": title, "versions": versions()} | contents
+        report.write_report(folder, title, [about_data, *sections.values()], about)
         return (
-            f"\nThe report is {folder / HTML_FILE}; all numbers are in {folder / JSON_FILE}, all tables in "
-            f"{folder / MARKDOWN_FILE}, those of each picture in the CSV of its name.\n"
+            f"\nThe report is {folder / report.HTML_FILE}. Beside it: all numbers ({report.JSON_FILE}), all tables "
+            f"({report.MARKDOWN_FILE}), those of each picture (the CSV of its name).\n"
         )
 
-    def analyse(self, setup: Setup) -> tuple[Json, list[Section]]:
+    def analyse(self, data: str, folder: Path) -> dict[str, tuple[Any, Any]]:
         """Return what analysis.json says of each analysis that was asked for, and its section, figures written."""
-        documents, args, split, folder = self.documents, self.args, self.split, setup.folder
-        contents: Json = {}
-        sections = [_about_data(setup.statistics, self.measured)]
-
-        def add(name: str, analysed: tuple[Json, Section]) -> None:
-            contents[name] = analysed[0]
-            sections.append(analysed[1])
+        documents, args, split = self.documents, self.args, self.split
+        analysed: dict[str, tuple[Any, Any]] = {}
 
         def known(name: str) -> dict[str, Any]:
             """Return what an analysis measured, by encoder."""
@@ -164,87 +309,29 @@ class EmbeddingAnalysis(LabelledEvaluation):
             return {encoder: value for encoder, value in values.items() if value is not None}
 
         if self.redundancy is not None:
-            add("redundancy", (self.redundancy, redundancy_section(self.redundancy, setup.data, folder)))
-        if estimates := known("similarity"):
-            measured, splitter = [*estimates.values()], args.sentence_splitter
-            add("similarity", similarity_analysis(measured, documents.sentences, splitter, setup.data, folder))
-        if estimates := known("attention"):
-            measured, pipeline = [*estimates.values()], documents.pipeline
-            add("attention", attention_analysis(measured, len(documents.rows), pipeline, args.word_weight, folder))
+            analysed["redundancy"] = self.redundancy, redundancy.redundancy_section(self.redundancy, data, folder)
+        if estimates := [*known("similarity").values()]:
+            assert documents.sentences is not None
+            about = args.sentence_splitter, data, folder
+            analysed["similarity"] = similarity.similarity_analysis(estimates, documents.sentences, *about)
+        if estimates := [*known("attention").values()]:
+            about = documents.pipeline, args.word_weight, folder
+            analysed["attention"] = attention.attention_analysis(estimates, len(documents.rows), *about)
         if results := [result for own in known("clustering").values() for result in own]:
-            add("clustering", clustering_analysis(results, split, setup.data))
+            analysed["clustering"] = clustering.clustering_analysis(results, split, data)
         if rows := [*known("geometry").values()]:
             tested = len(split.test_texts)
-            add("geometry", geometry_analysis(rows, tested, len(documents.halves) // 2, num_neighbours(tested)))
+            counts = tested, len(documents.halves) // 2, min(NEIGHBOURS, tested - 1)
+            analysed["geometry"] = geometry.geometry_analysis(rows, *counts)
         if readings := known("graph_attention"):
             number = int(documents.rows[documents.of_graph])
-            add(GRAPH_ATTENTION, graph_attention_analysis(number, readings, folder))
-        if maps := known("map"):
-            chosen, labels = one_label(documents.classes)
+            analysed[GRAPH_ATTENTION] = attention.graph_attention_analysis(number, readings, folder)
+        if drawn := known("map"):
+            chosen, labels = clustering.one_label(documents.classes)
             classes = np.full(len(documents.rows), -1)
             classes[chosen] = labels
             names = encoder_names({one.encoder: one.members for one in self.measured})
             several = any(len(one.members) > 1 for one in self.measured)
             note = " Of several pretraining seeds it is the first one's." if several else ""
-            add("map", map_analysis(maps, names, documents.rows, classes, split.class_names, note, folder))
-        return contents, sections
-
-
-def measure(
-    name: str, embedded: Embedded, split: LabelledSplit, documents: Documents, options: AnalysisArguments
-) -> Measured:
-    """Run the analyses on what was embedded with one encoder."""
-    measured = Measured(name, [], embedded.info, graph_attention=embedded.graph_attention)
-    test = embedded.parts["raw"]["test"]
-    if "similarity" in options.analyses:
-        logger.info(f"Measuring how alike the sentences of a document are to {name}")
-        measured.similarity = Estimates(name, similarity(embedded.sentences, documents.sentences))
-    if embedded.attention is not None:
-        about, tokens = embedded.attention
-        logger.info(f"Reading the attention of {name} in {len(documents.texts):,} documents")
-        weights = [
-            word_weights(text.weights, text.offsets, document.spans, options.word_weight)
-            for text, document in zip(tokens, documents.words)
-        ]
-        values, counts = attention_estimates(documents.words, weights)
-        measured.attention = Estimates(name, values, about | counts)
-    if "clustering" in options.analyses:
-        logger.info(f"Clustering vectors of {name}: {options.num_seeds} runs of k-means on each kind of features")
-        about = {"info": embedded.info, "pretraining_seeds": None if embedded.info["num_parameters"] == 0 else 1}
-        how = {"num_seeds": options.num_seeds, "seed": options.seed}
-        measured.clustering = clusterings(name, embedded.parts, split, **how, **about)
-    if "geometry" in options.analyses:
-        assert embedded.halves is not None
-        assert embedded.neighbours is not None
-        halves = embedded.halves.reshape(-1, 2, embedded.halves.shape[1])
-        measured.geometry = geometry(test, halves, embedded.neighbours)
-    if "map" in options.analyses:
-        logger.info(f"Drawing the map of {name}: {len(documents.rows):,} documents")
-        measured.map = project(test[documents.rows], options.map_method, options.seed)
-    return measured
-
-
-def merge(name: str, members: Sequence[str], measured: Sequence[Measured]) -> Measured:
-    """Join what was measured of encoders from several pretraining seeds; map and graph are the first one's."""
-    first = measured[0]
-    merged = Measured(name, [] if [name] == list(members) else list(members), first.info)
-    merged.map, merged.graph_attention = first.map, first.graph_attention
-    joins: dict[str, Any] = {"similarity": merge_estimates, "attention": merge_estimates, "geometry": mean_row}
-    for kind, join in (joins | {"clustering": merge_members}).items():
-        if getattr(first, kind) is not None:
-            setattr(merged, kind, join(name, members, [getattr(one, kind) for one in measured]))
-    return merged
-
-
-def _about_data(statistics: Sequence[Json], measured: Sequence[Measured]) -> Section:
-    """Size and length of the parts, and what decides each encoder's embeddings."""
-    columns = ("part", "documents", "classes", "mean_words", "median_words", "max_words")
-    cells = [[part["dataset"], *(count(part[name]) for name in columns)] for part in statistics]
-    header = ["data set", *(name.replace("_", " ") for name in columns)]
-    facts = ("pooling", "max_seq_length", "long_documents", "num_parameters", "dtype", "embedding_seconds")
-    of_encoders = [[one.encoder, *(count(one.info.get(name)) for name in facts)] for one in measured]
-    tables = [
-        Table(header, cells, title="Documents."),
-        Table(["encoder", *(name.replace("_", " ") for name in facts)], of_encoders, title="Encoders."),
-    ]
-    return Section("Data and encoders", ["Words are what stands between white space."], tables)
+            analysed["map"] = maps.map_analysis(drawn, names, documents.rows, classes, split.class_names, note, folder)
+        return analysed

@@ -5,7 +5,9 @@ leaves open k (here the number of classes), the start (k-means++, the best of `S
 three).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -17,15 +19,14 @@ from sklearn.metrics.cluster import contingency_matrix
 from sklearn.preprocessing import normalize
 
 from docsplit.data.sets.labelled import LabelledSplit
-from docsplit.evaluation.analysis.report import Section, Table, with_deviation
+from docsplit.evaluation.analysis.report import Section
 from docsplit.evaluation.results import paper_numbers
 from docsplit.evaluation.results.bootstrap import ItemScores
-from docsplit.evaluation.results.report import Json, comparisons, names_of, records, rows
-from docsplit.evaluation.results.result import CLUSTERING, Result, accuracy_items
+from docsplit.evaluation.results.report import Json, Table, comparisons, difference_table, names_of, rows, table_of
+from docsplit.evaluation.results.result import CLUSTERING, Facts, Result, accuracy_items
 
 STARTS = 10
 SVD_WIDTH = 100  # of TF-IDF
-_MEANS = {"nmi": "arithmetic", "nmi_sqrt": "geometric", "nmi_max": "max"}
 
 
 def tfidf_svd(parts: dict[str, Any], seed: int = 0) -> dict[str, np.ndarray]:
@@ -53,26 +54,19 @@ def purity_items(clusters: np.ndarray, labels: np.ndarray) -> ItemScores:
 
 def cluster_measures(clusters: np.ndarray, labels: np.ndarray) -> dict[str, ItemScores | np.ndarray]:
     """NMI with arithmetic, geometric and largest mean, purity, V-measure, adjusted Rand index of R runs, (R, M)."""
-    measured: dict[str, ItemScores | np.ndarray] = {
-        name: np.array([normalized_mutual_info_score(labels, run, average_method=mean) for run in clusters])
-        for name, mean in _MEANS.items()
+    of_runs: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
+        name: partial(normalized_mutual_info_score, average_method=mean)
+        for name, mean in {"nmi": "arithmetic", "nmi_sqrt": "geometric", "nmi_max": "max"}.items()
     }
-    measured["purity"] = purity_items(clusters, labels)
-    measured["v_measure"] = np.array([v_measure_score(labels, run) for run in clusters])
-    measured["ari"] = np.array([adjusted_rand_score(labels, run) for run in clusters])
-    return measured
+    of_runs |= {"v_measure": v_measure_score, "ari": adjusted_rand_score}
+    measured = {name: np.array([measure(labels, run) for run in clusters]) for name, measure in of_runs.items()}
+    return measured | {"purity": purity_items(clusters, labels)}
 
 
 def cluster(
     train: np.ndarray, test: np.ndarray, num_clusters: int, num_seeds: int, seed: int = 0
 ) -> tuple[np.ndarray, float]:
-    """Clusters (R, M) of the test documents in R runs, and the seconds that a run took.
-
-    Raises:
-        ValueError: if there are fewer training documents than clusters.
-    """
-    if len(train) < num_clusters:
-        raise ValueError(f"{len(train)} training documents cannot make {num_clusters} clusters.")
+    """Clusters (R, M) of the test documents in R runs, and the seconds that a run took."""
     start, runs = perf_counter(), []
     for number in range(num_seeds):
         runs.append(KMeans(num_clusters, n_init=STARTS, random_state=seed + number).fit(train).predict(test))
@@ -95,32 +89,30 @@ def check_labels(train: np.ndarray, test: np.ndarray) -> None:
     """
     classes, tested = len(np.unique(one_label(train)[1])), len(one_label(test)[1])
     if classes < 2 or not tested:
-        raise ValueError(
-            f"Clusters need documents with exactly one label: {classes} classes have some in train, and {tested} "
-            "documents are such in test. Leave clustering out of --analyses."
-        )
+        raise ValueError("Clusters need documents with exactly one label: leave clustering out of --analyses.")
 
 
 def clusterings(
-    name: str, kinds: Mapping[str, Mapping[str, np.ndarray]], split: LabelledSplit, **options: Any
-) -> list[Result]:
+    name: str, kinds: Mapping[str, Mapping[str, np.ndarray]], split: LabelledSplit, num_seeds: int, seed: int,
+    info: Facts, pretraining_seeds: int | None = 1,
+) -> list[Result]:  # fmt: skip
     """Return a result for each kind of features, as they are and of length one.
 
     Args:
         kinds: of each kind (`raw`, say) train and test, (N, H); documents with several labels or none are left out.
-        options: num_seeds and seed of k-means, further ones are fields of a result.
+        num_seeds, seed: of k-means.
+        info: what a row says of the encoder.
     """
-    num_seeds, seed, info = options.pop("num_seeds"), options.pop("seed"), options.pop("info")
-    labelled = {"train": one_label(split.train_labels), "test": one_label(split.test_labels)}
+    (train_rows, train_labels), (test_rows, labels) = one_label(split.train_labels), one_label(split.test_labels)
     results = []
     for kind, features in kinds.items():
         as_one = "normalized" if kind == "raw" else f"{kind}, normalized"
         for title, change in ((kind, np.asarray), (as_one, normalize)):
-            train, test = (change(features[part][chosen]) for part, (chosen, _) in labelled.items())
-            clusters, seconds = cluster(train, test, len(np.unique(labelled["train"][1])), num_seeds, seed)
-            about = {"encoder": name, "head": "k-means", "info": info | {"features": title}, "seconds": seconds}
-            measured = cluster_measures(clusters, labelled["test"][1])
-            results.append(Result(task=CLUSTERING, measured=measured, **about, **options))
+            train, test = change(features["train"][train_rows]), change(features["test"][test_rows])
+            clusters, seconds = cluster(train, test, len(np.unique(train_labels)), num_seeds, seed)
+            about: Facts = {"encoder": name, "head": "k-means", "info": info | {"features": title}, "seconds": seconds}
+            measured = cluster_measures(clusters, labels)
+            results.append(Result(task=CLUSTERING, measured=measured, pretraining_seeds=pretraining_seeds, **about))
     return results
 
 
@@ -134,31 +126,21 @@ def clustering_analysis(results: Sequence[Result], split: LabelledSplit, data: s
     contents = {"rows": frame, "comparisons": compared, "train_documents": len(train), "test_documents": len(test)}
     contents |= {"clusters": len(np.unique(train)), "largest_class": largest, "left_out": left_out_text}
     # Ours, the paper's, and the paired tests
-    names, columns = names_of(frame), CLUSTERING.columns
-    cells = [[names[row["encoder"]], row["features"], *(with_deviation(row, name) for name in columns),
-              f"[{row['purity_low']:.3f}, {row['purity_high']:.3f}]"] for row in records(frame)]  # fmt: skip
-    header = ["encoder", "features", *(CLUSTERING.measures[name] for name in columns), "purity, 95 % interval"]
-    title = "Mean and standard deviation over seeds of k-means, and over pretraining seeds where there are several."
-    tables = [Table(header, cells, title=title)]
+    tables = [replace(table_of(frame, CLUSTERING), title="Percent; ± is over seeds of k-means or of pretraining.")]
     paper = paper_numbers.read_paper("graph")
     published, own = paper.table("1"), paper_numbers.set_named(paper, data)
     sets = list(dict.fromkeys(name for name, _ in published.columns))
-    cells = [[f"{name}, {model}", *(str(published.value(model, measure, name)) for measure in ("nmi", "purity"))]
-             for name in ([own] if own in sets else sets) for model in published.rows]  # fmt: skip
+    cells = []
+    for name in [own] if own in sets else sets:
+        for model in published.rows:
+            values = (published.value(model, measure, name) or 0 for measure in ("nmi", "purity"))
+            cells.append([f"{name}, {model}", *(f"{100 * value:.1f}" for value in values)])
     title = f"Table 1 of the {paper_numbers.COLUMN}."
     tables.append(Table(["data, model", "NMI", "purity"], cells, title=title))
-    cells = [[f"{names[row['a']]} v {names[row['b']]}", row["features"],
-              f"{row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]", f"{row['p_value']:.3f}"]
-             for row in records(compared)]  # fmt: skip
-    title = (
-        "Purity of two encoders: paired bootstrap over test documents, and over pretraining seeds where there are "
-        f"several. The {len(cells)} p-values are not corrected for their number."
-    )
-    tables.append(Table(["encoders", "features", "difference", "p"], cells, title=title))
+    tables.append(replace(difference_table(compared, CLUSTERING, names_of(frame)), title="Paired tests, in points."))
     notes = [
-        f"{len(train):,} training documents, on which k-means is fitted, {len(test):,} test documents, which are "
-        f"assigned; {len(np.unique(train))} clusters, as many as classes.{left_out_text} The largest class has "
-        f"{largest:.3f} of the test documents: less than that no purity can be.",
+        f"k-means of {len(train):,} training documents, {len(np.unique(train))} clusters, to which {len(test):,} test "
+        f"documents are assigned.{left_out_text} No purity is below {largest:.3f}, the share of the largest class.",
         CLUSTERING.note,
     ]
     return contents, Section("Clusters", notes, tables)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 import torch.nn.functional as F
+from scipy.stats import skew
 from torch import Tensor
 
 from docsplit.evaluation.analysis.report import Section, Table, with_deviation
@@ -78,11 +79,9 @@ def hubness(neighbours: np.ndarray) -> dict[str, float]:
     Args:
         neighbours: (N, k) rows of the nearest others of each document.
     """
-    counts = np.bincount(neighbours.ravel(), minlength=len(neighbours)).astype(np.float64)
-    deviations = counts - counts.mean()
-    variance = (deviations**2).mean()
+    counts = np.bincount(neighbours.ravel(), minlength=len(neighbours))
     return {
-        "hubness": float((deviations**3).mean() / variance**1.5) if variance else 0.0,
+        "hubness": float(skew(counts)) if np.ptp(counts) else 0.0,
         "largest_hub": float(counts.max() / neighbours.shape[1]),
         "antihubs": float((counts == 0).mean()),
     }
@@ -104,16 +103,10 @@ def geometry(documents: np.ndarray, halves: np.ndarray, neighbours: np.ndarray) 
         neighbours: (N, k) as `hubness` takes them.
     """
     of_halves = embedding_geometry(torch.from_numpy(halves))
-    spreads = spread(documents)
-    width = documents.shape[1]
-    return {
-        "alignment": float(of_halves["alignment"]),
-        "uniformity": float(of_halves["uniformity"]),
-        "mean_cosine": mean_cosine(documents),
-        "width": float(width),
-        **spreads | {"dimension_std": spreads["dimension_std"] * width**0.5},
-        **hubness(neighbours),
-    }
+    width, measured = documents.shape[1], spread(documents) | hubness(neighbours)
+    measured["dimension_std"] *= width**0.5
+    measured |= {name: float(of_halves[name]) for name in ("alignment", "uniformity")}
+    return measured | {"mean_cosine": mean_cosine(documents), "width": float(width)}
 
 
 def geometry_analysis(
@@ -126,16 +119,11 @@ def geometry_analysis(
     """
     about = {"documents": num_documents, "halved": num_halved, "neighbours": num_neighbours}
     names = encoder_names({row["encoder"]: row["members"] for row in rows})
-    columns = {
-        **{"alignment": "alignment of halves", "uniformity": "uniformity", "mean_cosine": "mean cosine"},
-        **{"effective_rank": "effective rank", "width": "width", "dimension_std": "deviation x sqrt(width)"},
-        **{"dimension_correlation": "correlation of dimensions", "hubness": "hubness"},
-        **{"largest_hub": "largest hub", "antihubs": "antihubs"},
-    }
+    columns = {"alignment": "alignment of halves", "uniformity": "uniformity", "mean_cosine": "mean cosine",
+               "effective_rank": "effective rank", "width": "width", "dimension_std": "deviation x sqrt(width)",
+               "dimension_correlation": "correlation of dimensions", "hubness": "hubness",
+               "largest_hub": "largest hub", "antihubs": "antihubs"}  # fmt: skip
     cells = [[names[row["encoder"]], *(with_deviation(row, name, 0 if name == "width" else 3) for name in columns)]
              for row in rows]  # fmt: skip
-    note = (
-        f"{num_documents:,} test documents, of length one; alignment and uniformity of two random halves (sentences "
-        f"to one of two) of {num_halved:,} of them; hubness of the {num_neighbours} nearest."
-    )
+    note = f"{num_documents:,} test documents; random halves of {num_halved:,} of them; the {num_neighbours} nearest."
     return {"rows": rows, **about}, Section("Geometry", [note], [Table(["encoder", *columns.values()], cells)])

@@ -20,40 +20,25 @@ from docsplit.evaluation.results.report import Json
 
 logger = logging.getLogger(__name__)
 
-PACKAGES = {"tsne": ("openTSNE", "openTSNE"), "umap": ("umap", "umap-learn")}  # module, and what pip calls it
 PERPLEXITY, COMPONENTS = 30, 50
 PANEL = 4.6  # inches
 
 
 def check_method(method: str) -> None:
-    """Warn if t-SNE will be the slow one, and refuse UMAP where it is not installed.
+    """Refuse UMAP where it is not installed, and warn if t-SNE will be the slow one.
 
     Raises:
         ValueError: naming the remedy.
     """
-    if method not in PACKAGES or is_installed(method):
-        return
-    package = PACKAGES[method][1]
-    if method == "umap":
-        raise ValueError(f"--map_method umap needs UMAP: pip install {package}, or take the default, tsne.")
-    logger.warning(
-        f"{package} is not installed (pip install {package}): maps are scikit-learn's t-SNE, which is slower."
-    )
+    if method == "umap" and importlib.util.find_spec("umap") is None:
+        raise ValueError("--map_method umap needs UMAP: pip install umap-learn, or take the default, tsne.")
+    if method == "tsne" and not has_open_tsne():
+        logger.warning("Maps are scikit-learn's t-SNE; a faster one is installed by pip install openTSNE.")
 
 
-def is_installed(method: str) -> bool:
-    """Whether the package of a method is installed; for t-SNE that is openTSNE."""
-    return importlib.util.find_spec(PACKAGES[method][0]) is not None
-
-
-def check_size(num_documents: int) -> None:
-    """Refuse a map of very few documents.
-
-    Raises:
-        ValueError: for fewer than four documents.
-    """
-    if num_documents < 4:
-        raise ValueError(f"{num_documents} test documents are no map: give four or more, or leave map out.")
+def has_open_tsne() -> bool:
+    """Whether openTSNE is installed, which is faster than scikit-learn's t-SNE."""
+    return importlib.util.find_spec("openTSNE") is not None
 
 
 def project(vectors: np.ndarray, method: str = "tsne", seed: int = 0) -> tuple[np.ndarray, str]:
@@ -70,7 +55,7 @@ def project(vectors: np.ndarray, method: str = "tsne", seed: int = 0) -> tuple[n
 
         points = umap.UMAP(random_state=seed, n_neighbors=min(15, len(vectors) - 1)).fit_transform(components)
         return np.asarray(points), "UMAP"
-    if is_installed("tsne"):
+    if has_open_tsne():
         import openTSNE
 
         points = openTSNE.TSNE(perplexity=perplexity, initialization=start, random_state=seed).fit(components)
@@ -128,10 +113,7 @@ def map_analysis(
         for encoder, (points, _) in maps.items()
         for row, number, point in zip(rows, classes, points)
     ]
-    caption = (
-        f"The same {len(rows):,} test documents, {how}: who is near to whom means something, how far apart groups are "
-        "does not."
-    )
+    caption = f"{len(rows):,} test documents, {how}: who is near to whom means something, the distance of groups not."
     saved = save_figure(figure, folder / "map.png", caption, ["encoder", "test_document", "class", "x", "y"], cells)
     notes = [f"{len(rows):,} test documents, {how}. Numbers stand at the median of a class.{note}"]
     points_of = {encoder: points for encoder, (points, _) in maps.items()}

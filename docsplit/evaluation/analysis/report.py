@@ -1,12 +1,16 @@
-"""What an analysis shows: notes, tables and figures, the same for analysis.md and report.html.
+"""What analyses measure and show: numbers with intervals over documents, and sections of notes, tables and figures.
 
-A figure is written with the CSV of what it shows, under the same name (`save_figure`).
+An analysis gives each number as a `Resampled`: its value, and its values on sets of documents drawn with replacement.
+The sets are the same for all encoders (`docsplit.evaluation.results.bootstrap.item_draws`), so that differences are
+paired. A `Section` is the same in analysis.md and report.html; a figure is written with the CSV of what it shows,
+under the same name (`save_figure`).
 """
 
 import base64
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +20,17 @@ import pandas as pd
 from jinja2 import Environment
 
 from docsplit.evaluation.results import plots
-from docsplit.evaluation.results.bootstrap import is_clear
+from docsplit.evaluation.results.bootstrap import (
+    Resampled,
+    interval,
+    is_clear,
+    item_draws,
+    paired_bootstrap,
+    sample_deviation,
+)
 from docsplit.evaluation.results.markdown import bullets, image, inline
 from docsplit.evaluation.results.report import Json, Table, plain, records
+from docsplit.evaluation.results.result import Facts
 from docsplit.runtime.files import write_text
 
 TEMPLATE = Path(__file__).parents[2] / "report.html"
@@ -26,23 +38,119 @@ JSON_FILE, MARKDOWN_FILE, HTML_FILE = "analysis.json", "analysis.md", "report.ht
 BETWEEN = "95 % interval over documents in brackets."
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A picture and the numbers in it, files of the same folder."""
-
-    caption: str
-    picture: Path
-    numbers: Path
+# --- Numbers of an encoder ---
 
 
 @dataclass(frozen=True)
-class Section:
-    """One analysis."""
+class Estimates:
+    """What an analysis measured of one encoder, or of several that differ in their pretraining seed alone."""
 
-    title: str
-    notes: Sequence[str] = ()
-    tables: Sequence[Table] = ()
-    figures: Sequence[Figure] = ()
+    encoder: str
+    values: dict[str, Resampled]
+    facts: Facts = field(default_factory=dict)
+    members: tuple[str, ...] = ()
+
+
+def over_documents(parts: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, Resampled]:
+    """Compute ratios of sums over documents, each from numerators and denominators (D,) of the same documents.
+
+    A mean over the documents that have a value has 1 as their denominators and 0 as those of the others. A set of
+    documents of which none has a value gets that of all.
+    """
+    above, below = (np.stack([part[side] for part in parts.values()]).astype(np.float64) for side in (0, 1))  # (P, D)
+    values = above.sum(axis=1) / below.sum(axis=1)  # (P,)
+    samples = []
+    for times in item_draws(above.shape[1]):
+        sums, weights = times @ above.T, times @ below.T  # (N, P)
+        samples.append(np.where(weights > 0, sums / np.where(weights > 0, weights, 1), values))
+    drawn = np.concatenate(samples)
+    return {name: Resampled(values[[row]], drawn[:, [row]]) for row, name in enumerate(parts)}
+
+
+def merge_estimates(name: str, members: Sequence[str], parts: Sequence[Estimates]) -> Estimates:
+    """Join the estimates of encoders from several pretraining seeds under one name; an encoder alone stays as it is.
+
+    Where facts differ, all are kept, in the order of the members.
+    """
+    if [name] == list(members):
+        return parts[0]
+    values, facts = {}, {}
+    for key in parts[0].values:
+        scores = np.concatenate([part.values[key].scores for part in parts])
+        samples = np.concatenate([part.values[key].samples for part in parts], axis=1)
+        values[key] = Resampled(scores, samples, seeds=len(members))
+    for key, first in parts[0].facts.items():
+        all_facts = [part.facts[key] for part in parts]
+        facts[key] = first if all(fact == first for fact in all_facts) else all_facts
+    return Estimates(name, values, facts, tuple(members))
+
+
+def columns_of(values: Mapping[str, Resampled]) -> Json:
+    """Return each number as columns: NAME_mean, and NAME_low and NAME_high, its 95 % interval."""
+    columns: Json = {}
+    for name, value in values.items():
+        low, high = interval(value, is_share=name.endswith("share") or name.startswith("auc"))
+        columns |= {f"{name}_mean": float(value.scores.mean()), f"{name}_low": low, f"{name}_high": high}
+    return columns
+
+
+def over_seeds(name: str, values: np.ndarray) -> Json:
+    """Return the columns of a number's spread over several members, NAME_std and NAME_of_seeds; none of one."""
+    if len(values) < 2:
+        return {}
+    return {f"{name}_std": sample_deviation(values), f"{name}_of_seeds": values.tolist()}
+
+
+def rows_of(measured: Iterable[Estimates]) -> pd.DataFrame:
+    """Return a row an encoder: its facts, and each number with its 95 % interval and its spread over seeds."""
+    rows = []
+    for one in measured:
+        row = {"encoder": one.encoder, "members": list(one.members), **one.facts, **columns_of(one.values)}
+        for name, value in one.values.items():
+            row |= over_seeds(name, value.scores) if one.members else {}
+        rows.append(row)
+    return pd.DataFrame(plain(rows), dtype=object)
+
+
+def mean_row(encoder: str, members: Sequence[str], values: Sequence[Mapping[str, float]]) -> Json:
+    """Return a row of numbers without interval: of one encoder, or means over several and their deviations."""
+    row: Json = {"encoder": encoder, "members": list(members) if list(members) != [encoder] else []}
+    for name in values[0]:
+        of_members = np.array([own[name] for own in values])
+        row |= {f"{name}_mean": float(of_members.mean())} | over_seeds(name, of_members)
+    return row
+
+
+def differences(all_estimates: Iterable[Estimates], measures: Sequence[str]) -> list[Json]:
+    """Compare each two encoders that have a measure by `paired_bootstrap` over documents.
+
+    Beside the difference a - b stands the `ratio` a / b with its interval, where both and their samples are above 0:
+    that of the difference of logarithms, so that it is over pretraining seeds, too.
+    """
+    compared = []
+    for a, b in combinations(all_estimates, 2):
+        for measure in measures:
+            if measure in a.values and measure in b.values:
+                pair = a.values[measure], b.values[measure]
+                row = {"a": a.encoder, "b": b.encoder, "measure": measure, **asdict(paired_bootstrap(*pair))}
+                compared.append(row | _ratio(*pair))
+    return compared
+
+
+def _ratio(a: Resampled, b: Resampled) -> Json:
+    """Return a / b and the ends of its interval, or None where one of them is not above 0."""
+    if min(part.min() for system in (a, b) for part in (system.scores, system.samples)) <= 0:
+        return dict.fromkeys(("ratio", "ratio_low", "ratio_high"))
+    logs = []
+    for system in (a, b):  # of the scores, and of the mean over seeds in each set of documents
+        means = np.log(system.samples.mean(axis=1, keepdims=True))
+        logs.append(Resampled(np.log(system.scores), np.broadcast_to(means, system.samples.shape), system.seeds))
+    found = paired_bootstrap(logs[0], logs[1])
+    ends = {"ratio_low": float(np.exp(found.low)), "ratio_high": float(np.exp(found.high))}
+    return {"ratio": float(a.scores.mean() / b.scores.mean()), **ends}
+
+
+# --- Cells and tables ---
 
 
 def number(value: float | None, digits: int = 2) -> str:
@@ -71,6 +179,45 @@ def with_deviation(row: Json, name: str, digits: int = 3) -> str:
     return number(row[f"{name}_mean"], digits) + (f" ± {std:.3f}" if std else "")
 
 
+def differences_table(rows: Sequence[Json], names: Mapping[str, str], titles: Mapping[str, str]) -> Table:
+    """Show the paired tests of `differences`.
+
+    Args:
+        names: of encoders.
+        titles: of measures.
+    """
+    cells = []
+    for row in rows:
+        text = f"{row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"
+        ratio = f"{row['ratio']:.2f} [{row['ratio_low']:.2f}, {row['ratio_high']:.2f}]" if row["ratio"] else ""
+        pair, measure = f"{names[row['a']]} v {names[row['b']]}", titles[row["measure"]]
+        clear = "yes" if is_clear(row["low"], row["high"]) else ""
+        cells.append([pair, measure, text, ratio, f"{row['p_value']:.3f}", clear])
+    title = f"First minus second, and first / second; paired bootstrap. {len(cells)} p-values, not corrected."
+    return Table(["encoders", "measure", "difference", "ratio", "p", "without 0"], cells, title=title)
+
+
+# --- Figures and sections ---
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture, and what it shows in the CSV of its name."""
+
+    caption: str
+    picture: Path
+
+
+@dataclass(frozen=True)
+class Section:
+    """One analysis."""
+
+    title: str
+    notes: Sequence[str] = ()
+    tables: Sequence[Table] = ()
+    figures: Sequence[Figure] = ()
+
+
 def literal(name: str) -> str:
     """Return a name for matplotlib, which would read what is between two dollars as a formula."""
     return name.replace("$", r"\$")
@@ -79,13 +226,7 @@ def literal(name: str) -> str:
 def save_figure(figure: Any, path: Path, caption: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> Figure:
     """Write a matplotlib figure as PNG and what it shows as CSV beside it."""
     plots.save(figure, path, header, rows)
-    return Figure(caption, path, path.with_suffix(".csv"))
-
-
-def ends_of(rows: Sequence[Json], name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return means, lower and upper ends, and the lengths below and above of error bars, (2, N)."""
-    means, lows, highs = (np.array([row[f"{name}_{end}"] for row in rows]) for end in ("mean", "low", "high"))
-    return means, lows, highs, np.maximum([means - lows, highs - means], 0)
+    return Figure(caption, path)
 
 
 def plot_bars(
@@ -103,7 +244,10 @@ def plot_bars(
     figure, axis = plt.subplots(figsize=(2 + 0.35 * len(listed) * len(measures), 3.6), layout="constrained")
     for place, (name, label) in enumerate(measures.items()):
         numbers = [index for index, row in enumerate(listed) if f"{name}_mean" in row]
-        means, lows, highs, errors = ends_of([listed[index] for index in numbers], name)
+        means, lows, highs = (
+            np.array([listed[index][f"{name}_{end}"] for index in numbers]) for end in ("mean", "low", "high")
+        )
+        errors = np.maximum([means - lows, highs - means], 0)
         positions = [index + (place - (len(measures) - 1) / 2) * width for index in numbers]
         axis.bar(positions, means, width, yerr=errors, capsize=2, label=label)
         encoders = [listed[index]["encoder"] for index in numbers]
@@ -115,38 +259,23 @@ def plot_bars(
     axis.set_ylabel(axis_title)
     axis.grid(alpha=0.3, axis="y")
     figure.legend(loc="outside right upper", frameon=False, fontsize=8)
-    return save_figure(figure, path, caption, ["encoder", "what", "mean", "low", "high"], cells)
-
-
-def differences_table(rows: Sequence[Json], names: Mapping[str, str], titles: Mapping[str, str]) -> Table:
-    """Show the paired tests of `docsplit.evaluation.analysis.estimates.differences`."""
-    cells = []
-    for row in rows:
-        text = f"{row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"
-        ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f} [{row['ratio_low']:.2f}, {row['ratio_high']:.2f}]"
-        pair = f"{names[row['a']]} v {names[row['b']]}"
-        clear = "yes" if is_clear(row["low"], row["high"]) else ""
-        cells.append([pair, titles.get(row["measure"], row["measure"]), text, ratio, f"{row['p_value']:.3f}", clear])
-    title = (
-        "Two encoders on the same documents, first minus second and first / second: paired bootstrap over documents, "
-        f"and over pretraining seeds where there are several. The {len(cells)} p-values are not corrected for "
-        "their number."
-    )
-    return Table(["encoders", "measure", "difference", "ratio", "p", "without 0"], cells, title=title)
+    return save_figure(figure, path, caption, ["of", "what", "mean", "low", "high"], cells)
 
 
 def write_report(folder: Path, title: str, sections: Sequence[Section], contents: Mapping[str, object]) -> None:
-    """Write analysis.json (all of `contents`), analysis.md and report.html, which holds its pictures, each whole."""
+    """Write analysis.json (all of `contents`), analysis.md and report.html, which holds its pictures, each whole.
+
+    Tables without a line are left out: a single encoder has no differences.
+    """
     title = " ".join(title.split())
-    # A single encoder has no differences.
-    sections = [replace(section, tables=[table for table in section.tables if table.rows]) for section in sections]
     write_text(folder / JSON_FILE, json.dumps(plain(contents), indent=2, allow_nan=False) + "\n")
     parts = [f"# {inline(title)}"]
     for section in sections:
         parts += [f"## {inline(section.title)}", bullets(section.notes)]
-        parts += [f"{inline(table.title)}\n\n{table.markdown()}" for table in section.tables]
+        parts += [f"{inline(table.title)}\n\n{table.markdown()}" for table in section.tables if table.rows]
         for figure in section.figures:
-            parts.append(f"{image(figure.caption, figure.picture.name)}\n\nIn numbers: {inline(figure.numbers.name)}.")
+            numbers = inline(figure.picture.with_suffix(".csv").name)
+            parts.append(f"{image(figure.caption, figure.picture.name)}\n\nIn numbers: {numbers}.")
     write_text(folder / MARKDOWN_FILE, "\n\n".join(filter(None, parts)) + "\n")
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters["picture"] = lambda figure: (

@@ -12,22 +12,22 @@ documents as often as the product of their numbers (which a bootstrap of pairs a
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_matrix, issparse
 from sklearn.metrics import roc_auc_score
+from sklearn.preprocessing import normalize
 
-from docsplit.evaluation.analysis.estimates import Estimates, differences, rows_of
-from docsplit.evaluation.analysis.report import BETWEEN, Section, Table, differences_table, plot_bars, with_interval
+from docsplit.evaluation.analysis import report
 from docsplit.evaluation.results import paper_numbers
 from docsplit.evaluation.results.bootstrap import NUM_SAMPLES, Resampled, item_draws
 from docsplit.evaluation.results.report import Json, names_of, records
 from docsplit.runtime.vectors import unit
 
 NUM_PAIRS = 100_000  # of two documents
-BLOCK = 256  # documents at a time, with all others
 MAX_SENTENCES = 50  # of a document
 MIN_WORDS = 3  # of a sentence
 BINS = 500  # of cosines, in the intervals of the AUC; its value is exact
@@ -42,6 +42,7 @@ MEASURES = {
     "auc": "AUC inner v inter",
     "auc_same_class": "AUC inner v same class",
 }
+AUC_OF = {"inter": "auc", "same_class": "auc_same_class"}  # of each kind of pairs
 
 
 @dataclass(frozen=True)
@@ -70,32 +71,33 @@ def choose_sentences(sentences: Sequence[Sequence[str]], classes: np.ndarray, se
     Raises:
         ValueError: if no document has two sentences, or a single one has any.
     """
-    generator, seen = np.random.default_rng((seed, 6)), set()
+    generator, seen = np.random.default_rng((seed, 6)), set[str]()
     counts = dict.fromkeys(("sentences", "short", "duplicates", "beyond_the_cap", "documents_without_pair"), 0)
-    texts: list[str] = []
-    documents: list[int] = []
-    for document, own in enumerate(sentences):
+    chosen: list[list[str]] = []  # of each document
+    for own in sentences:
         distinct = []
         for sentence in own:
-            words = sentence.split()
-            key = " ".join(words)
-            counts["short"] += len(words) < MIN_WORDS
-            counts["duplicates"] += len(words) >= MIN_WORDS and key in seen
-            if len(words) >= MIN_WORDS and key not in seen:
+            key = " ".join(words := sentence.split())
+            if len(words) < MIN_WORDS:
+                counts["short"] += 1
+            elif key in seen:
+                counts["duplicates"] += 1
+            else:
                 seen.add(key)
                 distinct.append(sentence)
         if len(distinct) > MAX_SENTENCES:
             counts["beyond_the_cap"] += len(distinct) - MAX_SENTENCES
             distinct = [distinct[row] for row in np.sort(generator.permutation(len(distinct))[:MAX_SENTENCES])]
-        counts["documents_without_pair"] += len(distinct) < 2
-        texts += distinct
-        documents += [document] * len(distinct)
-    of_sentences = np.array(documents, dtype=np.int64)
-    counts["sentences"] = len(texts)
-    if counts["documents_without_pair"] == len(sentences):
-        raise ValueError(f"No document has two sentences of {MIN_WORDS} or more words: there is no inner similarity.")
-    pairs = _draw_pairs(of_sentences, classes, generator)
-    return Sentences(texts, of_sentences, len(sentences), *pairs, counts)
+        chosen.append(distinct)
+    texts, sizes = list(chain.from_iterable(chosen)), np.array([len(distinct) for distinct in chosen])
+    counts |= {"sentences": len(texts), "documents_without_pair": int((sizes < 2).sum())}
+    if (sizes > 0).sum() < 2 or sizes.max() < 2:
+        raise ValueError(
+            f"There is nothing to compare: one document needs two sentences of {MIN_WORDS} or more words, and another "
+            "one at least one. Leave similarity out of --analyses."
+        )
+    documents = np.repeat(np.arange(len(sizes)), sizes)
+    return Sentences(texts, documents, len(sizes), *_draw_pairs(documents, classes, generator), counts)
 
 
 def _draw_pairs(
@@ -103,10 +105,6 @@ def _draw_pairs(
 ) -> tuple[np.ndarray, np.ndarray]:
     """`NUM_PAIRS` pairs (P, 2) of any two documents, and of two that share a class; each document counts alike."""
     present, starts, sizes = np.unique(documents, return_index=True, return_counts=True)
-    if len(present) < 2:
-        raise ValueError(
-            f"{len(present)} of the documents has sentences of {MIN_WORDS} words: inter needs two or more."
-        )
 
     def sentences_of(rows: np.ndarray) -> np.ndarray:  # one at random of each of these documents
         return starts[rows] + (generator.random(len(rows)) * sizes[rows]).astype(np.int64)
@@ -114,25 +112,17 @@ def _draw_pairs(
     first = generator.integers(len(present), size=NUM_PAIRS)
     second = (first + generator.integers(1, len(present), size=NUM_PAIRS)) % len(present)
     inter = np.stack([sentences_of(first), sentences_of(second)], axis=1)
+    # Which others share a class with each document, (documents, documents)
     own = classes[present] if classes.ndim == 1 else classes[present].astype(np.float32)
-
-    def shared(rows: np.ndarray) -> np.ndarray:  # (len(rows), documents): which others share a class with these
-        found = own[rows, None] == own if own.ndim == 1 else own[rows] @ own.T > 0
-        found[np.arange(len(rows)), rows] = False
-        return found
-
-    blocks = np.array_split(np.arange(len(present)), -(-len(present) // BLOCK))
-    mates = np.concatenate([shared(rows).sum(axis=1) for rows in blocks])
+    shared = own[:, None] == own if own.ndim == 1 else own @ own.T > 0
+    np.fill_diagonal(shared, False)
+    mates = shared.sum(axis=1)
     if not mates.any():
         return inter, np.empty((0, 2), dtype=np.int64)
     first = generator.choice(np.flatnonzero(mates), NUM_PAIRS)
     place = (generator.random(NUM_PAIRS) * mates[first]).astype(np.int64)  # which of its mates
-    second = np.empty_like(first)
-    for rows in blocks:
-        drawn = (rows[0] <= first) & (first <= rows[-1])
-        columns = np.nonzero(shared(rows))[1]  # the mates of the first document, then those of the second ...
-        before = np.cumsum(mates[rows]) - mates[rows]
-        second[drawn] = columns[before[first[drawn] - rows[0]] + place[drawn]]
+    columns = np.nonzero(shared)[1]  # the mates of the first document, then those of the second ...
+    second = columns[(np.cumsum(mates) - mates)[first] + place]
     return inter, np.stack([sentences_of(first), sentences_of(second)], axis=1)
 
 
@@ -142,13 +132,14 @@ def similarity(vectors: Any, sentences: Sentences, num_samples: int = NUM_SAMPLE
     Args:
         vectors: (S, H) of the sentences, of any length; dense or sparse.
     """
-    directions = _unit(vectors)
+    directions = normalize(vectors.tocsr()) if issparse(vectors) else unit(vectors)
     inner, of_documents, weights = _inner_cosines(directions, sentences)
     kinds = {"inter": sentences.inter} | ({"same_class": sentences.same_class} if len(sentences.same_class) else {})
     cosines = {kind: _cosines(directions, pairs) for kind, pairs in kinds.items()}
     quantiles = np.quantile(np.concatenate([inner, *cosines.values()]), np.linspace(0, 1, BINS + 1)[1:-1])
     edges, num_documents = np.unique(quantiles), sentences.num_documents
-    inner_bins = _histogram(of_documents, edges.searchsorted(inner), weights, (num_documents, len(edges) + 1))
+    inner_bins = np.zeros((num_documents, len(edges) + 1))  # weights of the inner pairs of each document
+    np.add.at(inner_bins, (of_documents, edges.searchsorted(inner)), weights)
     inner_sums = np.bincount(of_documents, weights * inner, num_documents)
     present = np.bincount(of_documents, weights, num_documents)  # 1 where a document has a pair
 
@@ -159,27 +150,22 @@ def similarity(vectors: Any, sentences: Sentences, num_samples: int = NUM_SAMPLE
             for kind, pairs in kinds.items():
                 bins = edges.searchsorted(cosines[kind])
                 means = _of_pairs(times, sentences.documents[pairs], cosines[kind], bins, times @ inner_bins)
-                found |= dict(zip((kind, _auc(kind)), means))
+                found |= dict(zip((kind, AUC_OF[kind]), means))
                 found[f"inner_minus_{kind}"] = found["inner"] - found[kind]
         return found
 
     drawn = [of_sets(times) for times in item_draws(num_documents, num_samples)]
     values = {name: float(value[0]) for name, value in of_sets(np.ones((1, num_documents), np.float32)).items()}
+    exact = dict(values)
+    for kind, own in cosines.items():  # without bins
+        truth, weight = np.repeat([1, 0], [len(inner), len(own)]), np.concatenate([weights, np.ones(len(own))])
+        exact[AUC_OF[kind]] = float(roc_auc_score(truth, np.concatenate([inner, own]), sample_weight=weight))
     measured = {}
     for name in (name for name in MEASURES if name in values):
         samples = np.concatenate([own[name] for own in drawn])
-        samples = np.where(np.isfinite(samples), samples, values[name])
-        exact = values[name]
-        if name.startswith("auc"):
-            own = cosines["inter" if name == "auc" else name.removeprefix("auc_")]
-            truth, weight = np.repeat([1, 0], [len(inner), len(own)]), np.concatenate([weights, np.ones(len(own))])
-            exact = float(roc_auc_score(truth, np.concatenate([inner, own]), sample_weight=weight))
-        measured[name] = Resampled(np.array([exact]), (samples + exact - values[name])[:, None])
+        samples = np.where(np.isfinite(samples), samples, values[name]) + exact[name] - values[name]
+        measured[name] = Resampled(np.array([exact[name]]), samples[:, None])
     return measured
-
-
-def _auc(kind: str) -> str:
-    return "auc" if kind == "inter" else f"auc_{kind}"
 
 
 def _of_pairs(
@@ -203,18 +189,6 @@ def _of_pairs(
         beaten = np.cumsum(below, axis=1) - below / 2  # within a bin a half
         areas.append((own_inner * beaten).sum(axis=1) / own_inner.sum(axis=1) / total)
     return np.concatenate(means), np.concatenate(areas)
-
-
-def _histogram(rows: np.ndarray, columns: np.ndarray, weights: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    return np.bincount(rows * shape[1] + columns, weights, shape[0] * shape[1]).reshape(shape)
-
-
-def _unit(vectors: Any) -> Any:
-    if issparse(vectors):
-        from sklearn.preprocessing import normalize
-
-        return normalize(vectors.tocsr())
-    return unit(vectors)
 
 
 def _inner_cosines(unit: Any, sentences: Sentences) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -243,10 +217,11 @@ def _cosines(unit: Any, pairs: np.ndarray) -> np.ndarray:
 
 
 def similarity_analysis(
-    measured: Sequence[Estimates], sentences: Sentences, splitter: str, data: str, folder: Path
-) -> tuple[Json, Section]:
+    measured: Sequence[report.Estimates], sentences: Sentences, splitter: str, data: str, folder: Path
+) -> tuple[Json, report.Section]:
     """Return what analysis.json says, and Table 5 of DocSplit's first version, with what compares across encoders."""
-    frame, compared = rows_of(measured), differences(measured, ("inner_minus_inter", "auc", "auc_same_class"))
+    frame = report.rows_of(measured)
+    compared = report.differences(measured, ("inner_minus_inter", "auc", "auc_same_class"))
     listed, names, counts = records(frame), names_of(frame), sentences.counts
     contents = {"rows": frame, "differences": compared, "documents": sentences.num_documents, "counts": counts}
     contents |= {"inter_pairs": len(sentences.inter), "same_class_pairs": len(sentences.same_class)}
@@ -254,21 +229,18 @@ def similarity_analysis(
     # The table, with the paper's numbers in its last line
     paper = paper_numbers.read_paper("docsplit_v1")
     shown = [name for name in MEASURES if f"{name}_mean" in frame]
-    cells = [[names[row["encoder"]], *(with_interval(row, name, 3) for name in shown)] for row in listed]
+    cells = [[names[row["encoder"]], *(report.with_interval(row, name, 3) for name in shown)] for row in listed]
     beside = {name: paper_numbers.beside(paper, paper.table("5"), name, data) for name in ("inner", "inter")}
     cells.append([paper_numbers.COLUMN, *(beside.get(name, "") for name in shown)])
-    title = f"Cosines of sentences. {BETWEEN}"
-    table = Table(["encoder", *(MEASURES[name] for name in shown)], cells, title=title)
+    title = f"Cosines of sentences. {report.BETWEEN}"
+    table = report.Table(["encoder", *(MEASURES[name] for name in shown)], cells, title=title)
+    left_out = counts["short"] + counts["duplicates"] + counts["beyond_the_cap"]
     notes = [
-        f"{counts['sentences']:,} distinct sentences of {MIN_WORDS} or more words of {sentences.num_documents:,} test "
-        f"documents, {counts['documents_without_pair']:,} of which have fewer than two and no inner pair. Left out: "
-        f"{counts['short']:,} shorter ones, {counts['duplicates']:,} exact duplicates, {counts['beyond_the_cap']:,} "
-        f"beyond {MAX_SENTENCES} of a document. Sentences are those of the splitter {splitter!r}.",
-        f"{len(sentences.inter):,} pairs of two documents and {len(sentences.same_class):,} of two that share a "
-        "class, the same for all encoders.",
+        f"{counts['sentences']:,} sentences of {sentences.num_documents:,} test documents ({splitter!r} splits them). "
+        f"{left_out:,} are left out: short ones, exact duplicates, all beyond {MAX_SENTENCES} of a document."
     ]
     bars: dict[str, str] = {name: MEASURES[name] for name in ("inner", "same_class", "inter") if name in shown}
     caption = "Cosines of pairs of sentences, mean and 95 % interval over documents."
-    figure = plot_bars(frame, names, bars, "cosine", folder / "similarity.png", caption)
-    tables = [table, differences_table(compared, names, MEASURES)]
-    return contents, Section("Sentences of one document and of two", notes, tables, [figure])
+    figure = report.plot_bars(frame, names, bars, "cosine", folder / "similarity.png", caption)
+    tables = [table, report.differences_table(compared, names, MEASURES)]
+    return contents, report.Section("Sentences of one document and of two", notes, tables, [figure])

@@ -37,7 +37,7 @@ class HeadInput:
     """What a head is trained and tested on: features and labels of documents, and the runs.
 
     Raises:
-        ValueError: naming what does not agree, a class that a run lacks, or features that are not finite.
+        ValueError: naming a class that a run lacks, or features that are not finite.
     """
 
     train: Any  # (N, H) features, dense or sparse
@@ -49,33 +49,20 @@ class HeadInput:
     validation: tuple[Any, np.ndarray] | None = None  # (V, H) features and their labels
 
     def __post_init__(self) -> None:
-        parts = {"training": (self.train, self.labels), "test": (self.test, None)}
-        if self.validation is not None:
-            parts["validation"] = self.validation
-        for part, (features, labels) in parts.items():
-            if features.ndim != 2 or features.shape[1] != self.train.shape[1] or features.shape[0] == 0:
-                raise ValueError(
-                    f"The {part} features are {features.shape}, expected (documents, {self.train.shape[-1]})."
-                )
-            finite = np.isfinite(features.data if issparse(features) else features)
+        validation = {} if self.validation is None else {"validation": self.validation[0]}
+        for part, features in ({"training": self.train, "test": self.test} | validation).items():
+            finite = np.isfinite(features.data) if issparse(features) else np.isfinite(features).all(axis=1)
             if not finite.all():
-                count = int((~finite).sum()) if issparse(features) else int((~finite.all(axis=1)).sum())
                 raise ValueError(
-                    f"{count} of {features.shape[0]} {part} documents have features that are not finite: the encoder "
-                    "gave NaN or infinity for them. Embed in float32, or leave it out."
+                    f"{(~finite).sum()} of {features.shape[0]} {part} documents have features that are not finite: "
+                    "the encoder gave NaN or infinity for them. Embed in float32, or leave it out."
                 )
-            columns = (self.num_classes,) if self.multi_label else ()
-            if labels is not None and labels.shape != (features.shape[0], *columns):
-                raise ValueError(f"The {part} labels are {labels.shape}, but there are {features.shape[0]} documents.")
         if not self.runs:
             raise ValueError("A head needs at least one run: ask for one or more draws or seeds.")
         for number, run in enumerate(self.runs):
             missing = np.setdiff1d(np.arange(self.num_classes), self.labels[run.indices])
             if len(missing) and not self.multi_label:
-                raise ValueError(
-                    f"Run {number} has no training document of classes {missing.tolist()}: draw from each class, or "
-                    "drop those classes."
-                )
+                raise ValueError(f"Run {number} has no training document of classes {missing.tolist()}: drop these.")
 
     @property
     def multi_label(self) -> bool:

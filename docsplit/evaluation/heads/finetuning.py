@@ -43,9 +43,7 @@ from docsplit.runtime.launching import accelerator
 
 logger = logging.getLogger(__name__)
 
-DROPOUT = 0.1
-WARMUP = 0.1  # share of the steps
-WEIGHT_DECAY = 0.01
+DROPOUT, WARMUP = 0.1, 0.1  # WARMUP: a share of the steps
 MEASURES = ("accuracy", "macro_f1")  # of an epoch, on the validation part
 TRAIN_PASSAGES, TEST_PASSAGES = 50, 100  # of a document, the first ones (graph document model, section 3.2)
 
@@ -79,15 +77,6 @@ class TextClassifier(nn.Module):
         if self.multi_label:
             return {"loss": F.binary_cross_entropy_with_logits(logits, labels.float()), "logits": logits}
         return {"loss": F.cross_entropy(logits, labels), "logits": logits}
-
-
-class _StopAtNaN(TrainerCallback):
-    """The logged loss is the mean over all processes, so that all of them stop."""
-
-    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Raise a FloatingPointError if a loss is not finite."""
-        for name in ("loss", "eval_loss"):
-            check_finite(kwargs["logs"].get(name, 0.0), f"{name} of fine-tuning at step {state.global_step}")
 
 
 class _BestEpoch(TrainerCallback):
@@ -135,25 +124,21 @@ def finetune(
         run with a validation part `MEASURES` on it after each epoch.
 
     Raises:
-        FloatingPointError: if the loss or a prediction is not finite.
+        FloatingPointError: if a prediction is not finite.
         ValueError: if several GPUs are visible to one process or the processes cannot share the batch.
     """
     check_batch_size(settings.batch_size)
     if split.validation_texts is None:
         logger.info("finetune: no validation part, so the last epoch counts and no curve is drawn. --validation_file?")
     outputs = [_finetune_once(start, split, run, settings, show_progress) for run in runs]
-    return HeadOutput(
-        np.concatenate([output.scores for output in outputs]),
-        sum(output.seconds for output in outputs) / len(runs),
-        outputs[-1].trainable_parameters,
-        [curve for output in outputs for curve in output.curves],
-    )
+    scores, seconds, trainable, curves = zip(*outputs)
+    return HeadOutput(np.stack(scores), sum(seconds) / len(runs), trainable[-1], list(filter(None, curves)))
 
 
 def _finetune_once(
     start: Start, split: LabelledSplit, run: Run, settings: FineTuning, show_progress: bool
-) -> HeadOutput:
-    """Return the output of one run of `finetune`."""
+) -> tuple[np.ndarray, float, int, list[dict[str, float]]]:
+    """Return scores (M, C), seconds, the number of trained parameters and the curve of one run of `finetune`."""
     documents_per_process = check_batch_size(settings.batch_size)
     # Load the encoder without `Normalize`, and put a linear layer on it
     set_seed(int(run.seed))
@@ -183,7 +168,7 @@ def _finetune_once(
                 per_device_eval_batch_size=2 * documents_per_process,
                 lr_scheduler_type="linear",
                 warmup_steps=WARMUP,
-                weight_decay=WEIGHT_DECAY,
+                weight_decay=0.01,
                 train_sampling_strategy="group_by_length",
                 # With accelerate's default each process shuffles a length-grouped sampler by a state of its own.
                 accelerator_config={"use_seedable_sampler": False},
@@ -193,8 +178,7 @@ def _finetune_once(
                 use_cpu=accelerator().type == "cpu",
                 eval_strategy="no" if validation is None else "epoch",
                 save_strategy="no",
-                logging_steps=0.1,  # of all steps
-                logging_nan_inf_filter=False,
+                logging_strategy="no",
                 report_to="none",
                 disable_tqdm=not show_progress,
             ),
@@ -202,7 +186,7 @@ def _finetune_once(
             train_dataset=train,
             eval_dataset=validation,
             compute_metrics=None if validation is None else _measures,
-            callbacks=[_StopAtNaN(), best_epoch],
+            callbacks=[best_epoch],
         )
         trainer.remove_callback(PrinterCallback)
         # Train, take the best epoch, predict
@@ -218,8 +202,7 @@ def _finetune_once(
     check_finite(logits, "prediction of fine-tuning")
     in_order = torch.empty_like(logits, dtype=torch.float32)
     in_order[longest_first] = (logits.sigmoid() if split.multi_label else logits.softmax(dim=-1)).float()
-    curves = [best_epoch.curve] if best_epoch.curve else []
-    return HeadOutput(in_order.numpy()[None], seconds, num_trainable(model), curves)
+    return in_order.numpy(), seconds, num_trainable(model), best_epoch.curve
 
 
 def check_batch_size(batch_size: int) -> int:
@@ -231,15 +214,9 @@ def check_batch_size(batch_size: int) -> int:
     """
     processes = int(os.environ.get("WORLD_SIZE", 1))  # set by torchrun and by accelerate launch
     if torch.cuda.device_count() > 1 and processes == 1:
-        raise ValueError(
-            f"{torch.cuda.device_count()} GPUs are visible to one process, which would fine-tune with larger batches "
-            "than asked for: start with `accelerate launch`, or choose one GPU with CUDA_VISIBLE_DEVICES=0."
-        )
+        raise ValueError("Start with `accelerate launch`, or choose one GPU with CUDA_VISIBLE_DEVICES=0.")
     if batch_size < 1 or batch_size % processes:
-        raise ValueError(
-            f"{processes} processes cannot share a batch of {batch_size} documents: start as many processes as "
-            "divide it."
-        )
+        raise ValueError(f"{processes} processes cannot share a batch of {batch_size} documents.")
     return batch_size // processes
 
 
@@ -308,6 +285,4 @@ def _measures(prediction: EvalPrediction) -> dict[str, float]:
 def check_finite(values: Tensor | float, what: str) -> None:
     """Raise a FloatingPointError that names what is not finite, and the remedy."""
     if not bool(torch.as_tensor(values).isfinite().all()):
-        raise FloatingPointError(
-            f"A {what} is not finite: lower --finetune_learning_rate, or leave out this head or this encoder."
-        )
+        raise FloatingPointError(f"A {what} is not finite: lower --finetune_learning_rate, or leave out this head.")

@@ -6,8 +6,8 @@ What a paper's probe is, and how it is trained, is a row of `docsplit.evaluation
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -53,13 +53,22 @@ def mlp(data: HeadInput, hidden: int | None = None, training: HeadTraining | Non
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     width = data.train.shape[1]
     widths = [width, *([hidden or width] if training.hidden_layer else []), data.num_classes]
+
+    def on_device(features: np.ndarray, labels: np.ndarray) -> _Documents:
+        targets = torch.as_tensor(labels, dtype=torch.float32 if labels.ndim == 2 else torch.int64, device=device)
+        return torch.as_tensor(np.asarray(features, dtype=np.float32), device=device), targets
+
     # Move the documents to the device, and say which of them each run reads
-    train = _Documents.on(device, data.train, data.labels)
-    held = train if data.validation is None else _Documents.on(device, *data.validation)
+    train = on_device(data.train, data.labels)
+    held = train if data.validation is None else on_device(*data.validation)
     test_features = torch.as_tensor(np.asarray(data.test, dtype=np.float32), device=device)
     members = [_Member(run.seed, *_held_out(run, data)) for run in data.runs]
+    # Those that are trained together take equally many batches an epoch: a step too many would change a run
     threads = torch.get_num_threads() if device.type == "cpu" else 1
-    ensembles = _ensembles(members, training.batch_size, threads)
+    groups = defaultdict(list)
+    for number, member in enumerate(members):
+        groups[-(-len(member.fitted) // training.batch_size), len(member.held)].append(number)
+    ensembles = [part for group in groups.values() for part in np.array_split(group, min(threads, len(group)))]
 
     def scores_of(numbers: np.ndarray) -> np.ndarray:
         if threads > 1:  # of one such product, threads mostly wait for each other
@@ -76,31 +85,15 @@ def mlp(data: HeadInput, hidden: int | None = None, training: HeadTraining | Non
     finally:
         if threads > 1:
             torch.set_num_threads(threads)
-    scores = np.empty((len(members), data.test.shape[0], data.num_classes), dtype=np.float32)
-    for numbers, output in zip(ensembles, outputs):
-        scores[numbers] = output
-    return HeadOutput(
-        scores=scores,
-        seconds=(time.perf_counter() - start) / len(members),
-        trainable_parameters=sum((inputs + 1) * outputs for inputs, outputs in pairwise(widths)),
-    )
+    scores = np.concatenate(outputs)[np.argsort(np.concatenate(ensembles))]
+    trainable = sum((inputs + 1) * outputs for inputs, outputs in pairwise(widths))
+    return HeadOutput(scores, (time.perf_counter() - start) / len(members), trainable)
 
 
-@dataclass(frozen=True)
-class _Documents:
-    """Features and targets of documents, on the device."""
-
-    features: Tensor  # (N, H)
-    targets: Tensor  # (N,) or (N, C)
-
-    @classmethod
-    def on(cls, device: torch.device, features: np.ndarray, labels: np.ndarray) -> "_Documents":
-        targets = torch.as_tensor(labels, dtype=torch.float32 if labels.ndim == 2 else torch.int64, device=device)
-        return cls(torch.as_tensor(np.asarray(features, dtype=np.float32), device=device), targets)
+_Documents = tuple[Tensor, Tensor]  # features (N, H) and targets, (N,) or (N, C), on the device
 
 
-@dataclass(frozen=True)
-class _Member:
+class _Member(NamedTuple):
     """One run of an ensemble: its seed, and the rows that it is fitted to and stops early on."""
 
     seed: int
@@ -108,7 +101,7 @@ class _Member:
     held: np.ndarray  # (V,) rows of the documents to stop on; none: the number of epochs is fixed
 
 
-def _held_out(run: Run, data: HeadInput) -> tuple[np.ndarray, np.ndarray]:
+def _held_out(run: Run, data: HeadInput) -> Sequence[np.ndarray]:
     """Choose the documents that a run is fitted to, and those that stop it early: the validation part, if given."""
     if data.few_shot:
         return run.indices, np.array([], dtype=np.int64)
@@ -117,22 +110,7 @@ def _held_out(run: Run, data: HeadInput) -> tuple[np.ndarray, np.ndarray]:
     chosen = data.labels[run.indices]
     size = max(round(VALIDATION_SHARE * len(chosen)), 1)
     possible = chosen.ndim == 1 and np.bincount(chosen).min() > 1 and len(np.unique(chosen)) <= size
-    return tuple(
-        train_test_split(
-            run.indices, test_size=size, stratify=chosen if possible else None, random_state=run.seed, shuffle=True
-        )
-    )
-
-
-def _ensembles(members: Sequence[_Member], batch_size: int, threads: int) -> list[np.ndarray]:
-    """Group the numbers of runs that are trained together, in one part a thread.
-
-    An ensemble takes its steps together, and a step too many would change a run: equally many batches an epoch.
-    """
-    groups = defaultdict(list)
-    for number, member in enumerate(members):
-        groups[-(-len(member.fitted) // batch_size), len(member.held)].append(number)
-    return [part for group in groups.values() for part in np.array_split(group, min(threads, len(group)))]
+    return train_test_split(run.indices, test_size=size, stratify=chosen if possible else None, random_state=run.seed)
 
 
 def _train_ensemble(
@@ -146,14 +124,13 @@ def _train_ensemble(
 
     Returns: weights (R, H, K), biases (R, 1, K), weights (R, K, C), biases (R, 1, C); or two of these.
     """
-    device = train.features.device
+    device = train[0].device
     # Draw the initial weights, and prepare each run's batches and dropout masks
     generators = [torch.Generator().manual_seed(member.seed) for member in members]
     initial = [_initial(widths, generator) for generator in generators]
     parameters = [torch.stack(values).to(device).requires_grad_() for values in zip(*initial)]
-    decay = training.weight_decay
-    kind = torch.optim.AdamW if decay else torch.optim.Adam
-    optimizer = kind(parameters, lr=training.learning_rate, weight_decay=decay, fused=True)
+    decay = training.weight_decay  # 0: AdamW is Adam
+    optimizer = torch.optim.AdamW(parameters, lr=training.learning_rate, weight_decay=decay, fused=True)
     mask_seeds = [int(torch.randint(2**62, (), generator=generator)) for generator in generators]
     masks = [torch.Generator(device).manual_seed(seed) for seed in mask_seeds]
     fitted = [torch.as_tensor(member.fitted, device=device) for member in members]
@@ -163,11 +140,11 @@ def _train_ensemble(
     best = [parameter.detach().clone() for parameter in parameters]
     best_quality = torch.full((len(members),), -torch.inf)
     waited = torch.zeros(len(members), dtype=torch.int64)
+    size = training.batch_size
     for _ in range(training.max_epochs if early_stopping else training.few_shot_epochs):
         orders = []  # of each run a permutation cut in batches, (steps, size); -1 fills the last one
         for rows, generator in zip(fitted, generators):
             order = rows[torch.randperm(len(rows), generator=generator).to(device)]
-            size = training.batch_size
             orders.append(F.pad(order, (0, -len(order) % size), value=-1).view(-1, size))
         _train_epoch(parameters, optimizer, train, torch.stack(orders), masks, training)
         if not early_stopping:
@@ -189,9 +166,10 @@ def _quality(parameters: list[Tensor], held: _Documents, held_rows: Tensor, trai
     Raises:
         FloatingPointError: if the loss is not finite.
     """
+    features, targets = held
     losses, both, either = torch.zeros(3, len(held_rows))
-    for logits, rows in _chunks(parameters, held.features, held_rows, training):
-        true = held.targets[rows]
+    for logits, rows in _chunks(parameters, features, held_rows, training):
+        true = targets[rows]
         losses += _losses(logits, true).sum(dim=1).cpu()
         if true.ndim == 3:
             predicted = logits >= 0
@@ -201,9 +179,7 @@ def _quality(parameters: list[Tensor], held: _Documents, held_rows: Tensor, trai
             both += (logits.argmax(dim=-1) == true).sum(dim=1).cpu()
             either += rows.shape[1]
     if not losses.isfinite().all():
-        raise FloatingPointError(
-            "The mlp head's validation loss is not finite: are the features very large? Scale them down."
-        )
+        raise FloatingPointError("The mlp head's validation loss is not finite: are the features very large?")
     return -losses / held_rows.shape[1] if training.monitor == "loss" else both / either.clamp(min=1)
 
 
@@ -218,6 +194,7 @@ def _train_epoch(
     masks: list[torch.Generator], training: HeadTraining,
 ) -> None:  # fmt: skip
     """Take one step for each batch of `orders`, (R, steps, batch), rows of the training documents; -1 is none."""
+    features, targets = train
     real = orders >= 0  # (R, steps, batch)
     weights = real / real.sum(dim=-1, keepdim=True)
     num_steps = orders.shape[1]
@@ -228,9 +205,9 @@ def _train_epoch(
             shapes = [(size, training.batch_size, weight.shape[1]) for weight in parameters[::2]]
             dropouts = [_dropout(rate, shape, masks) for rate, shape in zip(_rates(training), shapes)]
         rows = orders[:, step]  # (R, batch); -1 takes a row whose weight is 0
-        logits = _logits(parameters, train.features[rows], training, [part[step % CHUNK_STEPS] for part in dropouts])
+        logits = _logits(parameters, features[rows], training, [part[step % CHUNK_STEPS] for part in dropouts])
         # Runs share no parameter, so the gradient of the sum is that of each one's mean.
-        loss = (_losses(logits, train.targets[rows]) * weights[:, step]).sum()
+        loss = (_losses(logits, targets[rows]) * weights[:, step]).sum()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

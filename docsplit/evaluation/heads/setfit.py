@@ -16,20 +16,13 @@ from sklearn.multiclass import OneVsRestClassifier
 from transformers import PrinterCallback, ProgressCallback, set_seed
 
 from docsplit.data.sets.labelled import LabelledSplit
+from docsplit.evaluation.heads import finetuning
 from docsplit.evaluation.heads.base import HeadOutput, Run
-from docsplit.evaluation.heads.finetuning import (
-    Start,
-    check_batch_size,
-    check_finite,
-    encodable,
-    fresh_body,
-    num_trainable,
-)
+from docsplit.evaluation.heads.finetuning import Start
 
 # Everything else about SetFit is the library's default.
 SETFIT_ITERATIONS = 20  # positive and negative pairs a document (Tunstall et al., 2022: R = 20)
 SETFIT_BATCH_SIZE = 16
-SETFIT_MAX_DOCUMENTS = 2000  # it lists all pairs of them before it takes some
 
 
 def setfit(start: Start, split: LabelledSplit, runs: Sequence[Run], show_progress: bool = False) -> HeadOutput:
@@ -43,7 +36,7 @@ def setfit(start: Start, split: LabelledSplit, runs: Sequence[Run], show_progres
     Raises:
         FloatingPointError: if training breaks the encoder.
         ImportError: if `setfit` is not installed.
-        ValueError: if a run has too many documents, no positive or no negative pair, or the processes do not fit.
+        ValueError: if a run has no positive or no negative pair, or the processes do not fit.
     """
     documents_per_process = check_setfit(split, runs)
     from setfit import SetFitModel
@@ -52,11 +45,11 @@ def setfit(start: Start, split: LabelledSplit, runs: Sequence[Run], show_progres
     from setfit import logging as setfit_logging
 
     setfit_logging.set_verbosity_warning()
-    test_texts = [encodable(text) for text in split.test_texts]
+    test_texts = [finetuning.encodable(text) for text in split.test_texts]
     scores, seconds, trainable_parameters = [], 0.0, 0
     for run in runs:
         set_seed(int(run.seed))
-        body, width = fresh_body(start, split)
+        body, width = finetuning.fresh_body(start, split)
         body.prompts, body.default_prompt_name = {"document": start.prompt or ""}, "document"  # for its own `encode`
         head: Any = LogisticRegression(max_iter=1000)
         model = SetFitModel(
@@ -64,7 +57,7 @@ def setfit(start: Start, split: LabelledSplit, runs: Sequence[Run], show_progres
             model_head=OneVsRestClassifier(head) if split.multi_label else head,
             multi_target_strategy="one-vs-rest" if split.multi_label else None,
         )
-        texts = [encodable(split.train_texts[index]) for index in run.indices]
+        texts = [finetuning.encodable(split.train_texts[index]) for index in run.indices]
         labels = split.train_labels[run.indices]
         with tempfile.TemporaryDirectory(prefix="docsplit-setfit-") as directory:
             args = SetFitArguments(
@@ -85,12 +78,12 @@ def setfit(start: Start, split: LabelledSplit, runs: Sequence[Run], show_progres
             started = time.perf_counter()
             trainer.train_embeddings(texts, labels.tolist(), args=args)
             for parameter in body.parameters():
-                check_finite(parameter, "parameter after SetFit")
+                finetuning.check_finite(parameter, "parameter after SetFit")
             trainer.train_classifier(texts, labels.tolist(), args=args)
         probabilities = np.asarray(model.predict_proba(test_texts, as_numpy=True, show_progress_bar=show_progress))
         seconds += time.perf_counter() - started
         columns = np.arange(len(split.class_names)) if split.multi_label else model.model_head.classes_
-        trainable_parameters = num_trainable(body) + (width + 1) * len(split.class_names)
+        trainable_parameters = finetuning.num_trainable(body) + (width + 1) * len(split.class_names)
         scores.append(np.zeros((len(test_texts), len(split.class_names)), dtype=np.float32))
         scores[-1][:, columns] = probabilities  # a class that the run has no document of is never predicted
         trainer.st_trainer.accelerator.free_memory()
@@ -108,16 +101,7 @@ def check_setfit(split: LabelledSplit, runs: Sequence[Run]) -> int:
         raise ImportError("The head setfit needs a library: pip install setfit")
     for run in runs:
         labels = split.train_labels[run.indices]
-        if len(labels) > SETFIT_MAX_DOCUMENTS:
-            raise ValueError(
-                f"SetFit lists all pairs of its training documents and a run has {len(labels)}, more than "
-                f"{SETFIT_MAX_DOCUMENTS}: give fewer --shots, or leave setfit out of --heads."
-            )
         alike = labels @ labels.T.astype(np.int64) > 0 if labels.ndim == 2 else labels[:, None] == labels  # (N, N)
         if alike.all() or not alike.any():
-            raise ValueError(
-                "SetFit needs pairs of documents with and without a common label, but "
-                f"{'all' if alike.all() else 'no'} pairs of a run's {len(labels)} documents have one: give more "
-                "--shots, or leave setfit out of --heads."
-            )
-    return check_batch_size(SETFIT_BATCH_SIZE)
+            raise ValueError("SetFit needs pairs of documents with and without a common label: give more --shots.")
+    return finetuning.check_batch_size(SETFIT_BATCH_SIZE)

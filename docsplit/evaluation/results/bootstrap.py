@@ -1,10 +1,10 @@
 """How far a figure can be trusted: intervals and paired tests over test items, runs and pretraining seeds.
 
 A "run" is one training of a head (one draw of few-shot labels, or one seed), R of them, each measured on the same M
-test items. `Items` hold what each test item brings to a figure, a statistic makes one value a run of them. The
-bootstrap (Efron and Tibshirani, 1993) draws test items with replacement and computes the statistic again: `resample`
-draws the items once for all systems; `interval` and `paired_bootstrap` read what it gives. Macro-F1, which no sum over
-items gives, stays one value a run without an interval.
+test items. `ItemScores` hold what each test item brings to a figure. The bootstrap (Efron and Tibshirani, 1993) draws
+test items with replacement and computes the figure again: `resample` draws the items once for all systems; `interval`
+and `paired_bootstrap` read what it gives. Macro-F1, which no sum over items gives, stays one value a run without an
+interval.
 
 A system may be S encoders that differ in their pretraining seed alone. It then has R runs of each, seed after seed,
 and the bootstrap has two levels, seeds and test items. Without the first a difference between two methods is called
@@ -12,12 +12,10 @@ real in 30 % of the cases where there is none, for pretraining runs differ. Item
 item is met by each run of each seed, and each is drawn independently of the others (Owen, 2007).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from scipy.stats import rankdata
 
 NUM_SAMPLES = 2000
 NUM_RANDOMISATIONS = 10_000
@@ -25,70 +23,37 @@ CHUNK_DRAWS = 2**21  # items drawn at a time: bounds the memory
 DECIMALS = 12  # what a sum in another order may change; differences below that are ties
 
 
-class Items:
-    """Arrays (R, M) with a number for each run and test item: the base of the dataclasses that name them."""
-
-    def arrays(self) -> list[np.ndarray]:
-        """All of them, (R, M) each, in the order of the dataclass."""
-        return list(vars(self).values())
-
-    @property
-    def runs(self) -> int:
-        """R."""
-        return self.arrays()[0].shape[0]
-
-    @property
-    def size(self) -> int:
-        """The number of test items, M."""
-        return self.arrays()[0].shape[1]
-
-    def repeated(self, times: np.ndarray) -> "Items":
-        """Each item so many times, (M,): a set of items that were drawn with replacement."""
-        chosen = np.repeat(np.arange(self.size), times.astype(np.int64))
-        return type(self)(*(values[:, chosen] for values in self.arrays()))
-
-    @classmethod
-    def joined(cls, parts: Sequence["Items"]) -> "Items":
-        """All runs of several systems on the same items, one system after another."""
-        return cls(*map(np.concatenate, zip(*(part.arrays() for part in parts))))
-
-
 @dataclass(frozen=True)
-class ItemScores(Items):
-    """What each test item adds to the two sides of a ratio, in each run."""
+class ItemScores:
+    """What each test item adds to the two sides of a ratio, in each run.
+
+    Sum of numerators / sum of denominators covers accuracy (correct / 1), micro-F1 (2 tp / (2 tp + fp + fn)) and means
+    such as nDCG (of a query / 1).
+    """
 
     numerators: np.ndarray  # (R, M) float32
     denominators: np.ndarray  # (R, M) float32
 
+    @property
+    def runs(self) -> int:
+        """R."""
+        return self.numerators.shape[0]
+
+    @property
+    def size(self) -> int:
+        """The number of test items, M."""
+        return self.numerators.shape[1]
+
     def of_runs(self) -> np.ndarray:
         """Return the score of each run, (R,) float64."""
-        return ratio_of_sums(self)
+        sums = (values.sum(axis=1, dtype=np.float64) for values in (self.numerators, self.denominators))
+        return ratios(*sums)
 
-
-@dataclass(frozen=True)
-class ItemPairs(Items):
-    """Two values of each test item, in each run, whose orders are compared."""
-
-    first: np.ndarray  # (R, M)
-    second: np.ndarray  # (R, M)
-
-
-Statistic = Callable[[Any], np.ndarray]
-
-
-def ratio_of_sums(items: ItemScores) -> np.ndarray:
-    """Sum of numerators / sum of denominators of each run, (R,) float64.
-
-    This covers accuracy (correct / 1), micro-F1 (2 tp / (2 tp + fp + fn)) and means such as nDCG (of a query / 1).
-    """
-    return ratios(items.numerators.sum(axis=1, dtype=np.float64), items.denominators.sum(axis=1, dtype=np.float64))
-
-
-def rank_correlation(items: ItemPairs) -> np.ndarray:
-    """Spearman's correlation of each run, (R,) float64; NaN where all values of a side are equal."""
-    ranks = [rankdata(values, axis=1) for values in items.arrays()]
-    is_constant = [np.ptp(first) == 0 or np.ptp(second) == 0 for first, second in zip(*ranks)]
-    return np.array([np.nan if known else np.corrcoef(*pair)[1, 0] for known, *pair in zip(is_constant, *ranks)])
+    @classmethod
+    def joined(cls, parts: Sequence["ItemScores"], axis: int = 0) -> "ItemScores":
+        """Join all runs of several systems on the same items; or with axis 1 the items of several parts."""
+        sides = ([part.numerators for part in parts], [part.denominators for part in parts])
+        return cls(*(np.concatenate(side, axis=axis) for side in sides))
 
 
 def ratios(numerators: np.ndarray, denominators: np.ndarray) -> np.ndarray:
@@ -111,20 +76,18 @@ class Resampled:
 
 
 def resample(
-    systems: Sequence[Items],
+    systems: Sequence[ItemScores],
     num_samples: int = NUM_SAMPLES,
     seed: int = 0,
     pretraining_seeds: Sequence[int] | None = None,
-    statistic: Statistic = ratio_of_sums,
 ) -> list[Resampled]:
-    """Compute the statistic of each system on `num_samples` sets of M test items drawn with replacement.
+    """Compute the score of each system on `num_samples` sets of M test items drawn with replacement.
 
     The sets depend on M, `num_samples` and `seed` only, so that all systems meet the same sets.
 
     Args:
         systems: measured on the same M items; their numbers of runs may differ.
         pretraining_seeds: S of each system: its runs are those of S encoders, one after another. Default: 1.
-        statistic: `Task.statistic` of the measure.
 
     Raises:
         ValueError: if the systems were measured on different numbers of items.
@@ -136,11 +99,21 @@ def resample(
         raise ValueError(
             f"A paired test needs the same test items for all systems, found {' and '.join(map(str, sizes))}."
         )
-    sampled = _sampled(type(systems[0]).joined(systems), statistic, item_draws(sizes[0], num_samples, seed))
-    ends = np.cumsum([system.runs for system in systems])
-    samples = np.split(sampled, ends[:-1], axis=1)
+    # Sums of the repeated items are products with how often each is drawn: of whole numbers in float32, where their
+    # sums are exact; of others in float64, where ties stay ties (`DECIMALS`).
+    joined = ItemScores.joined(systems)
+    above, below = (
+        values.T.astype(np.float32 if (values == np.rint(values)).all() else np.float64)
+        for values in (joined.numerators, joined.denominators)
+    )
+    draws = item_draws(sizes[0], num_samples, seed)
+    samples = np.concatenate([ratios(times @ above, times @ below) for times in draws])  # (N, runs of all systems)
+    ends = np.cumsum([system.runs for system in systems])[:-1]
     counts = pretraining_seeds or [1] * len(systems)
-    return [Resampled(statistic(system), drawn, count) for system, drawn, count in zip(systems, samples, counts)]
+    return [
+        Resampled(system.of_runs(), drawn, count)
+        for system, drawn, count in zip(systems, np.split(samples, ends, axis=1), counts)
+    ]
 
 
 def item_draws(num_items: int, num_samples: int = NUM_SAMPLES, seed: int = 0) -> Iterator[np.ndarray]:
@@ -155,19 +128,6 @@ def item_draws(num_items: int, num_samples: int = NUM_SAMPLES, seed: int = 0) ->
         drawn = generator.integers(num_items, size=(size, num_items))
         drawn += num_items * np.arange(size)[:, None]
         yield np.bincount(drawn.ravel(), minlength=size * num_items).reshape(size, num_items).astype(np.float32)
-
-
-def _sampled(items: Items, statistic: Statistic, draws: Iterator[np.ndarray]) -> np.ndarray:
-    """Return the statistic of each run on each set of items, (N, R)."""
-    if statistic is not ratio_of_sums:
-        return np.array([statistic(items.repeated(times)) for some in draws for times in some])
-    # Sums of the repeated items are products with how often each is drawn: of whole numbers in float32, where their
-    # sums are exact; of others in float64, where ties stay ties (`DECIMALS`).
-    is_whole = [(values == np.rint(values)).all() for values in items.arrays()]
-    above, below = (
-        values.T.astype(np.float32 if whole else np.float64) for values, whole in zip(items.arrays(), is_whole)
-    )
-    return np.concatenate([ratios(times @ above, times @ below) for times in draws])
 
 
 def interval(system: Resampled, seed: int = 0, is_share: bool = True) -> tuple[float, float]:
@@ -218,7 +178,7 @@ def paired_bootstrap(a: Resampled, b: Resampled, seed: int = 0) -> Difference:
         seed: of the draws of runs and of pretraining seeds.
 
     Returns: the mean of a over its runs minus that of b; p is twice the share of samples on the other side of 0, at
-        least 2 / (num_samples + 1). NaN for interval and p where a set of items has no score.
+        least 2 / (num_samples + 1).
     """
     generator = np.random.default_rng((seed, 1))  # another stream than that of the items
     if a.runs == b.runs:
@@ -227,12 +187,9 @@ def paired_bootstrap(a: Resampled, b: Resampled, seed: int = 0) -> Difference:
         samples = _resample_runs(_over_seeds(a), generator) - _resample_runs(_over_seeds(b), generator)
     samples += _seed_deviations([a, b], len(samples), (seed, 2))
     samples = samples.round(DECIMALS)
-    low, high = _percentiles(samples)
-    if np.isnan(samples).any():  # a correlation of values that are all equal
-        return Difference(float(a.scores.mean() - b.scores.mean()), low, high, np.nan)
     other_side = min((samples <= 0).sum(), (samples >= 0).sum())
     difference = float(np.round(a.scores.mean() - b.scores.mean(), DECIMALS))
-    return Difference(difference, low, high, min(1.0, 2 * (1 + int(other_side)) / (1 + len(samples))))
+    return Difference(difference, *_percentiles(samples), min(1.0, 2 * (1 + int(other_side)) / (1 + len(samples))))
 
 
 def is_clear(low: float, high: float, p_holm: float | None = None) -> bool:
@@ -240,14 +197,12 @@ def is_clear(low: float, high: float, p_holm: float | None = None) -> bool:
     return (low > 0 or high < 0) and (p_holm is None or p_holm < 0.05)
 
 
-def paired_randomisation(a: Items, b: Items, num_samples: int = NUM_RANDOMISATIONS, seed: int = 0) -> float:
+def paired_randomisation(a: ItemScores, b: ItemScores, num_samples: int = NUM_RANDOMISATIONS, seed: int = 0) -> float:
     """Two-sided p of a difference of two means over items, the systems of each item exchanged at random.
 
     As information retrieval tests over queries (Smucker et al., 2007). Scores of an item are means over the runs and
     pretraining seeds of a system, which the test takes as they are: what other seeds would give, it does not know.
     """
-    assert isinstance(a, ItemScores)
-    assert isinstance(b, ItemScores)
     a_means, b_means = (ratios(system.numerators, system.denominators).mean(axis=0) for system in (a, b))  # (M,)
     differences = a_means - b_means
     observed, generator, extreme = abs(differences.sum()), np.random.default_rng(seed), 0

@@ -89,13 +89,7 @@ def markdown_table(header: Sequence[object], rows: Iterable[Sequence[object]]) -
     lines = [[_cell(cell) for cell in line] for line in (header, *rows)]
     widths = [max(2 if index else 1, *map(len, column)) for index, column in enumerate(zip(*lines))]  # `-:` at least
     rule = ["-" * width if index == 0 else "-" * (width - 1) + ":" for index, width in enumerate(widths)]
-    padded = [
-        [
-            cell.ljust(width) if index == 0 else cell.rjust(width)
-            for index, (cell, width) in enumerate(zip(line, widths))
-        ]
-        for line in lines
-    ]
+    padded = [[line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])] for line in lines]
     return "\n".join("| " + " | ".join(line) + " |" for line in (padded[0], rule, *padded[1:]))
 
 

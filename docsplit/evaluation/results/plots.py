@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Iterable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from docsplit.evaluation.results.result import Task
 from docsplit.runtime.files import write_text, write_whole
 
 matplotlib.use("Agg")  # no screen needed
-FINETUNING_MEASURES = ("accuracy", "macro_f1")  # of each epoch, on the validation part
 SHIFT = 0.045  # between the points of two encoders at the same number of labels, in doublings
 
 
@@ -68,29 +68,25 @@ def plot_few_shot(frame: pd.DataFrame, task: Task, path: Path) -> bool:
     shown = [row for row in listed if head_name(row) in heads]
     shots = sorted({row["shots"] for row in shown} - {None})
     full = shots[-1] * (max(shots[-1] / shots[-2], 1.6) if len(shots) > 1 else 2)  # where the full set is drawn
-    ticks: dict[float, str] = {shot: str(shot) for shot in shots}
-    if any(row["shots"] is None for row in shown):
-        ticks[full] = "all"
+    has_full = any(row["shots"] is None for row in shown)
     size = (1.8 + 3.4 * len(heads), 3 * len(task.columns))
     figure, axes = plt.subplots(
         len(task.columns), len(heads), figsize=size, squeeze=False, sharex=True, sharey="row", layout="constrained"
     )
-    for panels, measure in zip(axes, task.columns):
-        panels[0].set_ylabel(f"{task.measures[measure]} (%)")
-        for axis, head in zip(panels, heads):
-            for number, encoder in enumerate(names):
-                own = [row for row in shown if (row["encoder"], head_name(row)) == (encoder, head)]
-                shift = 2 ** (SHIFT * (number - (len(names) - 1) / 2))
-                _draw_curve(axis, own, measure, full, shift, style(number) | {"label": names[encoder]})
-            if full in ticks:
-                axis.axvline((full * shots[-1]) ** 0.5, color="0.8", linewidth=0.8)
-            axis.grid(alpha=0.3)
-    for top, below, head in zip(axes[0], axes[-1], heads):
-        top.set_title(head)
-        below.set_xscale("log", base=2)
-        below.set_xlabel("labels per class")
-        below.xaxis.set_minor_locator(NullLocator())
-        below.set_xticks(list(ticks), list(ticks.values()))
+    for (line, measure), (column, head) in product(enumerate(task.columns), enumerate(heads)):
+        axis = axes[line, column]
+        for number, encoder in enumerate(names):
+            own = [row for row in shown if (row["encoder"], head_name(row)) == (encoder, head)]
+            shift = 2 ** (SHIFT * (number - (len(names) - 1) / 2))
+            _draw_curve(axis, own, measure, full, shift, style(number) | {"label": names[encoder]})
+        if has_full:
+            axis.axvline((full * shots[-1]) ** 0.5, color="0.8", linewidth=0.8)
+        axis.grid(alpha=0.3)
+        axis.set_xscale("log", base=2)
+        axis.xaxis.set_minor_locator(NullLocator())
+        axis.set_xticks([*shots, *[full][:has_full]], [*map(str, shots), *["all"][:has_full]])
+        axis.set(title=head if line == 0 else None, xlabel="labels per class" if line == len(axes) - 1 else None)
+        axis.set_ylabel(f"{task.measures[measure]} (%)" if column == 0 else None)
     handles = {text: handle for axis in axes.flat for handle, text in zip(*axis.get_legend_handles_labels())}
     figure.legend(handles.values(), handles.keys(), loc="outside right upper", frameon=False)
     save(figure, path)
@@ -107,46 +103,40 @@ def _draw_curve(
     points = [(row["shots"], 100 * row[f"{measure}_mean"], 100 * (row[f"{measure}_std"] or 0.0)) for row in rows]
     few = sorted(point for point in points if point[0] is not None)
     if len(few) > 1:
-        columns = [np.array(column) for column in zip(*few)]
-        _draw_line(axis, columns[0], columns[1], columns[2], look)
-    for shots, mean, deviation in points:
-        if shots is None or len(few) == 1:
-            x = shift * (full if shots is None else shots)
+        shots, means, deviations = map(np.array, zip(*few))
+        _draw_line(axis, shots, means, deviations, look)
+    for number, mean, deviation in points:
+        if number is None or len(few) == 1:
+            x = shift * (full if number is None else number)
             changed = {"linestyle": "", "markersize": 4, "label": None if len(few) > 1 else look["label"]}
             axis.errorbar([x], [mean], yerr=[deviation] if deviation else None, capsize=2, **look | changed)
 
 
 def plot_convergence(frame: pd.DataFrame, task: Task, path: Path) -> bool:
-    """Fine-tuning on the validation part, epoch by epoch, as PNG and CSV (graph document model, Figure 5).
+    """Fine-tuning on the validation part, epoch by epoch, as PNG (graph document model, Figure 5).
 
-    A panel for each measure, a line for each encoder: the mean over runs, with a band of one standard deviation.
+    A panel for each measure, a line for each encoder: the mean over runs, with a band of one standard deviation. The
+    numbers are `validation_curves` of results.json.
 
     Returns: False, and nothing is drawn or left from an earlier run, if no row has such curves.
     """
     tuned = [row for row in records(frame) if row.get("validation_curves")]
     if not tuned:
-        for each in (path, path.with_suffix(".csv")):
-            each.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
         return False
-    names, columns = names_of(frame), ("epoch", "step", *FINETUNING_MEASURES)
-    figure, axes = plt.subplots(1, len(FINETUNING_MEASURES), figsize=(10, 3.8), layout="constrained")
-    for number, row in enumerate(tuned):
-        curves = row["validation_curves"]
-        for axis, measure in zip(axes, FINETUNING_MEASURES):
+    names = names_of(frame)
+    figure, axes = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
+    for axis, measure in zip(axes, ("accuracy", "macro_f1")):
+        for number, row in enumerate(tuned):
+            curves = row["validation_curves"]
             measured = 100 * np.array([[point[measure] for point in curve] for curve in curves])  # (R, E)
-            epochs = [point["epoch"] for point in curves[0]]
             look = style(number) | {"label": names[row["encoder"]]}
+            epochs = [point["epoch"] for point in curves[0]]
             _draw_line(axis, epochs, measured.mean(axis=0), measured.std(axis=0), look)
-            axis.set(xlabel="epoch of fine-tuning", ylabel=f"{task.measures[measure]} on validation (%)")
-            axis.grid(alpha=0.3)
+        axis.set(xlabel="epoch of fine-tuning", ylabel=f"{task.measures[measure]} on validation (%)")
+        axis.grid(alpha=0.3)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper", frameon=False)
-    lines = [
-        [row["encoder"], run, *(point[name] for name in columns)]
-        for row in tuned
-        for run, curve in enumerate(row["validation_curves"])
-        for point in curve
-    ]
-    save(figure, path, ["encoder", "run", *columns], lines)
+    save(figure, path)
     return True
 
 
@@ -194,22 +184,17 @@ def plot_training(
     for label, points in loss_parts(log_history, loss_name).items():
         axes[0, 0].plot(*zip(*points), label=label)
     axes[0, 0].set(xlabel="step", ylabel="loss", title="Training loss", ylim=(0, None))
-    if axes[0, 0].lines:  # none where the run was shorter than --logging_steps
-        axes[0, 0].legend()
     for name, label, color in (("5shot_accuracy", "5 labels a class", "C2"), ("accuracy", "all labels", "C3")):
-        if not probed:
-            break
-        spreads = [entry.get(f"probe_{name}_std", 0.0) for entry in probed]
-        steps, values = ([entry[key] for entry in probed] for key in ("step", f"probe_{name}"))
-        shown = f"{label} (± std over draws)" if any(spreads) else label
-        yerr = spreads if any(spreads) else None
-        axes[0, 1].errorbar(steps, values, yerr=yerr, fmt="o-", capsize=3, color=color, label=shown)
-        if f"tfidf_validation_{name}" in results:
-            height = results[f"tfidf_validation_{name}"]
-            axes[0, 1].axhline(height, color=color, linestyle=":", label=f"TF-IDF, {label}")
-        title = "Probe of the frozen encoder (validation)"
-        axes[0, 1].set(xlabel="step", ylabel="accuracy", title=title, ylim=(0, 1))
-        axes[0, 1].legend(fontsize="small", loc="lower right")
+        if probed:
+            steps, values = ([entry[key] for entry in probed] for key in ("step", f"probe_{name}"))
+            spreads = [entry.get(f"probe_{name}_std", 0.0) for entry in probed]
+            axes[0, 1].errorbar(steps, values, yerr=spreads, fmt="o-", capsize=3, color=color, label=label)
+            if (height := results.get(f"tfidf_validation_{name}")) is not None:
+                axes[0, 1].axhline(height, color=color, linestyle=":", label=f"TF-IDF, {label}")
+            title = "Probe of the frozen encoder (validation), ± std over draws"
+            axes[0, 1].set(xlabel="step", ylabel="accuracy", title=title, ylim=(0, 1))
     for axis in axes.flat:
         axis.grid(alpha=0.3)
+        if axis.get_legend_handles_labels()[0]:  # no loss where the run was shorter than --logging_steps
+            axis.legend(fontsize="small")
     save(figure, path)

@@ -18,17 +18,8 @@ import pandas as pd
 
 from docsplit.data.seen_documents import SHARES
 from docsplit.embedding.arguments import stated_in
-from docsplit.evaluation.results.bootstrap import (
-    Items,
-    holm,
-    interval,
-    is_clear,
-    paired_bootstrap,
-    paired_randomisation,
-    ratio_of_sums,
-    resample,
-    sample_deviation,
-)
+from docsplit.evaluation.results import bootstrap
+from docsplit.evaluation.results.bootstrap import ItemScores, is_clear
 from docsplit.evaluation.results.markdown import bold, bullets, inline, markdown_table, one_line
 from docsplit.evaluation.results.paper_numbers import paper_column, paper_sources
 from docsplit.evaluation.results.result import Facts, Result, Task
@@ -39,11 +30,11 @@ LONGEST_NAME = 24  # characters of an encoder's name, in tables and pictures, be
 FEW_ITEMS = 100  # test items below which reports say so
 ONE_CLASS = "†"  # beside numbers of a head that gives nearly all test items one class
 COLUMNS: Json = {  # of a row of results.json, as far as it has them, and their types; further ones are facts
-    **{"encoder": str, "head": str, "shots": int | None, "features": str, "preset": str | None, "runs": int},
-    **{"pretraining_seeds": int | None, "test_documents": int | None, "warning": str | None, "members": list[str]},
-    **{"seconds": float, "trainable_parameters": int, "trainable_share": float | None},
-    **{"max_seq_length": int | None, "num_parameters": int | None, **dict.fromkeys(SHARES, float | None)},
-}
+    "encoder": str, "head": str, "shots": int | None, "features": str, "preset": str | None, "runs": int,
+    "pretraining_seeds": int | None, "test_documents": int | None, "warning": str | None, "members": list[str],
+    "seconds": float, "trainable_parameters": int, "trainable_share": float | None, "max_seq_length": int | None,
+    "num_parameters": int | None, **dict.fromkeys(SHARES, float | None),
+}  # fmt: skip
 
 
 # --- Rows ---
@@ -58,73 +49,57 @@ def rows(results: Sequence[Result]) -> pd.DataFrame:
     Details are means over those runs that have the label, None where none has. Where a task trains nothing, each mean
     also stands under the bare name of its measure.
 
+    Args:
+        results: of one task.
+
     Raises:
-        ValueError: if the results are of several tasks, or of different test items.
+        ValueError: if the results are of different test items.
     """
     if not results:
         return pd.DataFrame()
-    task = _only_task(results)
-    intervals = [_intervals(results, measure) for measure in task.measures]
-    listed = []
-    for number, result in enumerate(results):
+    task = results[0].task
+    listed: list[Json] = []
+    for result in results:
         num_items = result.items(task.main).size
         documents = num_items if task.items == "documents" else result.test_documents or num_items
         row: Json = {"encoder": result.encoder, "head": result.head, "shots": result.shots}
         row |= {"features": result.features, "preset": result.preset, "pretraining_seeds": result.pretraining_seeds}
         row |= {"runs": result.runs, "test_documents": documents, f"test_{task.items}": num_items}
         row["warning"] = result.warning
-        means = {measure: float(result.of_runs(measure).mean()) for measure in task.measures}
         for measure in task.measures:
-            row |= {f"{measure}_mean": means[measure]} | _spread(result, measure)
-        if result.members:
-            row["members"] = list(result.members)
+            row |= _spread(result, measure)
+        row |= {"members": list(result.members)} if result.members else {}
         row |= {"seconds": result.seconds, "trainable_parameters": result.trainable_parameters}
         row["trainable_share"] = _trainable_share(result)
-        if result.curves:
-            row["validation_curves"] = result.curves
+        row |= {"validation_curves": result.curves} if result.curves else {}
         facts = dict.fromkeys(SHARES) | result.info  # a baseline was not pretrained
         row |= {name: value for name, value in facts.items() if name not in row}
         for name, of_labels in result.details.items():
             known = {label: values[np.isfinite(values)] for label, values in of_labels.items()}
             row[name] = {label: float(values.mean()) if len(values) else None for label, values in known.items()}
-        for measure, ends in zip(task.measures, intervals):
-            if ends[number] is not None:
-                row |= dict(zip((f"{measure}_low", f"{measure}_high"), ends[number]))
-        listed.append(row if task.has_training else row | means)
+        if not task.has_training:
+            row |= {measure: row[f"{measure}_mean"] for measure in task.measures}
+        listed.append(row)
+    # The intervals, of all results on the same drawn items
+    seeds = [result.pretraining_seeds or 1 for result in results]
+    for measure in (name for name in task.measures if isinstance(results[0].measured[name], ItemScores)):
+        items = [result.items(measure) for result in results]
+        for row, system in zip(listed, bootstrap.resample(items, pretraining_seeds=seeds)):
+            row |= dict(zip((f"{measure}_low", f"{measure}_high"), bootstrap.interval(system)))
     return pd.DataFrame(plain(listed), dtype=object)
 
 
-def _only_task(results: Sequence[Result]) -> Task:
-    if any(result.task != results[0].task for result in results):
-        names = sorted({result.task.name for result in results})
-        raise ValueError(f"These results are of several tasks ({', '.join(names)}): compare those of one at a time.")
-    return results[0].task
-
-
-def _intervals(results: Sequence[Result], measure: str) -> list[Any]:
-    """Return the interval of a measure of each result; None where it has no test items."""
-    statistic = results[0].task.statistic(measure)
-    known = [number for number, result in enumerate(results) if isinstance(result.measured[measure], Items)]
-    items = [results[number].items(measure) for number in known]
-    resampled = resample(
-        items, pretraining_seeds=[results[number].pretraining_seeds or 1 for number in known], statistic=statistic
-    )
-    ends: list[Any] = [None] * len(results)
-    for number, system in zip(known, resampled):
-        ends[number] = interval(system, is_share=statistic is ratio_of_sums)
-    return ends
-
-
 def _spread(result: Result, measure: str) -> Json:
-    """Return the standard deviation over runs; or of several pretraining seeds that over them and within them."""
+    """Return the mean and the deviation over runs; or of several pretraining seeds that over and that within them."""
     values = result.of_runs(measure)
-    if len(result.members) < 2:
-        return {f"{measure}_std": sample_deviation(values)}
-    of_seeds = values.reshape(len(result.members), -1)
-    within = float(np.sqrt(of_seeds.var(axis=1, ddof=1).mean())) if of_seeds.shape[1] > 1 else None
-    means = of_seeds.mean(axis=1)
-    spread = {f"{measure}_std": sample_deviation(means), f"{measure}_std_runs": within}
-    return spread | {f"{measure}_of_seeds": means.tolist()}
+    row: Json = {f"{measure}_mean": float(values.mean()), f"{measure}_std": bootstrap.sample_deviation(values)}
+    if len(result.members) > 1:
+        of_seeds = values.reshape(len(result.members), -1)
+        means = of_seeds.mean(axis=1)
+        within = float(np.sqrt(of_seeds.var(axis=1, ddof=1).mean())) if of_seeds.shape[1] > 1 else None
+        row |= {f"{measure}_std": bootstrap.sample_deviation(means), f"{measure}_std_runs": within}
+        row[f"{measure}_of_seeds"] = means.tolist()
+    return row
 
 
 def _trainable_share(result: Result) -> float | None:
@@ -149,22 +124,20 @@ def read_rows(contents: Json) -> tuple[Task, pd.DataFrame]:
     """Return the task and the rows of a results.json.
 
     Raises:
-        ValueError: naming the key, if a value is missing or of another type.
+        ValueError: naming the key, if what a table needs is missing or of another type.
     """
     task = Task.from_json(contents)
     listed = checked(contents.get("rows"), list[dict[str, Any]], "rows")
+    needed = ["encoder", "head", "runs", *(f"{measure}_mean" for measure in {*task.columns, task.main})]
+    kinds = COLUMNS | {f"test_{task.items}": int | None} | dict.fromkeys(task.details, dict[str, float | None])
+    for measure in task.measures:
+        kinds |= {f"{measure}_mean": float, f"{measure}_of_seeds": list[float]}
+        kinds |= dict.fromkeys((f"{measure}_{end}" for end in ("std", "low", "high")), float | None)
     for number, row in enumerate(listed):
-        for name in ("encoder", "head", "runs", *(f"{measure}_mean" for measure in {*task.columns, task.main})):
-            if name not in row:
-                raise ValueError(f"rows[{number}] has no {name}.")
-        kinds = COLUMNS | {f"test_{task.items}": int | None}
-        for measure in task.measures:
-            kinds |= {f"{measure}_mean": float, f"{measure}_of_seeds": list[float]}
-            kinds |= dict.fromkeys((f"{measure}_{end}" for end in ("std", "low", "high")), float | None)
+        if missing := [name for name in needed if name not in row]:
+            raise ValueError(f"rows[{number}] has no {missing[0]}.")
         for name in kinds.keys() & row.keys():
             checked(row[name], kinds[name], f"rows[{number}]: {name}")
-        for name in task.details.keys() & row.keys():
-            checked(row[name], dict[str, float | None], f"rows[{number}]: {name}")
         listed[number] = {"shots": None, "features": "raw", "warning": None} | row
     return task, pd.DataFrame(listed, dtype=object)
 
@@ -192,15 +165,13 @@ def comparisons(results: Sequence[Result]) -> pd.DataFrame:
     single pretraining run: another seed may turn it round, and the test items know nothing of it.
 
     Raises:
-        ValueError: if the results are of several tasks, or of different test items.
+        ValueError: if the results are of different test items.
     """
     if not results:
         return pd.DataFrame()
-    task = _only_task(results)
-    seeds = [result.pretraining_seeds for result in results]
+    task, seeds = results[0].task, [result.pretraining_seeds for result in results]
     items = [result.items(task.main) for result in results]
-    counts = [count or 1 for count in seeds]
-    resampled = resample(items, pretraining_seeds=counts, statistic=task.statistic(task.main))
+    resampled = bootstrap.resample(items, pretraining_seeds=[count or 1 for count in seeds])
     compared: list[Json] = []
     for first, second in combinations(range(len(results)), 2):
         pair = (results[second].head, results[first].head)
@@ -210,17 +181,16 @@ def comparisons(results: Sequence[Result]) -> pd.DataFrame:
         if not _are_compared(a, b):
             continue
         row: Json = {"head": a.head, "shots": a.shots, "features": a.features, "a": a.encoder, "b": b.encoder}
-        row |= {"measure": task.main, **asdict(paired_bootstrap(resampled[first], resampled[second]))}
+        row |= {"measure": task.main, **asdict(bootstrap.paired_bootstrap(resampled[first], resampled[second]))}
         if task.paired_test == "randomisation":
-            row["p_value"] = paired_randomisation(items[first], items[second])
+            row["p_value"] = bootstrap.paired_randomisation(items[first], items[second])
         row |= {"heads": [a.head, b.head]} if task.head_pairs or a.head != b.head else {}
         compared.append(row | {"pretraining_seeds": [seeds[first], seeds[second]]})
-    corrected: Sequence[float | None] = [None] * len(compared)
     if task.paired_test == "randomisation":
-        corrected = holm([row["p_value"] for row in compared])
-    for row, p in zip(compared, corrected):
-        row |= {} if p is None else {"p_holm": p}
-        clear = is_clear(row["low"], row["high"], p) and 1 not in row["pretraining_seeds"]
+        for row, corrected in zip(compared, bootstrap.holm([row["p_value"] for row in compared])):
+            row["p_holm"] = corrected
+    for row in compared:
+        clear = is_clear(row["low"], row["high"], row.get("p_holm")) and 1 not in row["pretraining_seeds"]
         row["ahead"] = (row["a"] if row["difference"] > 0 else row["b"]) if clear else None
     return pd.DataFrame(plain(compared), dtype=object)
 
@@ -240,20 +210,16 @@ def _are_compared(a: Result, b: Result) -> bool:
 def short_names(names: Iterable[str], longest: int = LONGEST_NAME) -> dict[str, str]:
     """Names for tables and pictures: long ones by their last path component, or by as many as keep them distinct."""
     unique = list(dict.fromkeys(names))
-    if all(len(name) <= longest for name in unique):
-        return {name: name for name in unique}
-    depths = dict.fromkeys(unique, 1)
-    while True:
-        short = {}
-        for name, depth in depths.items():
-            parts = name.strip("/").split("/")
-            short[name] = "/".join(parts[-depth:]) if depth < len(parts) else name
-        shown = list(short.values())
-        clashing = [name for name in unique if shown.count(short[name]) > 1 and short[name] != name]
-        if not clashing:
-            return short
-        for name in clashing:
-            depths[name] += 1
+
+    def shortened(name: str) -> str:
+        parts = name.strip("/").split("/")
+        for end in ("/".join(parts[-depth:]) for depth in range(1, len(parts))):
+            if sum(f"/{other.strip('/')}".endswith(f"/{end}") for other in unique) == 1:
+                return end
+        return name
+
+    is_short = all(len(name) <= longest for name in unique)
+    return {name: name if is_short else shortened(name) for name in unique}
 
 
 def encoder_names(members_of: Mapping[str, Sequence[str]]) -> dict[str, str]:
@@ -267,13 +233,11 @@ def encoder_names(members_of: Mapping[str, Sequence[str]]) -> dict[str, str]:
     names = short_names(name for name in members_of if name not in groups)
     for group in groups:
         encoders = stated_in(group).encoders
-        others = len(members_of[group] or encoders.split(",")) - 1
-        stated = re.match(r"([^/\\,=]+)=", encoders)
-        first = encoders.split(",")[0].rstrip("/").rpartition("/")[2]
+        stated, first = re.match(r"([^/\\,=]+)=", encoders), encoders.split(",")[0].rstrip("/").rpartition("/")[2]
         label = stated[1] if stated else group  # as cards have it already
         if not stated and "," in encoders:
-            label = f"{first} and {others} more"
-        elif not stated and not others:
+            label = f"{first} and {encoders.count(',')} more"
+        elif not stated and len(members_of[group]) == 1:
             label = f"{first}{group.removeprefix(encoders)}"  # with its pooling and prompt
         names[group] = group if label in names.values() else label
     return {name: names[name] for name in members_of}
@@ -376,7 +340,9 @@ def _interval(row: Json | None, measure: str) -> str:
 
 
 def facts_table(listed: Iterable[Json], columns: Mapping[str, str]) -> Table:
-    """Return a table of some columns of rows under other titles, each line once."""
+    """Return a table of those columns of rows that any of them has, under other titles, each line once."""
+    listed = list(listed)
+    columns = {name: title for name, title in columns.items() if any(row.get(name) is not None for row in listed)}
     lines = dict.fromkeys(tuple(_value(row.get(name)) for name in columns) for row in listed)
     return Table([*columns.values()], list(lines))
 
@@ -389,10 +355,12 @@ def _value(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-STATISTICS = {  # of each part of the data
-    **{"dataset": "data set", "part": "part", "documents": "documents", "classes": "classes"},
-    **{"mean_words": "mean words", "median_words": "median words", "max_words": "maximum words"},
-}
+STATISTICS = {"dataset": "data set", "part": "part", "documents": "documents", "classes": "classes",
+              "mean_words": "mean words", "median_words": "median words", "max_words": "maximum words"}  # fmt: skip
+ENCODER_FACTS = {"encoder": "encoder", "pooling": "pooling", "pooling_of_checkpoint": "its own pooling",
+                 "max_seq_length": "maximum length", "long_documents": "long documents",
+                 "num_parameters": "parameters", "dtype": "dtype",
+                 "embedding_seconds": "seconds to embed"}  # fmt: skip
 
 
 def text_statistics(name: str, parts: Mapping[str, Sequence[str]], num_classes: int | None) -> list[Json]:
@@ -415,10 +383,8 @@ def difference_table(compared: pd.DataFrame, task: Task, names: Mapping[str, str
     for line, row in enumerate(records(compared)):
         heads = " - ".join(dict.fromkeys(row["heads"])) if "heads" in row else head_name(row)
         labels = ["all" if row["shots"] is None else str(row["shots"])] if task.has_training else []
-        points = f"{100 * row['difference']:+.1f}"
-        if row["low"] is not None:
-            points += f" [{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]"
-        clear = row["low"] is not None and is_clear(row["low"], row["high"], row.get("p_holm"))
+        points = f"{100 * row['difference']:+.1f} [{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]"
+        clear = is_clear(row["low"], row["high"], row.get("p_holm"))
         ahead = names[row["ahead"]] if row["ahead"] else "one run says" if clear else ""
         counts = " / ".join("-" if count is None else str(count) for count in row["pretraining_seeds"])
         tests = [f"{row[name]:.3f}" for name in ("p_value", "p_holm") if row.get(name) is not None]
@@ -474,20 +440,20 @@ def verdict(report: Report) -> list[str]:
     """
     names, listed = names_of(report.rows), records(report.rows)
     order = report.settings.get("heads") or report.settings.get("methods") or [row["head"] for row in listed]
+    first, *others = [*names] or [""]
     lines = []
-    for other in [*names][1:]:
-        first, found = next(iter(names)), list[Any]()
-        for row in records(report.comparisons):
+    for other in others:
+        found = list[Any]()
+        for number, row in enumerate(records(report.comparisons)):
             if {row["a"], row["b"]} == {first, other}:
                 heads = dict(zip((row["a"], row["b"]), row.get("heads") or [row["head"]] * 2))
                 place = min((order.index(head) for head in heads.values() if head in order), default=len(order))
                 shots = math.inf if row["shots"] is None else row["shots"]
-                found.append((row["features"] != "raw", shots, place, len(found), row, heads))
+                found.append((row["features"] != "raw", shots, place, number, row, heads))
         if found:
             *_, row, heads = min(found)
-            lines.append(
-                _verdict_line(row, [(other, heads[other]), (first, heads[first])], listed, report.task, names)
-            )
+            sides = [(other, heads[other]), (first, heads[first])]
+            lines.append(_verdict_line(row, sides, listed, report.task, names))
     return lines
 
 
@@ -496,14 +462,13 @@ def _verdict_line(
 ) -> str:
     """Say what a paired test says of two encoders with their heads, seen from the first of `both`."""
     measured = []
-    for encoder, head in both:
+    for encoder, head in both:  # a baseline has raw features alone
         own = [one for one in listed if (one["encoder"], one["head"], one["shots"]) == (encoder, head, row["shots"])]
         measured.append(next((one for one in own if one["features"] == row["features"]), own[0]))
     # What was measured, and on how much
-    title = task.measures[task.main]
+    title, shots = task.measures[task.main], row["shots"]
     figure = [title.lower() if task.main == "accuracy" else title]
     if task.has_training:
-        shots = row["shots"]
         figure.append("all labels" if shots is None else f"{shots} label{'s' * (shots != 1)} a class")
     figure += [" against ".join(dict.fromkeys(head for _, head in both))]
     figure += [] if row["features"] == "raw" else [row["features"]]
@@ -513,14 +478,12 @@ def _verdict_line(
     # The difference
     name, other = (names[encoder] for encoder, _ in both)
     sign = 100 if row["a"] == both[0][0] else -100
-    points = f"{round(sign * row['difference'], 1) + 0.0:+.1f} points"
-    if row["low"] is None:  # a correlation of values that are all equal
-        return f"{name}: {points} against {other}, without an interval {about}"
-    low, high = sorted(round(sign * row[end], 1) + 0.0 for end in ("low", "high"))  # no -0.0
+    points, low, high = (round(sign * row[end], 1) + 0.0 for end in ("difference", "low", "high"))  # no -0.0
+    between = f"{points:+.1f} points [{min(low, high):.1f}, {max(low, high):.1f}]"
     if is_clear(row["low"], row["high"], row.get("p_holm")):
-        return f"{name}: {points} [{low:.1f}, {high:.1f}] against {other} {about}"
+        return f"{name}: {between} against {other} {about}"
     corrected = f", p {row['p_holm']:.2f} after Holm's correction" if is_clear(row["low"], row["high"]) else ""
-    return f"{name}: no clear difference against {other}, {points} [{low:.1f}, {high:.1f}]{corrected} {about}"
+    return f"{name}: no clear difference against {other}, {between}{corrected} {about}"
 
 
 def notes_of(frame: pd.DataFrame, task: Task) -> list[str]:
@@ -596,48 +559,34 @@ def _markdown(report: Report) -> str:
         parts.append(f"## Data\n\n{facts_table(report.statistics, STATISTICS).markdown()}")
     tested = {row.get(f"test_{task.items}", 0) for row in listed}
     caption = (
-        f"{max(tested, default=0):,} test {inline(task.items)}. In percent; ± is the standard deviation over "
-        f"{inline(task.runs)}, and over pretraining seeds where there are several (`seeds`). The best of a column is "
-        "bold, which is not to say that it is better: see the tests."
+        f"{max(tested, default=0):,} test {task.items}. In percent; ± is the standard deviation over {task.runs}, and "
+        "over pretraining seeds where there are several (`seeds`). The best of a column is bold, which is not to say "
+        f"that it is better: see the tests. {task.note}"
     )
-    if any(row["features"] == "standardized" for row in listed):
-        caption += " Standardized: each feature shifted and scaled to mean 0 and deviation 1 over the training items."
-    caption += f" {inline(task.note)}" if task.note else ""
-    parts.append(f"## Results\n\n{table_of(frame, task, report.data).markdown()}\n\n{caption}")
+    parts.append(f"## Results\n\n{table_of(frame, task, report.data).markdown()}\n\n{caption.rstrip()}")
     if papers := paper_sources(listed, names, report.data):
         parts.append(inline(papers))
     for detail, heading in task.details.items():
-        chosen = [row for row in listed if row["shots"] is None]
-        labels = list(chosen[0][detail]) if chosen else []
-        titles = [f"{names[row['encoder']]}: {head_name(row)}" for row in chosen]
-        values = [["" if row[detail][label] is None else f"{100 * row[detail][label]:.1f}" for row in chosen]
-                  for label in labels]  # fmt: skip
-        if chosen:
-            lines_of = [[label, *line] for label, line in zip(labels, values)]
-            parts.append(f"## {inline(heading)}\n\n{markdown_table(['label', *titles], lines_of)}")
+        chosen = {f"{names[row['encoder']]}: {head_name(row)}": row[detail] for row in listed if row["shots"] is None}
+        cells = [[label, *("" if own[label] is None else f"{100 * own[label]:.1f}" for own in chosen.values())]
+                 for label in next(iter(chosen.values()), [])]  # fmt: skip
+        parts.append(f"## {inline(heading)}\n\n{markdown_table(['label', *chosen], cells)}")
     if len(report.comparisons):
         shown = difference_table(report.comparisons, task, names).markdown()
         parts.append(f"## Differences\n\n{_explained(len(report.comparisons), task)}\n\n{shown}")
-    columns = {"encoder": "encoder", "pooling": "pooling", "max_seq_length": "maximum length"}
-    columns |= {"long_documents": "long documents", "num_parameters": "parameters", "dtype": "dtype"}
-    columns |= {"embedding_seconds": "seconds to embed"}
-    poolings = [row | {"pooling": f"{row['pooling']} (it brings {row['pooling_of_checkpoint']})"}
-                if row.get("pooling_of_checkpoint") is not None else row for row in listed]  # fmt: skip
-    parts.append(f"## Encoders\n\n{facts_table(poolings, columns).markdown()}")
+    parts.append(f"## Encoders\n\n{facts_table(listed, ENCODER_FACTS).markdown()}")
     return "\n\n".join(parts) + "\n"
 
 
 def _explained(num_tests: int, task: Task) -> str:
     """Say what the table of differences has, and what its p-values are worth."""
-    corrected, clear = "not corrected for their number: one in twenty is below 0.05 where nothing differs", ""
+    corrected = "not corrected for their number: one in twenty is below 0.05 where nothing differs"
     if task.paired_test == "randomisation":
-        corrected = f"of a paired randomisation test over {task.items}, and corrected for their number (Holm)"
-        clear = ", the corrected p is below 0.05"
+        corrected = f"of a paired randomisation test over {task.items}, corrected for their number (Holm)"
     return (
-        f"Points, first minus second. Intervals: paired bootstrap over test {task.items}, runs and, where there are "
-        f"several, pretraining seeds (`seeds`; - where nothing was pretrained). The {num_tests} p-values are "
-        f"{corrected}. In bold, and named as ahead, where the interval leaves 0 out{clear} and neither is a single "
-        "pretraining run; with one, `one run says` so, and the next seed may say otherwise."
+        f"Points, first minus second. Intervals: paired bootstrap over test {task.items}, runs and pretraining seeds. "
+        f"The {num_tests} p-values are {corrected}. Ahead, in bold, is who differs clearly over several pretraining "
+        "seeds; of a single one, `one run says` so, and the next seed may say otherwise."
     )
 
 

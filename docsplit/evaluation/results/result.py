@@ -10,7 +10,8 @@ import json
 import logging
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 import datasets
@@ -21,7 +22,7 @@ from sklearn.metrics import f1_score, roc_auc_score
 
 from docsplit.data.sets.labelled import LabelledSplit
 from docsplit.evaluation.heads.base import HeadOutput
-from docsplit.evaluation.results.bootstrap import Items, ItemScores, Statistic, ratio_of_sums
+from docsplit.evaluation.results.bootstrap import ItemScores
 from docsplit.runtime.files import checked
 
 logger = logging.getLogger(__name__)
@@ -29,16 +30,9 @@ logger = logging.getLogger(__name__)
 Facts = dict[str, Any]  # what a row says of its encoder and data: an open set of columns
 # The columns of an encoder in the row of a baseline, which has none.
 NO_ENCODER: Facts = dict.fromkeys(
-    (
-        "pooling",
-        "max_seq_length",
-        "num_parameters",
-        "dtype",
-        "long_documents",
-        "smooth_neighbours",
-        "embedding_seconds",
-    )
-)
+    ("pooling", "max_seq_length", "num_parameters", "dtype", "long_documents", "smooth_neighbours",
+     "embedding_seconds")
+)  # fmt: skip
 ONE_CLASS_SHARE = 0.95  # of the test items: a head that gives more of them one class has hardly learnt anything
 
 
@@ -47,7 +41,7 @@ ONE_CLASS_SHARE = 0.95  # of the test items: a head that gives more of them one 
 
 @dataclass(frozen=True)
 class Task:
-    """Measures of an evaluation, how they are computed from test items, compared and shown.
+    """Measures of an evaluation, how they are compared and shown.
 
     The columns of a row in results.json mean what the task beside them says; nothing is read off their names.
     """
@@ -61,29 +55,14 @@ class Task:
     baseline_opponent: str | None = None  # the head of every encoder that baselines without an encoder meet
     items: str = "documents"  # what is tested: a row has their number as `test_documents`, `test_pairs` ...
     head_title: str = "head"  # what tables call a head
-    head_pairs: Sequence[tuple[str, str]] = ()  # heads that are compared on one encoder, or with one of a baseline
+    head_pairs: Sequence[Sequence[str]] = ()  # heads that are compared on one encoder, or with one of a baseline
     paired_test: Literal["bootstrap", "randomisation"] = "bootstrap"  # the latter is corrected by Holm
     runs: str = "runs: draws of the labels with few, seeds of the head with the full training set"  # what ± is over
     has_training: bool = True  # of heads, on labels
-    statistics: Mapping[str, Statistic] = field(default_factory=dict)  # of measures that are no ratio of sums
-
-    def __post_init__(self) -> None:
-        if unknown := [name for name in (self.main, *self.columns, *self.statistics) if name not in self.measures]:
-            raise ValueError(f"{', '.join(unknown)} of task {self.name!r} is no measure of it: {[*self.measures]}.")
-        if self.paired_test == "randomisation" and self.main in self.statistics:
-            raise ValueError(
-                f"The randomisation test of task {self.name!r} exchanges the means of items, and {self.main} is no "
-                "ratio of sums: use the bootstrap."
-            )
-
-    def statistic(self, measure: str) -> Statistic:
-        """Return the function that computes a measure from test items, for their scores and in the bootstrap."""
-        return self.statistics.get(measure, ratio_of_sums)
 
     def to_json(self) -> dict[str, Any]:
         """Return what results.json states: all that its tables need."""
-        stated = {kind.name: getattr(self, kind.name) for kind in fields(self) if kind.name != "statistics"}
-        return json.loads(json.dumps(stated))
+        return json.loads(json.dumps(asdict(self)))
 
     @classmethod
     def from_json(cls, contents: dict[str, Any]) -> "Task":
@@ -92,11 +71,8 @@ class Task:
         Raises:
             ValueError: naming the key, if a value is missing or of another type.
         """
-        stated = {name: value for name, value in checked(contents.get("task"), dict, "task").items()
-                  if name != "statistics"}  # fmt: skip
-        pairs = checked(stated.get("head_pairs", []), list[list[str]], "task: head_pairs")
-        task = checked(stated | {"head_pairs": []}, cls, "task")
-        return replace(task, columns=tuple(task.columns), head_pairs=tuple((a, b) for a, b in pairs))
+        task = checked(contents.get("task"), cls, "task")
+        return replace(task, columns=tuple(task.columns), head_pairs=tuple(map(tuple, task.head_pairs)))
 
 
 _CLASS_MEASURES = {"accuracy": "Accuracy", "macro_f1": "Macro-F1", "micro_f1": "Micro-F1"}
@@ -121,12 +97,9 @@ LINKS = Task(
 )
 RANKING = Task(
     "text-ranking",
-    {
-        **{"ndcg_at_10": "nDCG@10", "ndcg_at_20": "nDCG@20"},
-        **{"precision_at_5": "P@5", "precision_at_10": "P@10", "precision_at_20": "P@20"},
-        **{"mrr_at_10": "MRR@10", "mrr_at_100": "MRR@100", "recall_at_100": "Recall@100", "map": "MAP"},
-        **{"judged_at_10": "judged@10", "judged_at_20": "judged@20"},
-    },
+    {"ndcg_at_10": "nDCG@10", "ndcg_at_20": "nDCG@20", "precision_at_5": "P@5", "precision_at_10": "P@10",
+     "precision_at_20": "P@20", "mrr_at_10": "MRR@10", "mrr_at_100": "MRR@100", "recall_at_100": "Recall@100",
+     "map": "MAP", "judged_at_10": "judged@10", "judged_at_20": "judged@20"},
     main="ndcg_at_10",
     columns=("ndcg_at_10", "ndcg_at_20", "precision_at_5", "precision_at_10", "precision_at_20", "mrr_at_10",
              "mrr_at_100", "recall_at_100", "map", "judged_at_10"),
@@ -140,15 +113,13 @@ RANKING = Task(
 )  # fmt: skip
 CLUSTERING = Task(
     "text-clustering",
-    {
-        **{"nmi": "NMI", "nmi_sqrt": "NMI, geometric mean", "nmi_max": "NMI, maximum"},
-        **{"purity": "Purity", "v_measure": "V-measure", "ari": "ARI"},
-    },
+    {"nmi": "NMI", "nmi_sqrt": "NMI, geometric mean", "nmi_max": "NMI, maximum", "purity": "Purity",
+     "v_measure": "V-measure", "ari": "ARI"},
     main="purity",
     columns=("nmi", "nmi_sqrt", "nmi_max", "purity", "v_measure", "ari"),
     note="k-means with as many clusters as classes, fitted on the training documents; ± is over its seeds. V-measure "
     "is the NMI with the arithmetic mean.",
-)
+)  # fmt: skip
 
 
 # --- Measures ---
@@ -210,10 +181,7 @@ def predictions(scores: np.ndarray, multi_label: bool, threshold: float = 0.5, n
         ValueError: naming the head, if a score is NaN.
     """
     if bad := int(np.isnan(scores).any(axis=-1).sum()):
-        raise ValueError(
-            f"{name}: {bad} of {scores[..., 0].size} predictions have a score that is NaN: the embeddings or the "
-            "training of the head went wrong; check them before measuring."
-        )
+        raise ValueError(f"{name}: {bad} of {scores[..., 0].size} predictions have a score that is NaN.")
     return (scores >= threshold).astype(np.int8) if multi_label else scores.argmax(axis=-1)
 
 
@@ -243,15 +211,12 @@ class Result:
     """One head on one encoder, trained R times with the same number of labels, measured on M test items.
 
     Or on S encoders of one kind, from S pretraining seeds: then what has R values here has S x R, seed after seed.
-
-    Raises:
-        ValueError: if the measures are not those of the task, the main one has no test items, or runs are missing.
     """
 
     task: Task
     encoder: str
     head: str
-    measured: Mapping[str, Items | np.ndarray]  # of each measure: items, (R, M), or one value a run, (R,)
+    measured: Mapping[str, ItemScores | np.ndarray]  # of each measure: items, (R, M), or one value a run, (R,)
     shots: int | None = None  # labels per class; None: the full training set
     info: Facts = field(default_factory=dict)  # pooling, max_seq_length, features ...: copied into the row
     trains_encoder: bool = False  # the trainable parameters include the encoder's
@@ -265,29 +230,7 @@ class Result:
     test_documents: int | None = None  # distinct ones; None: as many as there are test items
     one_class: np.ndarray | None = None  # (R,) the largest share of the test items that a run gives one class
     curves: list[list[dict[str, float]]] = field(default_factory=list)  # of each run, as `HeadOutput.curves`
-
-    def __post_init__(self) -> None:
-        if {*self.measured} != {*self.task.measures} or {*self.details} != {*self.task.details}:
-            raise ValueError(
-                f"{self.name} has measures {[*self.measured]} and details {[*self.details]}, its task "
-                f"{self.task.name!r} expects {[*self.task.measures]} and {[*self.task.details]}."
-            )
-        if not isinstance(self.measured[self.task.main], Items):
-            raise ValueError(
-                f"{self.name} has one value a run of {self.task.main}, by which encoders are compared: give its "
-                "test items (docsplit.evaluation.results.bootstrap.Items)."
-            )
-        columns = [self.of_runs(measure) for measure in self.measured]
-        columns += [column for detail in self.details.values() for column in detail.values()]
-        if wrong := [column.shape for column in columns if column.shape != (self.runs,)]:
-            raise ValueError(
-                f"{self.name} has measures of shape {wrong}, expected one value for each of {self.runs} runs."
-            )
-
-    @property
-    def name(self) -> str:
-        """Encoder and head, for messages."""
-        return f"{self.encoder!r} with head {self.head!r} (shots: {self.shots})"
+    further: Mapping[str, ItemScores] = field(default_factory=dict)  # numbers of each test item that rows leave out
 
     @property
     def features(self) -> str:
@@ -309,16 +252,16 @@ class Result:
         kind = "set of labels" if self.task == MULTI_LABEL_CLASSIFICATION else "class"
         return f"predicts one {kind} for more than {100 * ONE_CLASS_SHARE:g} % of the test {self.task.items} in {runs}"
 
-    def items(self, measure: str) -> Items:
+    def items(self, measure: str) -> ItemScores:
         """Return the test items of a measure that has them."""
         items = self.measured[measure]
-        assert isinstance(items, Items)
+        assert isinstance(items, ItemScores), f"{measure} has one value a run: give its test items (ItemScores)"
         return items
 
     def of_runs(self, measure: str) -> np.ndarray:
         """Return the value of a measure in each run, (R,)."""
         measured = self.measured[measure]
-        return self.task.statistic(measure)(measured) if isinstance(measured, Items) else measured
+        return measured.of_runs() if isinstance(measured, ItemScores) else measured
 
 
 def classification_result(output: HeadOutput, split: LabelledSplit, **about: Any) -> Result:
@@ -332,23 +275,17 @@ def classification_result(output: HeadOutput, split: LabelledSplit, **about: Any
         about: encoder, head and further fields of `Result`.
 
     Raises:
-        ValueError: naming encoder and head, if scores and labels do not agree in shape, or a score is NaN.
+        ValueError: naming encoder and head, if a score is NaN.
     """
-    labels, is_multi_label, names = split.test_labels, split.multi_label, split.class_names
-    predicted = _predicted(about, output.scores, (len(labels), len(names)), is_multi_label)  # (R, M) or (R, M, C)
+    labels, names, is_multi_label = split.test_labels, split.class_names, split.multi_label
+    predicted = predictions(output.scores, is_multi_label, name=_name(about))  # (R, M) or (R, M, C)
     metric, number = ClassificationMetric(), None if is_multi_label else len(names)
-    computed = [metric.compute(predictions=run, references=labels, num_classes=number) for run in predicted]
-    measured: dict[str, Items | np.ndarray] = {
-        "accuracy": accuracy_items(predicted, labels),
-        "macro_f1": _column(computed, "macro_f1"),
-        # With one label a document it is the accuracy, whose interval is enough.
-        "micro_f1": micro_f1_items(predicted, labels) if is_multi_label else _column(computed, "micro_f1"),
-    }
-    details = {}
-    if is_multi_label:
-        measured["macro_f1_lexglue"] = _column(computed, "macro_f1_lexglue")
-        details["per_label_f1"] = dict(zip(names, _column(computed, "per_label_f1").T))
-    task = MULTI_LABEL_CLASSIFICATION if is_multi_label else CLASSIFICATION
+    values = _of_runs([metric.compute(predictions=run, references=labels, num_classes=number) for run in predicted])
+    task, measured, details = CLASSIFICATION, values | {"accuracy": accuracy_items(predicted, labels)}, {}
+    if is_multi_label:  # with one label a document micro-F1 is the accuracy, whose interval is enough
+        details["per_label_f1"] = dict(zip(names, measured.pop("per_label_f1").T))
+        measured["micro_f1"] = micro_f1_items(predicted, labels)
+        task = MULTI_LABEL_CLASSIFICATION
     return _result(output, predicted, task=task, measured=measured, details=details, curves=output.curves, **about)
 
 
@@ -362,37 +299,28 @@ def link_result(output: HeadOutput, labels: np.ndarray, threshold: float = 0.5, 
         about: encoder, head and further fields of `Result`.
 
     Raises:
-        ValueError: naming encoder and head, if scores and labels do not agree in shape, a score is NaN or the labels
-            are not 0 and 1.
+        ValueError: naming encoder and head, if a score is NaN; if labels are all alike.
     """
     if {*labels.tolist()} != {0, 1}:
-        raise ValueError(
-            f"Link labels must be 0 and 1, both of them, found {sorted({*labels.tolist()})}: ROC-AUC needs linked and "
-            "unlinked pairs in the test part."
-        )
+        raise ValueError("The test part needs linked and unlinked pairs, for ROC-AUC.")
     scores = output.scores[:, :, -1:]
-    predicted = _predicted(about, scores, (len(labels), 1), True, threshold)[:, :, 0]  # (R, M)
+    predicted = predictions(scores, True, threshold, _name(about))[:, :, 0]  # (R, M)
     computed = [
         class_measures(run, labels, 2)
         | {"f1": f1_score(labels, run, zero_division=0), "roc_auc": roc_auc_score(labels, run_scores)}
         for run, run_scores in zip(predicted, scores[:, :, 0].astype(np.float64))
     ]
-    measured: dict[str, Items | np.ndarray] = {measure: _column(computed, measure) for measure in LINKS.measures}
-    measured["accuracy"] = accuracy_items(predicted, labels)
+    measured = _of_runs(computed) | {"accuracy": accuracy_items(predicted, labels)}
     return _result(output, predicted, task=LINKS, measured=measured, **about)
 
 
-def _predicted(
-    about: Facts, scores: np.ndarray, shape: tuple[int, int], multi_label: bool, threshold: float = 0.5
-) -> np.ndarray:
-    """Check scores (R, *shape) and return what they predict; errors name encoder and head."""
-    name = f"{about['encoder']!r} with head {about['head']!r} (shots: {about.get('shots')})"
-    if scores.ndim != 3 or scores.shape[1:] != shape or not len(scores):
-        raise ValueError(
-            f"Scores of {name} have shape {scores.shape}, expected (runs, {shape[0]} test items, {shape[1]} classes): "
-            "was the head trained on another split?"
-        )
-    return predictions(scores, multi_label, threshold, name)
+def _name(about: Facts) -> str:
+    return f"{about['encoder']!r} with head {about['head']!r} (shots: {about.get('shots')})"
+
+
+def _of_runs(computed: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Each measure of the dictionaries of the runs, (R,), or (R, C) of each label."""
+    return {measure: np.array([run[measure] for run in computed]) for measure in computed[0]}
 
 
 def _result(output: HeadOutput, predicted: np.ndarray, **about: Any) -> Result:
@@ -401,13 +329,8 @@ def _result(output: HeadOutput, predicted: np.ndarray, **about: Any) -> Result:
     costs: Facts = {"seconds": output.seconds, "trainable_parameters": output.trainable_parameters}
     result = Result(one_class=np.array(shares), **costs, **about)
     if result.warning:
-        logger.warning(f"{result.name}, {result.features}: {result.warning}.")
+        logger.warning(f"{_name(about)}, {result.features}: {result.warning}.")
     return result
-
-
-def _column(computed: Sequence[dict[str, Any]], measure: str) -> np.ndarray:
-    """One measure of the dictionaries of the runs, (R,), or (R, C) of each label."""
-    return np.array([run[measure] for run in computed])
 
 
 # --- Several encoders as one ---
@@ -416,7 +339,7 @@ def _column(computed: Sequence[dict[str, Any]], measure: str) -> np.ndarray:
 def merge_members(name: str, members: Sequence[str], of_members: Sequence[Sequence[Result]]) -> list[Result]:
     """Merge the results of a group of seeds, head by head; an encoder alone keeps its own."""
     if [name] == list(members):
-        return list(of_members[0]) if of_members else []
+        return list(of_members[0])
     return [merge_seeds(name, members, of_one_head) for of_one_head in zip(*of_members)]
 
 
@@ -429,19 +352,9 @@ def merge_seeds(name: str, members: Sequence[str], results: Sequence[Result]) ->
     Args:
         name: of all together, as it was typed.
         members: their names.
-        results: one for each member.
-
-    Raises:
-        ValueError: if they are of different tasks, heads, features or numbers of runs.
+        results: one for each member, with the same number of runs.
     """
     first = results[0]
-    kinds = {(result.task.name, result.head, result.shots, result.features, result.runs) for result in results}
-    if len(kinds) > 1 or len(results) != len(members):
-        raise ValueError(f"The members of {name!r} were not measured alike: {sorted(map(str, kinds))}.")
-    measured: dict[str, Items | np.ndarray] = {}
-    for measure, values in first.measured.items():
-        columns: list[Any] = [result.measured[measure] for result in results]
-        measured[measure] = values.joined(columns) if isinstance(values, Items) else np.concatenate(columns)
     details = {
         detail: {label: np.concatenate([result.details[detail][label] for result in results]) for label in labels}
         for detail, labels in first.details.items()
@@ -450,7 +363,8 @@ def merge_seeds(name: str, members: Sequence[str], results: Sequence[Result]) ->
     return replace(
         first,
         encoder=name,
-        measured=measured,
+        measured=_joined([result.measured for result in results]),
+        further=_joined([result.further for result in results]),
         details=details,
         seconds=float(np.mean([result.seconds for result in results])),
         info=_merged_facts(results),
@@ -472,28 +386,37 @@ def join_folds(name: str, results: Sequence[Result], folds: Sequence[np.ndarray]
         folds: the numbers of the items in each part.
     """
     order = np.argsort(np.concatenate(folds))
-    measured: dict[str, Items | np.ndarray] = {}
-    for measure in results[0].measured:
-        columns = [result.items(measure).arrays() for result in results]
-        joined = (np.concatenate(parts, axis=1)[:, order] for parts in zip(*columns))
-        measured[measure] = type(results[0].items(measure))(*joined)
-    seconds = sum(result.seconds for result in results)
-    return replace(results[0], encoder=name, measured=measured, info=_merged_facts(results), seconds=seconds)
+    measured, further = (
+        {name: ItemScores(items.numerators[:, order], items.denominators[:, order]) for name, items in both.items()}
+        for both in (_joined([getattr(result, kind) for result in results], 1) for kind in ("measured", "further"))
+    )
+    about: Facts = {"info": _merged_facts(results), "seconds": sum(result.seconds for result in results)}
+    return replace(results[0], encoder=name, measured=measured, further=further, **about)
+
+
+def _joined(parts: Sequence[Mapping[str, Any]], axis: int = 0) -> dict[str, Any]:
+    """Join each measure of several results: their runs, or with axis 1 their items."""
+    joined: dict[str, Any] = {}
+    for measure, values in parts[0].items():
+        columns: list[Any] = [part[measure] for part in parts]
+        join = partial(ItemScores.joined, axis=axis) if isinstance(values, ItemScores) else np.concatenate
+        joined[measure] = join(columns)
+    return joined
 
 
 def _merged_facts(results: Sequence[Result]) -> Facts:
     """Merge the facts of several encoders, as `merge_seeds` says."""
     merged: Facts = {}
     for key in results[0].info:
-        values = [result.info.get(key) for result in results]
+        values: list[Any] = [result.info.get(key) for result in results]
         if None in values:
             merged[key] = None
         elif key == "embedding_seconds":
-            merged[key] = sum(values)  # type: ignore[arg-type]
+            merged[key] = sum(values)
         elif all(value == values[0] for value in values):
             merged[key] = values[0]
         elif all(isinstance(value, int | float) for value in values):
-            merged[key] = max(values)  # type: ignore[type-var]
+            merged[key] = max(values)
         else:
             merged[key] = " / ".join(dict.fromkeys(map(str, values)))
     return merged

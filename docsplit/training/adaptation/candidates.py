@@ -18,7 +18,7 @@ import torch
 from docsplit.data.seen_documents import document_id
 from docsplit.data.sets.labelled import LabelledSplit
 from docsplit.embedding.lexical_ridge import LexicalRidge
-from docsplit.evaluation.heads.quick_probe import probe_accuracy
+from docsplit.evaluation.heads.frozen import probe_accuracy
 from docsplit.modeling.encoder_with_words import Words, add_words
 from docsplit.release.adapted_card import Candidate, label_of
 

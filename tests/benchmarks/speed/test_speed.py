@@ -22,7 +22,7 @@ from benchmarks.speed import (
 )
 from docsplit.embedding.loading import load_encoder
 from docsplit.evaluation.analysis import similarity
-from docsplit.evaluation.analysis.arguments import ANALYSES
+from docsplit.evaluation.arguments import ANALYSES
 from docsplit.evaluation.heads.table import HEADS
 from tests.conftest import make_corpus, tiny_config
 

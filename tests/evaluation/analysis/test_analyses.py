@@ -1,5 +1,6 @@
-"""What is measured of an encoder: only what is asked for; a group of seeds is their mean, its map the first one's."""
+"""The sample that all encoders are analysed on, and what is measured of one; a group of seeds is its mean."""
 
+from collections import Counter
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,112 +9,121 @@ import pytest
 from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.data.sets.labelled import LabelledSplit
 from docsplit.embedding.arguments import EncoderArguments
-from docsplit.evaluation.analysis import analyses
-from docsplit.evaluation.analysis.analyses import EmbeddingAnalysis, Measured, measure, merge
-from docsplit.evaluation.analysis.arguments import AnalysisArguments
-from docsplit.evaluation.analysis.clustering import clustering_analysis
+from docsplit.embedding.encoder import Encoder
+from docsplit.embedding.neighbours import nearest, unit
+from docsplit.evaluation.analysis import analyses, similarity
+from docsplit.evaluation.analysis.analyses import EmbeddingAnalysis, Measured, choose_documents, random_halves
 from docsplit.evaluation.analysis.geometry import geometry
-from docsplit.evaluation.analysis.sample import Embedded, choose_documents, nearest_of
+from docsplit.evaluation.arguments import AnalysisArguments
 from tests.conftest import make_corpus
 
-INFO = {"num_parameters": 1}
 
-
-@pytest.fixture(scope="module")
+@pytest.fixture
 def split():
-    rows = make_corpus(80, seed=2)
+    rows = make_corpus(60, seed=1)
     names = sorted({row["label"] for row in rows})
     texts, labels = [row["text"] for row in rows], np.array([names.index(row["label"]) for row in rows])
-    return LabelledSplit(texts[:40], labels[:40], texts[40:], labels[40:], names)
+    return LabelledSplit(texts[:30], labels[:30], texts[30:], labels[30:], names)
 
 
-def embedded_of(split, documents, seed=0):
-    generator = np.random.default_rng(seed)
-    parts = {
-        part: np.eye(3)[labels] + 0.1 * generator.normal(size=(len(labels), 3))
-        for part, labels in (("train", split.train_labels), ("test", split.test_labels))
-    }
-    halves = generator.normal(size=(len(documents.halves), 3)).astype(np.float32)
-    return Embedded(INFO, {"raw": parts}, halves=halves, neighbours=nearest_of(parts["test"]))
+@pytest.fixture
+def evaluation(split):
+    def make(*analyses, **options):
+        args = AnalysisArguments(analyses=[*analyses], sample_documents=12, num_seeds=1, map_method="pca", **options)
+        made = EmbeddingAnalysis(LabelledArguments(train_file="x"), args)
+        made.split = split
+        return made
+
+    return make
 
 
-def test_only_what_is_asked_for_is_measured(split):
-    options = AnalysisArguments(analyses=["geometry"])
-    documents = choose_documents(split, options, None)
-    embedded = embedded_of(split, documents)
-    measured = measure("a", embedded, split, documents, options)
-    expected = geometry(embedded.parts["raw"]["test"], embedded.halves.reshape(-1, 2, 3), embedded.neighbours)
-    assert measured.geometry == expected
-    others = (measured.similarity, measured.attention, measured.clustering, measured.map, measured.graph_attention)
-    assert others == (None,) * 5
+@pytest.mark.parametrize("name", ["ours", "tfidf"])
+def test_numbers_are_those_of_the_encoders_own_vectors(name, evaluation, split, headless, monkeypatch):
+    monkeypatch.setattr(similarity, "NUM_PAIRS", 500)
+    encoder = Encoder(str(headless), EncoderArguments(["unused"], dtype="float32")) if name == "ours" else None
+    made = evaluation("similarity", "clustering", "geometry", "map")
+    made.prepare(is_main=True)
+    measured = made.measure(name, encoder, is_main=True)
+    kinds = ["raw", "normalized", "mean pooling", "mean pooling, normalized"]  # it says nothing about pooling
+    assert [result.features for result in measured.clustering] == kinds[: 4 if encoder else 2]
+    assert {result.pretraining_seeds for result in measured.clustering} == {1 if encoder else None}
+    assert measured.map[0].shape == (12, 2)
+    assert measured.attention is measured.graph_attention is None
+    if encoder:
+        vectors = encoder.embed(split.test_texts)
+        halves = encoder.embed(made.documents.halves).reshape(-1, 2, vectors.shape[1])
+        assert measured.geometry == pytest.approx(geometry(vectors, halves, nearest(unit(vectors), 10)[0]))
+        sentences = similarity.similarity(encoder.embed(made.documents.sentences.texts), made.documents.sentences)
+        assert measured.similarity.values["auc"].scores == sentences["auc"].scores
+    assert made.measure(name, encoder, is_main=False) is None
 
 
-def test_clusters_say_on_how_many_documents(split):
-    options = AnalysisArguments(analyses=["clustering"], num_seeds=2)
-    documents = choose_documents(split, options, None)
-    measured = measure("a", embedded_of(split, documents), split, documents, options)
-    contents, section = clustering_analysis(measured.clustering, split, "20 Newsgroups")
-    assert (contents["train_documents"], contents["test_documents"], contents["clusters"]) == (40, 40, 3)
-    assert contents["largest_class"] == np.bincount(split.test_labels).max() / 40
-    assert contents["left_out"] == ""
-    raw, _ = contents["rows"].to_dict("records")
-    ours, papers, pairs = section.tables
-    assert [line[:2] for line in ours.rows] == [["a", "raw"], ["a", "normalized"]]
-    assert ours.rows[0][2].startswith(f"{raw['nmi_mean']:.3f}")
-    assert all(line[0].startswith("Newsgroup, ") for line in papers.rows)
-    assert pairs.rows == []
-    assert "less than that no purity can be" in section.notes[0]
+def test_the_sample_depends_on_the_seed_alone_and_has_what_the_analyses_need(split):
+    options = AnalysisArguments(analyses=["similarity", "geometry"], sample_documents=12)
+    sample, again = (choose_documents(split, options, None) for _ in range(2))
+    np.testing.assert_array_equal(sample.rows, again.rows)
+    assert sample.texts == [split.test_texts[row] for row in sample.rows]
+    assert max(Counter(sample.classes.tolist()).values()) <= 12 / 3 + 1  # stratified
+    assert sample.halves == again.halves
+    assert sample.sentences.texts
+    bare = choose_documents(split, AnalysisArguments(analyses=["map"], sample_documents=12), None)
+    np.testing.assert_array_equal(bare.rows, sample.rows)  # whatever is analysed
+    assert (bare.halves, bare.sentences, bare.words) == ([], None, [])
+    other = choose_documents(split, AnalysisArguments(analyses=["map"], sample_documents=12, seed=1), None)
+    assert (other.rows != sample.rows).any()
 
 
-def test_a_group_is_the_mean_of_its_members_and_its_map_the_first_ones():
-    points = [np.full((4, 2), place) for place in range(2)]
+def test_halves_are_a_partition_of_the_sentences():
+    sentences = [[f"S{row}.{number}." for number in range(row)] for row in range(6)]
+    halves = random_halves(sentences, seed=0)
+    assert len(halves) == 2 * 4  # those of fewer than two sentences have none
+    for own, pair in zip(sentences[2:], zip(halves[::2], halves[1::2]), strict=True):
+        first, second = (half.split() for half in pair)
+        assert min(len(first), len(second)) > 0
+        assert sorted(first + second) == own
+        assert first == sorted(first)
+    with pytest.raises(ValueError, match="two or more"):
+        random_halves(sentences[:3], seed=0)
+
+
+def test_a_group_is_the_mean_of_its_members_and_its_map_the_first_ones(evaluation):
+    points, made = [np.full((4, 2), place) for place in range(2)], evaluation("geometry", "map")
     members = [
-        Measured(name, [], INFO, geometry={"uniformity": float(place)}, map=(points[place], "by hand"))
+        Measured(name, {}, geometry={"uniformity": float(place)}, map=(points[place], "by hand"))
         for place, name in enumerate("ab")
     ]
-    group = merge("G=a,b", ["a", "b"], members)
+    made.add(SimpleNamespace(name="G=a,b", members=["a", "b"]), members)
+    made.add(SimpleNamespace(name="b", members=["b"]), members[1:])
+    group, alone = made.measured
     assert (group.encoder, group.members) == ("G=a,b", ["a", "b"])
-    assert group.geometry["uniformity_mean"] == 0.5
-    assert group.geometry["uniformity_of_seeds"] == [0, 1]
+    assert (group.geometry["uniformity_mean"], group.geometry["uniformity_of_seeds"]) == (0.5, [0, 1])
     np.testing.assert_array_equal(group.map[0], points[0])
     assert (group.similarity, group.attention, group.clustering) == (None, None, None)
+    assert (alone.members, alone.geometry) == ([], {"encoder": "b", "members": [], "uniformity_mean": 1.0})
 
 
-def test_an_encoder_alone_has_no_members():
-    alone = merge("a", ["a"], [Measured("a", [], INFO, geometry={"uniformity": 2.0})])
-    assert alone.members == []
-    assert alone.geometry == {"encoder": "a", "members": [], "uniformity_mean": 2.0}
-
-
-def test_the_sample_is_chosen_by_the_passages_of_the_encoders_with_graph_attention(split, monkeypatch):
+def test_the_sample_is_chosen_by_the_passages_of_the_encoders_with_graph_attention(evaluation, monkeypatch):
     asked = []
     monkeypatch.setattr(analyses, "choose_documents", lambda split, args, tagger, words: asked.append(words))
-    evaluation = EmbeddingAnalysis(LabelledArguments(train_file="x"), AnalysisArguments(analyses=["graph_attention"]))
-    evaluation.split = split
+    made = evaluation("graph_attention")
     for words, layers in ((25, 2), (100, 0), (60, 1)):  # one without layers takes the mean
         config = SimpleNamespace(model_type="graph_document", passage_words=words, graph_layers=layers)
-        model = [SimpleNamespace(config=config)]
-        evaluation.check_encoder(SimpleNamespace(model=model, name="x"))
-    evaluation.prepare(is_main=True)
+        made.check_encoder(SimpleNamespace(model=[SimpleNamespace(config=config)], name="x"))
+    made.prepare(is_main=True)
     assert asked == [[25, 60]]
 
 
-def test_without_a_tagger_what_needs_one_is_left_out_in_one_line(monkeypatch, caplog):
+def test_without_a_tagger_what_needs_one_is_left_out_in_one_line(evaluation, monkeypatch, caplog):
     def missing(name):
         raise ValueError(f"--spacy_pipeline {name!r} is not installed")
 
     monkeypatch.setattr(analyses, "load_tagger", missing)
-
-    def left(*asked, **options):
-        args = AnalysisArguments(analyses=[*asked], **options)
-        EmbeddingAnalysis(LabelledArguments(train_file="x"), args).check(EncoderArguments(["a"]))
-        return args.analyses
-
-    assert left("redundancy", "similarity", "attention") == ["similarity"]
-    (line,) = caplog.messages
-    assert line == (
+    made = evaluation("redundancy", "similarity", "attention")
+    made.check(EncoderArguments(["a"]))
+    assert made.args.analyses == ["similarity"]
+    assert caplog.messages == [
         "redundancy and attention are left out: they need parts of speech (python -m spacy download en_core_web_sm)."
-    )
+    ]
     for asked, options in ((["attention"], {}), (["similarity", "attention"], {"spacy_pipeline": "mine"})):
         with pytest.raises(ValueError, match="is not installed"):
-            left(*asked, **options)
+            evaluation(*asked, **options).check(EncoderArguments(["a"]))

@@ -7,15 +7,13 @@ import numpy as np
 import pytest
 
 from docsplit.evaluation.analysis.clustering import (
-    check_labels,
     cluster,
     cluster_measures,
     clusterings,
-    one_label,
     purity_items,
     tfidf_svd,
 )
-from docsplit.evaluation.heads.tfidf import tfidf_features
+from docsplit.evaluation.heads.frozen import tfidf_features
 from docsplit.evaluation.results.report import comparisons, records, rows
 from docsplit.evaluation.results.result import CLUSTERING
 
@@ -60,25 +58,6 @@ def test_clusters_are_fitted_on_train_and_test_is_assigned():
     assert clusters.shape == (2, 40)
     assert all(len(np.unique(run)) == 2 for run in clusters)  # fitted on test there would be three
     assert purity_items(clusters, labels).of_runs() == pytest.approx([1, 1])
-    with pytest.raises(ValueError, match="2 training documents cannot make 3"):
-        cluster(train[:2], test, 3, 1)
-
-
-def test_documents_with_several_labels_or_none_are_left_out():
-    several = np.array([[1, 0, 0], [1, 1, 0], [0, 0, 1], [0, 0, 0]], dtype=np.int8)
-    kept, classes = one_label(several)
-    assert (kept.tolist(), classes.tolist()) == ([0, 2], [0, 2])
-    kept, classes = one_label(LABELS)
-    assert (len(kept), classes.tolist()) == (60, LABELS.tolist())
-
-
-def test_labels_without_classes_are_refused():
-    several = np.array([[1, 0], [1, 1], [0, 1]], dtype=np.int8)
-    check_labels(several, several)
-    with pytest.raises(ValueError, match="0 documents are such in test"):
-        check_labels(several, several[1:2])
-    with pytest.raises(ValueError, match="1 classes have some in train"):
-        check_labels(several[:2], several)
 
 
 def test_rows_of_both_kinds_with_their_spread():

@@ -1,13 +1,16 @@
-"""Geometry of documents against loops: hubs, mean cosine, halves."""
+"""Geometry of documents against loops, and their maps."""
 
+import csv
 import math
 from collections import Counter
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from scipy.stats import skew
 
-from docsplit.evaluation.analysis.geometry import effective_rank, geometry, hubness, mean_cosine, spread, usage
+from docsplit.evaluation.analysis.geometry import effective_rank, geometry, hubness, spread, usage
+from docsplit.evaluation.analysis.maps import map_analysis, project
 
 GENERATOR = np.random.default_rng(0)
 
@@ -26,12 +29,6 @@ def test_hubs_against_counting():
     assert found["hubness"] == pytest.approx(skew(of_each))
     assert found["largest_hub"] == pytest.approx(max(of_each) / 5)
     assert found["antihubs"] == pytest.approx(of_each.count(0) / 50)
-
-
-def test_mean_cosine_against_a_loop():
-    vectors = GENERATOR.normal(1, 1, size=(30, 8)).astype(np.float32)
-    cosines = [a @ b / np.linalg.norm(a) / np.linalg.norm(b) for i, a in enumerate(vectors) for b in vectors[:i]]
-    assert mean_cosine(vectors) == pytest.approx(np.mean(cosines), abs=1e-6)
 
 
 def test_collapsed_vectors_show_it():
@@ -65,3 +62,47 @@ def test_spread_and_usage_against_loops():
     assert collapsed == pytest.approx({"dimension_std": 0, "dimension_correlation": 0, "effective_rank": 1}, abs=1e-6)
     assert usage(np.array([0, 3, 0, 3])) == pytest.approx({"active": 0.5, "entropy": math.log(2)})
     assert usage(np.array([5, 0])) == {"active": 0.5, "entropy": 0}
+
+
+GENERATOR = np.random.default_rng(0)
+LABELS = np.repeat(np.arange(3), 20)
+VECTORS = (5 * np.eye(3)[LABELS] @ GENERATOR.normal(size=(3, 30)) + GENERATOR.normal(size=(60, 30))).astype(np.float32)
+
+
+@pytest.mark.parametrize("method", ["tsne", "pca"])
+def test_neighbours_in_the_plane_are_of_one_class(method):
+    points, how = project(VECTORS, method)
+    assert points.shape == (60, 2)
+    distances = ((points[:, None] - points) ** 2).sum(axis=2) + 1e9 * np.eye(60)
+    assert (LABELS[distances.argmin(axis=1)] == LABELS).mean() > 0.9
+    assert ("components" in how) == (method == "pca")
+    again, _ = project(VECTORS, method)
+    np.testing.assert_allclose(again, points)
+
+
+def test_forty_classes_are_told_apart_and_numbered(tmp_path, monkeypatch):
+    shown = []
+    monkeypatch.setattr(plt, "close", shown.append)
+    classes = np.repeat(np.arange(-1, 40), 3)
+    names = [r"$\from $10", *(f"class {number}" for number in range(1, 40))]  # dollars are dollars, no formula
+    points = {name: GENERATOR.normal(size=(len(classes), 2)) for name in ("a", "b$$")}
+    made = {name: (own, "by hand") for name, own in points.items()}
+    rows = np.arange(len(classes))
+    contents, section = map_analysis(made, dict(zip(made, made)), rows, classes, names, " Of one seed.", tmp_path)
+    assert (contents["documents"], contents["method"]) == (123, "by hand")
+    assert section.notes == ["123 test documents, by hand. Numbers stand at the median of a class. Of one seed."]
+    (figure,) = section.figures
+    (drawn,) = shown
+    panel = drawn.axes[0]
+    styles = {(one.get_paths()[0].vertices.tobytes(), one.get_facecolor().tobytes()) for one in panel.collections}
+    assert len(styles) == 41
+    assert [text.get_text() for text in panel.texts] == [str(number) for number in range(1, 41)]
+    assert len(drawn.legends[0].get_texts()) == 41
+    with open(figure.picture.with_suffix(".csv")) as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 2 * 123
+    assert [row["test_document"] for row in rows if row["encoder"] == "a"] == [
+        row["test_document"] for row in rows if row["encoder"] == "b$$"
+    ]
+    assert rows[3]["class"] == names[0]
+    assert float(rows[0]["x"]) == pytest.approx(points["a"][0, 0], rel=1e-3)

@@ -1,4 +1,4 @@
-"""The report: what its tables and figures show, cells that cannot break the page, a CSV beside each figure."""
+"""The report: numbers with intervals over documents, what its tables show, cells that cannot break the page."""
 
 import csv
 import json
@@ -7,45 +7,106 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from docsplit.evaluation.analysis.attention_by_word import (
+from docsplit.evaluation.analysis.attention import (
     CLASSES,
     DocumentWords,
     WordWeights,
     attention_analysis,
     attention_estimates,
 )
-from docsplit.evaluation.analysis.estimates import Estimates, mean_row, over_documents
-from docsplit.evaluation.analysis.geometry import geometry, geometry_analysis
 from docsplit.evaluation.analysis.redundancy import (
     ALL,
     LENGTH_CLASSES,
-    VARIANTS,
     content_words,
     redundancy_rows,
     redundancy_section,
 )
-from docsplit.evaluation.analysis.report import Section, count, number, save_figure, with_interval, write_report
-from docsplit.evaluation.analysis.similarity import Sentences, similarity_analysis
+from docsplit.evaluation.analysis.report import (
+    Estimates,
+    Section,
+    differences,
+    merge_estimates,
+    over_documents,
+    rows_of,
+    save_figure,
+    write_report,
+)
+from docsplit.evaluation.results.bootstrap import interval, item_draws, sample_deviation
 from docsplit.evaluation.results.report import Table
+
+GENERATOR = np.random.default_rng(0)
+VALUES = GENERATOR.normal(5, 1, size=(3, 40))
+PRESENT = (GENERATOR.random(40) < 0.8).astype(float)
+
+
+def estimates(name, values, **facts):
+    return Estimates(name, over_documents({"mean": (values * PRESENT, PRESENT)}), facts)
+
+
+def row_of(one):
+    (row,) = rows_of([one]).to_dict("records")
+    return row
+
+
+def test_means_over_the_documents_that_have_a_value():
+    found = estimates("a", VALUES[0])
+    assert found.values["mean"].scores == pytest.approx([VALUES[0][PRESENT > 0].mean()])
+    times = np.concatenate(list(item_draws(40)))
+    slow = [np.average(VALUES[0], weights=PRESENT * own) for own in times[:50]]
+    np.testing.assert_allclose(found.values["mean"].samples[:50, 0], slow)
+    row = row_of(found)
+    assert (row["mean_low"], row["mean_high"]) == interval(found.values["mean"])
+    assert times.sum(axis=1) == pytest.approx(40)
+    assert times.mean() == pytest.approx(1)
+
+
+def test_a_group_of_seeds_is_wider_than_its_members():
+    members = [estimates(str(seed), VALUES[0] + shift, n=1) for seed, shift in enumerate((0, 0.5, 1.5))]
+    group = merge_estimates("group", ["0", "1", "2"], members)
+    row, alone = row_of(group), row_of(members[0])
+    assert row["mean_mean"] == pytest.approx(alone["mean_mean"] + 2 / 3)
+    assert row["mean_std"] == pytest.approx(sample_deviation(np.array([0, 0.5, 1.5])))
+    assert row["mean_of_seeds"] == pytest.approx([alone["mean_mean"] + shift for shift in (0, 0.5, 1.5)])
+    assert row["mean_high"] - row["mean_low"] > 2 * (alone["mean_high"] - alone["mean_low"])
+    assert row["n"] == 1
+    assert merge_estimates("0", ["0"], members[:1]) is members[0]
+
+
+def test_differences_are_paired():
+    """b is a plus a little in each document: the difference is clear where both intervals overlap."""
+    a, b = estimates("a", VALUES[0]), estimates("b", VALUES[0] + 0.1 + 0.01 * VALUES[1])
+    (row,) = differences([a, b], ["mean", "absent"])
+    assert row["high"] < 0
+    assert row_of(a)["mean_high"] > row_of(b)["mean_low"]
+    assert row["difference"] == pytest.approx(a.values["mean"].scores[0] - b.values["mean"].scores[0])
+    assert row["ratio"] == pytest.approx(a.values["mean"].scores[0] / b.values["mean"].scores[0])
+    assert row["ratio_low"] < row["ratio"] < row["ratio_high"] < 1
+
+
+def test_a_ratio_is_over_pretraining_seeds_as_its_difference_is():
+    """Three seeds that lie far apart: neither the difference nor the ratio is clear, which one of them alone is."""
+    members = [estimates(str(seed), VALUES[0] * factor) for seed, factor in enumerate((0.9, 1.1, 1.6))]
+    other = estimates("b", VALUES[0])
+    (alone,) = differences([members[1], other], ["mean"])
+    (row,) = differences([merge_estimates("group", ["0", "1", "2"], members), other], ["mean"])
+    assert alone["low"] > 0
+    assert (alone["ratio_low"], alone["ratio_high"]) == pytest.approx((1.1, 1.1))
+    assert row["low"] < 0 < row["high"]
+    assert row["ratio_low"] < 1 < row["ratio"] < row["ratio_high"]
+    assert row["ratio"] == pytest.approx(1.2)
+
 
 GENERATOR = np.random.default_rng(0)
 
 
 def numbers_of(figure):
-    return list(csv.DictReader(figure.numbers.read_text().splitlines()))
+    return list(csv.DictReader(figure.picture.with_suffix(".csv").read_text().splitlines()))
 
 
 def make_figure(folder, name="curve.png"):
     figure, axis = plt.subplots()
     axis.plot([1, 2])
     return save_figure(figure, folder / name, "A curve.", ["x", "y"], [[1, "a,b"], [2, 0.5]])
-
-
-def test_a_figure_has_its_numbers_beside_it(tmp_path):
-    figure = make_figure(tmp_path)
-    assert figure.numbers.read_text() == 'x,y\n1,"a,b"\n2,0.5\n'
-    first = figure.picture.read_bytes()
-    assert make_figure(tmp_path).picture.read_bytes() == first  # repeatable
 
 
 def test_the_page_and_the_tables(tmp_path):
@@ -65,15 +126,7 @@ def test_the_page_and_the_tables(tmp_path):
     assert "![A curve.](curve.png)" in text
 
 
-def test_cells():
-    assert with_interval({"r_mean": 1.234, "r_low": 1.2, "r_high": 1.29}, "r") == "1.23 [1.20, 1.29]"
-    assert with_interval({}, "r") == ""
-    cells = [count(value) for value in (None, 1234, 1234.5, 0.25, "mean")]
-    assert cells == ["", "1,234", "1,234", "0.2", "mean"]
-    assert (number(None), number(float("nan")), number(1234.5, 1)) == ("", "", "1,234.5")
-
-
-def test_redundancy_has_a_table_for_each_variant_and_the_papers_row_beside_the_first(tmp_path):
+def test_redundancy_has_the_papers_number_beside_ours(tmp_path):
     tagged = [
         ([f"w{word}" for word in GENERATOR.integers(20, size=size)], ["NOUN"] * size)
         for size in GENERATOR.integers(5, 100, size=60)
@@ -81,45 +134,19 @@ def test_redundancy_has_a_table_for_each_variant_and_the_papers_row_beside_the_f
     rows, growth = redundancy_rows(content_words(tagged, [4 * len(lemmas) for lemmas, _ in tagged]))
     about = {"documents": 60, "sampled": ", all", "pipeline": "a tagger"}
     section = redundancy_section({"rows": rows, "growth": growth} | about, "20news", tmp_path)
-    *tables, correlations = section.tables
-    assert len(tables) == len(correlations.rows) == len(VARIANTS)
-    assert [line[0] for line in tables[0].rows] == [*LENGTH_CLASSES, ALL]
-    assert tables[0].rows[-1][-1] == "1.28"  # R of 20News, all lengths
-    assert len(tables[1].header) == len(tables[0].header) - 1
-    whole = next(row for row in rows if row["length"] == ALL)
-    assert tables[0].rows[-1][2].startswith(f"{whole['r_mean']:.2f} [")
-    drawn = [row for row in numbers_of(section.figures[0]) if row["what"] == "R"]
-    assert sum(int(row["n"]) for row in drawn) == 60
-
-
-def similarity_of(name, shift):
-    ones = np.ones(30)
-    values = {"inner": 0.5, "inter": 0.2, "inner_minus_inter": 0.3, "auc": 0.8}
-    parts = {key: (value + shift + 0.05 * GENERATOR.random(30), ones) for key, value in values.items()}
-    return Estimates(name, over_documents(parts))
-
-
-def test_similarity_shows_each_encoder_once_and_each_pair_of_them(tmp_path):
-    measured = [similarity_of("a", 0.0), similarity_of("b", 0.1)]
-    counts = dict.fromkeys(("sentences", "short", "duplicates", "beyond_the_cap", "documents_without_pair"), 3)
-    sentences = Sentences([], np.zeros(0, int), 30, np.zeros((100, 2), int), np.zeros((0, 2), int), counts)
-    contents, section = similarity_analysis(measured, sentences, "rules", "unknown", tmp_path)
-    assert (contents["documents"], contents["inter_pairs"], contents["same_class_pairs"]) == (30, 100, 0)
-    assert len(contents["differences"]) == 2
-    cosines, pairs = section.tables
-    assert [line[0] for line in cosines.rows[:2]] == ["a", "b"]
-    assert len(cosines.header) == 1 + 4  # nothing is said of a class that no two documents share
-    assert [line[:2] for line in pairs.rows] == [["a v b", "inner - inter"], ["a v b", "AUC inner v inter"]]
-    assert {line[-1] for line in pairs.rows} == {"yes"}
-    drawn = {(row["encoder"], row["what"]): float(row["mean"]) for row in numbers_of(section.figures[0])}
-    assert set(drawn) == {(name, kind) for name in "ab" for kind in ("inner", "inter")}
-    assert drawn["a", "inner"] == pytest.approx(contents["rows"]["inner_mean"][0])
+    table, correlations = section.tables
+    assert [line[0] for line in table.rows] == [*LENGTH_CLASSES, ALL]
+    assert table.rows[-1][-1] == "1.28"  # R of 20News, all lengths
+    assert table.rows[-1][2].startswith(f"{rows[-1]['r_mean']:.2f} [")
+    assert correlations.rows[0][0].startswith(f"{growth['r']:.2f} [")
+    drawn = {row["of"]: float(row["mean"]) for row in numbers_of(section.figures[0]) if row["what"] == "R"}
+    assert drawn[ALL] == pytest.approx(rows[-1]["r_mean"])
 
 
 def test_attention_marks_what_is_uniform(tmp_path):
     """Weights that are all alike are 1 for each class."""
     words = [DocumentWords(np.zeros((10, 2)), np.arange(10) % 5, np.arange(10) % 3) for _ in range(20)]
-    values, counts = attention_estimates(words, [WordWeights(np.full(10, 0.09), 0.1, 0.0, 0, 10)] * 20)
+    values, counts = attention_estimates(words, [WordWeights(np.full(10, 0.09), 0.1, 0.0)] * 20)
     estimates = Estimates("a", values, {"attended_from": "[CLS]", "max_tokens": 64} | counts)
     contents, section = attention_analysis([estimates], 20, "a tagger", "sum", tmp_path)
     assert (contents["documents"], contents["word_weight"], contents["differences"]) == (20, "sum", [])
@@ -128,16 +155,3 @@ def test_attention_marks_what_is_uniform(tmp_path):
     read = next(table for table in section.tables if table.title == "What was read.")
     assert read.rows[0][:5] == ["a", "[CLS]", "64", "20", "0"]
     assert read.rows[0][5:10] == ["40"] * 5  # words of each class
-
-
-def test_geometry_shows_the_spread_over_seeds_where_there_is_one():
-    vectors = GENERATOR.normal(size=(9, 4)).astype(np.float32)
-    measured = geometry(vectors, vectors[:8].reshape(4, 2, 4), np.zeros((9, 5), int))
-    values = [dict.fromkeys(measured, place + 0.5) for place in range(2)]
-    rows = [mean_row("one", ["one"], values[:1]), mean_row("G=1,2", ["1", "2"], values)]
-    contents, section = geometry_analysis(rows, 9, 4, 5)
-    assert contents == {"rows": rows, "documents": 9, "halved": 4, "neighbours": 5}
-    (table,) = section.tables
-    assert len(table.header) == 1 + len(measured)
-    assert table.rows[0][:2] == ["one", "0.500"]
-    assert table.rows[1][:2] == ["G", "1.000 ± 0.707"]

@@ -7,7 +7,7 @@ from sklearn.metrics import roc_auc_score
 
 from docsplit.evaluation.analysis import similarity as module
 from docsplit.evaluation.analysis.similarity import choose_sentences, similarity
-from docsplit.evaluation.results.bootstrap import interval, item_draws
+from docsplit.evaluation.results.bootstrap import item_draws
 
 GENERATOR = np.random.default_rng(0)
 
@@ -83,13 +83,6 @@ def test_samples_are_those_of_documents_drawn_again(example):
     assert compared > 15
 
 
-def test_a_bootstrap_of_pairs_alone_would_be_too_sure(example):
-    vectors, sentences = example
-    low, high = interval(similarity(vectors, sentences)["inter"])
-    cosines = np.array([cosine(vectors[a], vectors[b]) for a, b in sentences.inter])
-    assert high - low > 5 * 2 * 1.96 * cosines.std() / len(cosines) ** 0.5
-
-
 def test_sparse_vectors_and_their_lengths_change_nothing(example):
     vectors, sentences = example
     dense = similarity(vectors, sentences, num_samples=5)
@@ -116,23 +109,6 @@ def test_pairs_are_of_two_documents_and_of_one_class():
     assert met == {(a, b) for group in own for a in group for b in group if a != b}
 
 
-@pytest.mark.parametrize("several", [False, True])
-def test_pairs_do_not_depend_on_the_blocks_of_documents(several, monkeypatch):
-    classes = GENERATOR.integers(0, 2, (40, 5)) if several else GENERATOR.integers(0, 5, 40)
-    counts = GENERATOR.integers(0, 6, 40)
-    at_once = make_sentences(counts, classes)
-    monkeypatch.setattr("docsplit.evaluation.analysis.similarity.BLOCK", 7)
-    in_blocks = make_sentences(counts, classes)
-    np.testing.assert_array_equal(in_blocks.same_class, at_once.same_class)
-    assert len(at_once.same_class)
-
-
-def test_documents_with_several_labels_share_one():
-    labels = np.array([[1, 1, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0]], dtype=np.int8)
-    sentences = choose_sentences([[f"document {row} speaks"] * 1 + [f"and {row} more"] for row in range(4)], labels)
-    assert {frozenset(pair) for pair in sentences.documents[sentences.same_class].tolist()} == {frozenset({0, 1})}
-
-
 def test_what_is_left_out_is_counted():
     texts = [["One two three.", "One  two\nthree.", "Too short."], ["One two three.", "Four five six."], []]
     texts.append([f"Sentence number {number}." for number in range(60)])
@@ -143,16 +119,3 @@ def test_what_is_left_out_is_counted():
     assert sentences.counts == {
         "sentences": 52, "short": 1, "duplicates": 2, "beyond_the_cap": 10, "documents_without_pair": 3,
     }  # fmt: skip
-
-
-def test_what_cannot_be_compared_is_refused():
-    with pytest.raises(ValueError, match="inter needs two or more"):
-        choose_sentences([["one two three", "four five six"], ["no"]], np.zeros(2, dtype=int))
-    with pytest.raises(ValueError, match="No document has two sentences"):
-        choose_sentences([["one two three"], ["four five six"]], np.array([0, 1]))
-
-
-def test_without_a_shared_class_there_is_no_such_column():
-    sentences = choose_sentences([["one two three", "four five six"], ["seven eight nine"]], np.array([0, 1]))
-    assert sentences.same_class.shape == (0, 2)
-    assert set(similarity(np.eye(3), sentences, 5)) == {"inner", "inter", "inner_minus_inter", "auc"}

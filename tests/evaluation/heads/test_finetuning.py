@@ -1,10 +1,6 @@
 """Heads that change the encoder: they learn, repeat themselves, and leave nothing behind."""
 
-import os
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
+import importlib.util
 
 import numpy as np
 import pytest
@@ -14,38 +10,17 @@ from sentence_transformers.base.modules import Normalize
 from transformers import Trainer, set_seed
 
 from docsplit.data.passages import to_passages
-from docsplit.embedding import loading
-from docsplit.embedding.loading import load_encoder, with_words
+from docsplit.embedding.loading import load_encoder
 from docsplit.evaluation.heads import finetuning
+from docsplit.evaluation.heads import setfit as setfit_head
+from docsplit.evaluation.heads.base import Run
 from docsplit.evaluation.heads.finetuning import Start, finetune
 from docsplit.evaluation.heads.presets import FineTuning
-from docsplit.modeling.encoder_with_words import Words
+from docsplit.evaluation.heads.setfit import setfit
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
 from tests.conftest import tiny_config
-from tests.evaluation.heads.labelled_texts import LEARNING_RATE, accuracy, everything, make_split
-
-
-def test_learns_repeats_itself_and_leaves_nothing_behind(load, checkpoint, tmp_path, monkeypatch, caplog):
-    caplog.set_level("INFO")
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    monkeypatch.chdir(folder)
-    split = make_split()
-    before = {path: path.read_bytes() for path in checkpoint.rglob("*") if path.is_file()}
-    output = finetune(Start(load), split, everything(split, 0, 1), FineTuning(learning_rate=LEARNING_RATE))
-    assert caplog.text.count("no validation part, so the last epoch counts") == 1
-    assert output.scores.shape == (2, 61, 3)
-    assert output.scores.dtype == np.float32
-    np.testing.assert_allclose(output.scores.sum(axis=-1), 1, atol=1e-5)
-    assert accuracy(output.scores, split).min() > 0.8
-    assert not np.allclose(output.scores[0], output.scores[1])
-    again = finetune(Start(load), split, everything(split, 1), FineTuning(learning_rate=LEARNING_RATE))
-    np.testing.assert_array_equal(again.scores[0], output.scores[1])  # whatever ran before it
-    assert output.seconds > 0
-    assert list(folder.iterdir()) == []
-    assert {path: path.read_bytes() for path in checkpoint.rglob("*") if path.is_file()} == before
+from tests.evaluation.heads.labelled_texts import LEARNING_RATE, accuracy, everything, few, make_split
 
 
 def test_scores_are_those_of_the_trained_model_in_the_order_of_the_texts(load, monkeypatch):
@@ -113,6 +88,18 @@ def test_several_labels(load):
     assert (scores.sum(axis=1) > 1.5).any()  # no softmax
 
 
+def test_a_broken_encoder_raises(load):
+    def broken():
+        body = load()
+        with torch.no_grad():
+            next(body.parameters()).fill_(torch.nan)
+        return body
+
+    split = make_split(train=6, test=2)
+    with pytest.raises(FloatingPointError, match=r"prediction of fine-tuning .*--finetune_learning_rate"):
+        finetune(Start(broken), split, everything(split, 0), FineTuning(num_epochs=1))
+
+
 def test_the_best_epoch_on_the_validation_part_counts(load, monkeypatch):
     macro_f1 = (0.2, 0.6, 0.6, 0.1)
     values = iter([{"macro_f1": value, "accuracy": 1 - value} for value in macro_f1 + macro_f1])
@@ -144,17 +131,6 @@ def test_the_best_epoch_on_the_validation_part_counts(load, monkeypatch):
     assert next(values, None) is None  # validated after each epoch
 
 
-def test_weights_kept_in_half_precision_are_trained_in_full(load, monkeypatch):
-    models, train = [], Trainer.train
-    monkeypatch.setattr(Trainer, "train", lambda self: models.append(self.model) or train(self))
-    split = make_split(train=32, test=10)
-    output = finetune(
-        Start(lambda: load().bfloat16(), bf16=True), split, everything(split, 0), FineTuning(num_epochs=1)
-    )
-    assert output.scores.dtype == np.float32
-    assert {parameter.dtype for parameter in models[0].parameters()} == {torch.float32}
-
-
 def test_only_what_an_embedding_depends_on_is_trained(checkpoint):
     def load_with_pooler():
         return SentenceTransformer(str(checkpoint), device="cpu", model_kwargs={"add_pooling_layer": True})
@@ -179,36 +155,6 @@ def test_normalisation_is_left_out_of_training(load):
     np.testing.assert_array_equal(plain.scores, without.scores)
 
 
-def test_words_are_left_out_of_training(load, caplog):
-    def with_its_words():
-        body = load()
-        words = Words(body.tokenizer.backend_tokenizer, torch.arange(10), torch.ones(10, 32))
-        return with_words(body, words)
-
-    split = make_split(train=32, test=10)
-    loading._log_once.cache_clear()
-    caplog.set_level("INFO")
-    plain, without = (
-        finetune(Start(each), split, everything(split, 0, 1), FineTuning(num_epochs=1))
-        for each in (load, with_its_words)
-    )
-    np.testing.assert_array_equal(plain.scores, without.scores)
-    assert plain.trainable_parameters == without.trainable_parameters
-    assert caplog.text.count("Fine-tuning is of the plain encoder: the words") == 1
-
-
-def test_a_broken_loss_raises(load):
-    def broken():
-        body = load()
-        with torch.no_grad():
-            body[0].auto_model.embeddings.LayerNorm.weight.fill_(float("nan"))
-        return body
-
-    split = make_split(train=32, test=10)
-    with pytest.raises(FloatingPointError, match=r"loss of fine-tuning at step \d+ .*--finetune_learning_rate"):
-        finetune(Start(broken), split, everything(split, 0), FineTuning(num_epochs=1))
-
-
 def test_several_gpus_in_one_process_are_refused(load, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     split = make_split(train=6, test=2)
@@ -217,68 +163,6 @@ def test_several_gpus_in_one_process_are_refused(load, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "3")
     with pytest.raises(ValueError, match="3 processes cannot share a batch of 16"):
         finetune(Start(load), split, everything(split, 0), FineTuning())
-
-
-WORKER = """
-import os, sys
-import numpy as np, torch
-import torch.distributed as dist
-from sentence_transformers import SentenceTransformer
-from docsplit.evaluation.heads import setfit as setfit_head
-from docsplit.evaluation.heads.finetuning import Start, finetune
-from docsplit.evaluation.heads.presets import FineTuning
-from docsplit.evaluation.heads.setfit import setfit
-from tests.evaluation.heads.labelled_texts import LEARNING_RATE, everything, few, make_split
-
-checkpoint, folder = sys.argv[1:]
-torch.set_num_threads(1)
-setfit_head.SETFIT_ITERATIONS = 1
-seen = []
-
-def load():
-    body = SentenceTransformer(checkpoint, device="cpu", model_kwargs={"add_pooling_layer": True})
-    preprocess = body.preprocess
-    body.preprocess = lambda inputs, prompt=None, **kw: seen.append(list(inputs)) or preprocess(inputs, prompt, **kw)
-    return body
-
-split = make_split(validation=20)
-split.test_texts, split.test_labels = split.test_texts[:7], split.test_labels[:7]
-output = finetune(Start(load), split, everything(split, 0), FineTuning(learning_rate=LEARNING_RATE))
-rank = int(os.environ["RANK"])
-assert dist.is_initialized() and dist.get_world_size() == 2
-trained = [text for batch in seen[1:] for text in batch if text in set(split.train_texts)]
-contrasted = setfit(Start(load), split, few(split))
-np.savez(f"{folder}/{rank}.npz", scores=output.scores, setfit=contrasted.scores, trained=trained)
-dist.destroy_process_group()
-"""
-
-
-@pytest.mark.slow
-def test_two_processes_give_all_predictions_to_both(checkpoint, tmp_path):
-    script = tmp_path / "worker.py"
-    script.write_text(WORKER)
-    root = Path(__file__).parents[3]
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    completed = subprocess.run(
-        [*launch, str(script), str(checkpoint), str(tmp_path)],
-        env=os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert completed.returncode == 0, completed.stderr[-3000:]
-    results = [np.load(tmp_path / f"{rank}.npz") for rank in range(2)]
-    split = make_split()
-    for name in ("scores", "setfit"):
-        assert results[0][name].shape == (1, 7, 3)
-        np.testing.assert_allclose(results[0][name], results[1][name], atol=1e-6)
-    assert (results[0]["scores"][0].argmax(axis=-1) == split.test_labels[:7]).mean() > 0.8
-    # Each of the 210 documents once in each of 3 epochs, and 14 of them again to fill the last batches of 8.
-    together = [str(text) for result in results for text in result["trained"]]
-    assert set(together) == set(split.train_texts)
-    assert min(together.count(text) for text in split.train_texts) == 3
-    assert len(together) == 3 * (210 + 14)
 
 
 def test_a_graph_document_model_reads_so_many_passages(wordpiece, tmp_path, monkeypatch):
@@ -306,3 +190,53 @@ def test_a_graph_document_model_reads_so_many_passages(wordpiece, tmp_path, monk
         found = [count for document in batches for count in document.bincount().tolist()]
         assert sorted(found) == sorted(min(count, most) for count in own)
     assert [point["epoch"] for point in output.curves[0]] == [1]
+
+
+def test_setfit_learns_from_a_draw_and_repeats_itself(load, tmp_path, monkeypatch):
+    monkeypatch.setattr(setfit_head, "SETFIT_ITERATIONS", 3)
+    monkeypatch.chdir(tmp_path)
+    split = make_split(test=45)
+    runs = few(split, shots=8, draws=2)
+    before = load().encode(split.test_texts)
+    output = setfit(Start(load), split, runs)
+    assert output.scores.shape == (2, 45, 3)
+    assert output.scores.dtype == np.float32
+    np.testing.assert_allclose(output.scores.sum(axis=-1), 1, atol=1e-5)
+    assert accuracy(output.scores, split).min() > 0.5
+    again = setfit(Start(load), split, runs[1:])
+    np.testing.assert_array_equal(again.scores[0], output.scores[1])
+    np.testing.assert_array_equal(load().encode(split.test_texts), before)
+    assert {path.name for path in tmp_path.iterdir()} == {"encoder"}
+    trained = [value for name, value in load().named_parameters() if "pooler." not in name]
+    assert output.trainable_parameters == sum(value.numel() for value in trained) + 33 * 3
+
+
+def test_setfit_changes_the_encoder_with_the_prompt(load, monkeypatch):
+    monkeypatch.setattr(setfit_head, "SETFIT_ITERATIONS", 1)
+    seen, bodies = [], []
+
+    def recording():
+        body = load()
+        preprocess = body.preprocess
+        body.preprocess = lambda inputs, prompt=None, **kwargs: (
+            seen.append(prompt) or preprocess(inputs, prompt, **kwargs)
+        )
+        bodies.append((body, [value.clone() for value in body.parameters()]))
+        return body
+
+    split = make_split(test=5)
+    setfit(Start(recording, prompt="a ship: "), split, few(split))
+    assert len(seen) > 4
+    assert set(seen) == {"a ship: "}
+    body, before = bodies[0]
+    assert any(not torch.equal(old, new) for old, new in zip(before, body.parameters()))
+
+
+def test_setfit_refuses_what_cannot_work(load, monkeypatch):
+    split = make_split(test=5, multi_label=True)
+    same = Run(np.flatnonzero(split.train_labels[:, 0])[:5], 0)
+    with pytest.raises(ValueError, match="with and without a common label"):
+        setfit(Start(load), split, [same])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match="pip install setfit"):
+        setfit(Start(load), split, few(split))

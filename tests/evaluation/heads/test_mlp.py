@@ -1,5 +1,6 @@
 """The probe by gradient against a slow, obvious version of itself: modules and an optimizer of torch."""
 
+import copy
 from dataclasses import replace
 from itertools import pairwise
 
@@ -16,164 +17,95 @@ from docsplit.evaluation.heads import mlp as mlp_head
 from docsplit.evaluation.heads.base import HeadInput, Run
 from docsplit.evaluation.heads.mlp import mlp
 from docsplit.evaluation.heads.presets import PRESETS
-from tests.evaluation.heads.examples import CLASSES, WIDTH, clusters, everything, several
+from tests.evaluation.heads.examples import CLASSES, clusters, everything, several
 
 
-@pytest.mark.parametrize("labelled", ["one label", "several labels"])
-def test_few_shot_runs_of_an_ensemble_end_as_if_trained_alone(draws, labelled):
-    (train, labels), (test, _) = (
-        (clusters(60), clusters(30, seed=1)) if labelled == "one label" else (several(60),) * 2
-    )
-    together = mlp(HeadInput(train, labels, draws, test, CLASSES, few_shot=True)).scores
-    assert together.dtype == np.float32
-    for run, scores in zip(draws, together):
-        alone = mlp(HeadInput(train, labels, [run], test, CLASSES, few_shot=True)).scores[0]
-        np.testing.assert_allclose(scores, alone, atol=1e-5)
-    assert np.abs(together[0] - together[1]).max() > 1e-2  # and runs are different ones
+def slow_models(train, labels, run, training, hidden, epochs):
+    """Layers of torch and its optimizer, a loop over the batches and dropout masks that a run draws.
 
-
-def test_runs_that_stop_early_at_different_epochs_end_as_if_trained_alone(train, test, change_mlp, monkeypatch):
-    change_mlp(learning_rate=1e-2)
-    epochs = []
-    train_epoch = mlp_head._train_epoch
-
-    def counted(*arguments):
-        epochs.append(1)
-        train_epoch(*arguments)
-
-    monkeypatch.setattr(mlp_head, "_train_epoch", counted)
-    runs = everything(train[1], 5)
-    together = mlp(HeadInput(*train, runs, test[0], CLASSES, few_shot=False)).scores
-    assert len(epochs) < PRESETS["docsplit"].mlp.max_epochs
-    lengths = set()
-    for run, scores in zip(runs, together):
-        epochs.clear()
-        alone = mlp(HeadInput(*train, [run], test[0], CLASSES, few_shot=False)).scores[0]
-        np.testing.assert_allclose(scores, alone, atol=1e-5)
-        lengths.add(len(epochs))
-    assert len(lengths) > 1, "no run stopped before another: nothing was tested"
-
-
-def test_threads_change_nothing(train, test, draws):
-    one = mlp(HeadInput(*train, draws, test[0], CLASSES, few_shot=True)).scores
-    torch.set_num_threads(2)
-    try:
-        two = mlp(HeadInput(*train, draws, test[0], CLASSES, few_shot=True)).scores
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(1)
-    np.testing.assert_allclose(one, two, atol=1e-5)
-
-
-def slow_mlp(train, labels, run, hidden, num_classes, epochs):
-    """An `nn.Sequential`, `torch.optim.Adam` and a loop over the batches and dropout masks that a run draws.
-
-    Returns: the model after each epoch.
+    Returns: the layers after each epoch.
     """
     generator = torch.Generator().manual_seed(run.seed)
-    settings = PRESETS["docsplit"].mlp
-    weights_1, biases_1, weights_2, biases_2 = mlp_head._initial([train.shape[1], hidden, num_classes], generator)
+    widths = [train.shape[1], *([hidden] if training.hidden_layer else []), CLASSES]
+    weights = mlp_head._initial(widths, generator)
     masks = torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=generator)))
-    model = nn.Sequential(nn.Linear(train.shape[1], hidden), nn.ReLU(), nn.Linear(hidden, num_classes))
-    values = {"0.weight": weights_1.T, "0.bias": biases_1[0], "2.weight": weights_2.T, "2.bias": biases_2[0]}
-    model.load_state_dict(values)
-    optimizer = torch.optim.Adam(model.parameters(), lr=settings.learning_rate)
+    layers = nn.ModuleList([nn.Linear(*pair) for pair in pairwise(widths)])
+    for layer, weight, bias in zip(layers, weights[::2], weights[1::2]):
+        layer.load_state_dict({"weight": weight.T, "bias": bias[0]})
+    kind = {True: torch.optim.AdamW, False: torch.optim.Adam}[training.weight_decay > 0]
+    optimizer = kind(layers.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay)
     loss_of = nn.BCEWithLogitsLoss() if labels.ndim == 2 else nn.CrossEntropyLoss()
     targets = torch.as_tensor(labels, dtype=torch.float32 if labels.ndim == 2 else torch.int64)
     models = []
     for _ in range(epochs):
         order = torch.as_tensor(run.indices)[torch.randperm(len(run.indices), generator=generator)]
-        batches = order.split(8)
-        kept = torch.empty(len(batches), 8, hidden).bernoulli_(1 - settings.dropout, generator=masks)
-        for batch, mask in zip(batches, kept):
+        batches, kept = order.split(training.batch_size), []
+        for rate, width in zip([training.input_dropout, training.dropout], widths[:-1]):
+            drawn = torch.empty(len(batches), training.batch_size, width)
+            kept.append(drawn.bernoulli_(1 - rate, generator=masks) / (1 - rate) if rate else None)
+        for step, batch in enumerate(batches):
             optimizer.zero_grad()
-            activations = model[:2](torch.as_tensor(train)[batch]) * mask[: len(batch)] / (1 - settings.dropout)
-            loss_of(model[2](activations), targets[batch]).backward()
+            masks_of_step = [mask if mask is None else mask[step, : len(batch)] for mask in kept]
+            loss_of(logits_of(layers, train[batch], training, masks_of_step), targets[batch]).backward()
             optimizer.step()
-        copy = nn.Sequential(nn.Linear(train.shape[1], hidden), nn.ReLU(), nn.Linear(hidden, num_classes))
-        copy.load_state_dict(model.state_dict())
-        models.append(copy)
+        models.append(copy.deepcopy(layers))
     return models
 
 
+def logits_of(layers, features, training, masks=(None, None)):
+    values = torch.as_tensor(features)
+    for number, (layer, mask) in enumerate(zip(layers, masks)):
+        if number:
+            values = values.relu() if training.activation == "relu" else values.tanh()
+        values = layer(values if mask is None else values * mask)
+    return values
+
+
 @pytest.mark.parametrize("labelled", ["one label", "several labels"])
-def test_mlp_equals_a_sequential_and_adam(draws, labelled):
-    one = labelled == "one label"
+def test_few_shot_runs_equal_torchs_modules(draws, labelled):
+    """Runs of an ensemble, of different sizes, each end as if trained alone."""
+    one, training = labelled == "one label", PRESETS["docsplit"].mlp
     (train, labels), (test, _) = (clusters(60), clusters(30, seed=1)) if one else (several(60), several(30, seed=1))
     output = mlp(HeadInput(train, labels, draws, test, CLASSES, few_shot=True), hidden=20)
     for run, scores in zip(draws, output.scores):
-        model = slow_mlp(train, labels, run, 20, CLASSES, 30)[-1]
-        logits = model(torch.as_tensor(test))
+        model = slow_models(train, labels, run, training, 20, training.few_shot_epochs)[-1]
+        logits = logits_of(model, test, training)
         expected = logits.softmax(dim=1) if one else logits.sigmoid()
         np.testing.assert_allclose(scores, expected.detach().numpy(), atol=1e-5)
     assert output.trainable_parameters == sum(parameter.numel() for parameter in model.parameters())
 
 
+def test_threads_change_nothing(train, test, draws):
+    one = mlp(HeadInput(*train, draws, test[0], CLASSES, few_shot=True)).scores
+    torch.set_num_threads(2)
+    two = mlp(HeadInput(*train, draws, test[0], CLASSES, few_shot=True)).scores
+    assert torch.get_num_threads() == 2
+    np.testing.assert_allclose(one, two, atol=1e-5)
+
+
 @pytest.mark.parametrize("given", [True, False])
-def test_early_stopping_uses_the_weights_of_the_best_epoch(given, train, test, change_mlp):
-    change_mlp(dropout=0.0, learning_rate=3e-2)  # so that it overfits
-    run = Run(np.arange(60), 3)
-    validation = clusters(24, noise=2.0, seed=2) if given else None
-    scores = mlp(HeadInput(*train, [run], test[0], CLASSES, few_shot=False, validation=validation)).scores[0]
-    if given:
-        fitted, held, held_labels = run.indices, *validation
-    else:
-        fitted, rows = train_test_split(run.indices, test_size=6, stratify=train[1], random_state=3)
-        held, held_labels = train[0][rows], train[1][rows]
-        assert np.bincount(held_labels).tolist() == [2, 2, 2]
-    models = slow_mlp(*train, Run(fitted, 3), WIDTH, CLASSES, PRESETS["docsplit"].mlp.max_epochs)
-    loss_of = nn.CrossEntropyLoss()
-    with torch.no_grad():
-        losses = [float(loss_of(model(torch.as_tensor(held)), torch.as_tensor(held_labels))) for model in models]
-        best = next(epoch for epoch in range(50) if losses[epoch] < min(losses[epoch + 1 : epoch + 4], default=np.inf))
-        expected = models[best](torch.as_tensor(test[0])).softmax(dim=1).numpy()
-        too_late = models[best + 3](torch.as_tensor(test[0])).softmax(dim=1).numpy()
-    np.testing.assert_allclose(scores, expected, atol=1e-4)
-    assert np.abs(too_late - expected).max() > 1e-2
-
-
-def test_validation_labels_may_have_classes_too_rare_to_stratify():
-    train, labels = clusters(31)
-    labels[30] = CLASSES  # a single document
-    output = mlp(HeadInput(train, labels, everything(labels, 2), train, CLASSES + 1, few_shot=False))
-    assert output.scores.shape == (2, 31, CLASSES + 1)
-
-
-def slow_head(train, labels, run, settings, num_classes, few_shot, held=None):
-    """A preset's head as modules and an optimizer of torch, its dropout off, batch by batch.
-
-    Returns: the model, after the best epoch by the share of right answers on `held` if there is one.
-    """
-    generator = torch.Generator().manual_seed(run.seed)
-    width = train.shape[1]
-    widths = [width, width, num_classes] if settings.hidden_layer else [width, num_classes]
-    weights = mlp_head._initial(widths, generator)
-    torch.randint(2**62, (), generator=generator)  # the seed of the masks
-    layers = [nn.Linear(inputs, outputs) for inputs, outputs in pairwise(widths)]
-    for layer, weight, bias in zip(layers, weights[::2], weights[1::2]):
-        layer.load_state_dict({"weight": weight.T, "bias": bias[0]})
-    model = nn.Sequential(layers[0], nn.Tanh(), layers[1]) if settings.hidden_layer else layers[0]
-    optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=0.01)
-    best, kept, waited = -1.0, None, 0
-    for _ in range(settings.few_shot_epochs if few_shot else settings.max_epochs):
-        order = torch.as_tensor(run.indices)[torch.randperm(len(run.indices), generator=generator)]
-        for batch in order.split(settings.batch_size):
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(
-                model(torch.as_tensor(train)[batch]), torch.as_tensor(labels)[batch]
-            ).backward()
-            optimizer.step()
-        if few_shot:
-            continue
-        right = float((model(torch.as_tensor(held[0])).argmax(dim=1).numpy() == held[1]).mean())
-        waited = 0 if right > best else waited + 1
-        if right > best:
-            best, kept = right, {name: value.clone() for name, value in model.state_dict().items()}
-        if waited == settings.patience:
-            break
-    if kept is not None:
-        model.load_state_dict(kept)
-    return model
+def test_early_stopping_uses_the_weights_of_each_runs_best_epoch(given, train, test, change_mlp):
+    change_mlp(dropout=0.0, learning_rate=1e-2)  # so that it overfits
+    training, validation = PRESETS["docsplit"].mlp, clusters(24, noise=2.0, seed=2) if given else None
+    runs, stopped = everything(train[1], 3), set()
+    together = mlp(HeadInput(*train, runs, test[0], CLASSES, few_shot=False, validation=validation)).scores
+    for run, scores in zip(runs, together):
+        fitted, held = run.indices, validation
+        if not given:
+            fitted, rows = train_test_split(run.indices, test_size=6, stratify=train[1], random_state=run.seed)
+            held = train[0][rows], train[1][rows]
+        models = slow_models(*train, Run(fitted, run.seed), training, train[0].shape[1], 53)
+        with torch.no_grad():
+            losses = [
+                float(nn.functional.cross_entropy(logits_of(model, held[0], training), torch.as_tensor(held[1])))
+                for model in models
+            ]
+            best = next(e for e in range(50) if losses[e] < min(losses[e + 1 : e + 4], default=np.inf))
+            expected, late = (logits_of(models[e], test[0], training).softmax(dim=1).numpy() for e in (best, best + 3))
+        np.testing.assert_allclose(scores, expected, atol=1e-4)
+        assert np.abs(late - expected).max() > 1e-3
+        stopped.add(best)
+    assert len(stopped) > 1, "no run stopped before another: nothing was tested"
 
 
 @pytest.mark.parametrize("few_shot", [True, False])
@@ -182,37 +114,29 @@ def test_the_bregman_papers_heads_equal_torchs_modules(head, few_shot, train, te
     paper = PRESETS["bregman"]
     settings = {"mlp": paper.mlp, "linear": paper.linear}[head]
     assert (settings.learning_rate, settings.batch_size, settings.patience) == (1e-4, 16, 3)
-    settings = replace(settings, learning_rate=1e-2, few_shot_epochs=12, dropout=0.0, input_dropout=0.0)
+    settings = replace(settings, learning_rate=1e-2, few_shot_epochs=12)
     monkeypatch.setitem(PRESETS, "bregman", replace(paper, **{head: settings}))
     function, preset = head_of(head, "bregman")
     assert preset == "bregman"
     run, held = Run(np.arange(60), 5), clusters(24, noise=2.0, seed=2)
-    output = function(
-        HeadInput(*train, [run], test[0], CLASSES, few_shot=few_shot, validation=None if few_shot else held)
-    )
-    model = slow_head(*train, run, settings, CLASSES, few_shot, held)
-    expected = model(torch.as_tensor(test[0])).softmax(dim=1).detach().numpy()
+    validation = None if few_shot else held
+    output = function(HeadInput(*train, [run], test[0], CLASSES, few_shot=few_shot, validation=validation))
+    models = slow_models(*train, run, settings, train[0].shape[1], 12 if few_shot else 30)
+    if not few_shot:  # the first of the best epochs, before three that are no better
+        right = [(logits_of(model, held[0], settings).argmax(dim=1).numpy() == held[1]).mean() for model in models]
+        end = next((e + 1 for e in range(3, 30) if max(right[e - 2 : e + 1]) <= max(right[: e - 2])), 30)
+        models = models[: int(np.argmax(right[:end])) + 1]
+    expected = logits_of(models[-1], test[0], settings).softmax(dim=1).detach().numpy()
     np.testing.assert_allclose(output.scores[0], expected, atol=1e-4)
-    assert output.trainable_parameters == sum(parameter.numel() for parameter in model.parameters())
-
-
-def test_the_bregman_papers_mlp_drops_inputs_in_training_only(train, test):
-    settings, run = replace(PRESETS["bregman"].mlp, dropout=0.0, few_shot_epochs=5), [Run(np.arange(60), 0)]
-    with_dropout = mlp(HeadInput(*train, run, test[0], CLASSES, few_shot=True), training=settings).scores
-    again = mlp(HeadInput(*train, run, test[0], CLASSES, few_shot=True), training=settings).scores
-    np.testing.assert_array_equal(with_dropout, again)
-    settings = replace(settings, input_dropout=0.0)
-    without = mlp(HeadInput(*train, run, test[0], CLASSES, few_shot=True), training=settings).scores
-    assert np.abs(with_dropout - without).max() > 1e-4
 
 
 def test_micro_f1_of_several_labels_chooses_the_epoch_as_scikit_learn_would():
     (train, labels), held = several(60), several(24, seed=2)
     settings = replace(PRESETS["bregman"].mlp, learning_rate=3e-2)
-    parameters = [part[None] for part in mlp_head._initial([WIDTH, WIDTH, CLASSES], torch.Generator().manual_seed(0))]
+    initial = mlp_head._initial([train.shape[1], train.shape[1], CLASSES], torch.Generator().manual_seed(0))
+    parameters, rows = [part[None] for part in initial], torch.arange(24)[None]
     features, targets = (torch.as_tensor(part, dtype=torch.float32) for part in held)
-    rows = torch.arange(24)[None]
-    (quality,) = mlp_head._quality(parameters, mlp_head._Documents(features, targets), rows, settings)
+    (quality,) = mlp_head._quality(parameters, (features, targets), rows, settings)
     predicted = mlp_head._logits(parameters, features[None], settings)[0] >= 0
     assert quality == pytest.approx(f1_score(held[1], predicted, average="micro"))
     output = mlp(HeadInput(train, labels, everything(labels, 1), train, CLASSES, False, held), training=settings)
@@ -220,9 +144,6 @@ def test_micro_f1_of_several_labels_chooses_the_epoch_as_scikit_learn_would():
 
 
 def test_the_mlp_takes_no_sparse_features(train):
+    sparse = csr_matrix(train[0])
     with pytest.raises(ValueError, match="use linear or knn"):
-        mlp(
-            HeadInput(
-                csr_matrix(train[0]), train[1], everything(train[1], 1), csr_matrix(train[0]), CLASSES, few_shot=False
-            )
-        )
+        mlp(HeadInput(sparse, train[1], everything(train[1], 1), sparse, CLASSES, few_shot=False))

@@ -10,8 +10,6 @@ from docsplit.evaluation.results.result import (
     CLASSIFICATION,
     LINKS,
     MULTI_LABEL_CLASSIFICATION,
-    Result,
-    Task,
     classification_result,
     link_result,
     merge_seeds,
@@ -25,15 +23,6 @@ LINKED = RNG.permutation(np.repeat([0, 1], 45))
 
 
 TASKS = {"single": CLASSIFICATION, "multi": MULTI_LABEL_CLASSIFICATION, "links": LINKS}
-NDCG = Task(
-    name="document-ranking",
-    measures={"ndcg_10": "nDCG@10", "found_100": "Found@100", "median_rank": "Median rank"},
-    main="ndcg_10",
-    columns=("ndcg_10", "found_100"),
-    details={"ndcg_of_topic": "nDCG@10 of each topic"},
-    note="Queries without a relevant document are left out.",
-    baseline_opponent="cosine",
-)
 
 
 def make_scores(signal, kind="single", num_runs=3, seed=0):
@@ -63,27 +52,6 @@ def make_result(
     if kind == "links":
         return link_result(output, LINKED, **about)
     return classification_result(output, make_split(kind, class_names), **about)
-
-
-def make_ranking(encoder, gain, head="cosine", num_queries=60, is_baseline=False):
-    """What no function of ours knows: nDCG of each query, a share of all relevant documents, a rank."""
-    ndcg = np.random.default_rng(len(encoder)).random((1, num_queries)).astype(np.float32) ** (1 / gain)
-    known = np.full((1, num_queries), 4, np.float32)
-    measured = {
-        "ndcg_10": ItemScores(ndcg, np.ones_like(ndcg)),
-        "found_100": ItemScores((known * ndcg).round(), known),
-        "median_rank": np.array([0.25]),
-    }
-    details = {"ndcg_of_topic": {"ships": ndcg[:, ::2].mean(axis=1), "bread": np.array([np.nan])}}
-    return Result(
-        task=NDCG,
-        encoder=encoder,
-        head=head,
-        measured=measured,
-        info={"index": "flat"},
-        details=details,
-        is_baseline=is_baseline,
-    )
 
 
 def make_group(name, members, signal, kind="single", head="linear", seed=0, **others):

@@ -8,11 +8,8 @@ import pytest
 from docsplit.evaluation.results.paper_numbers import (
     COLUMN,
     PAPERS,
-    beside,
     beside_row,
-    method_named,
     read_paper,
-    set_named,
 )
 from docsplit.evaluation.results.report import Report, comparisons, rows, table_of, write_comparison
 from tests.evaluation.results.examples import TASKS, json_rows, make_result
@@ -82,56 +79,6 @@ def test_what_a_paper_claims_holds_in_its_cells_or_is_said_not_to(name):
 
 
 @pytest.mark.parametrize(
-    ("paper", "data", "expected"),
-    [
-        ("docsplit_v2", "20 Newsgroups", "20News"),
-        ("docsplit_v2", "fake-news.csv", "FakeNews"),
-        ("docsplit_v2", "BBC news", "BBCNews"),
-        ("docsplit_v2", "data/nyt_train.jsonl, text column text", "NYT"),
-        ("docsplit_v2", "many texts of a company", None),  # "nyt" is in "manytexts"
-        ("docsplit_v2", "ecthr", None),
-        ("docsplit_v1", "data/aan, pairs of Long Range Arena", "AAN"),
-        ("graph", "data/msmarco, dev queries", "MS MARCO dev"),
-        ("graph", "MS MARCO, dl19 queries", "MS MARCO DL19"),
-        ("graph", "MS MARCO, train queries", None),
-        ("graph", "wikirs62k, test queries", "WIKIRS62K"),
-    ],
-)
-def test_a_data_set_is_known_by_its_spellings(paper, data, expected):
-    assert set_named(read_paper(paper), data) == expected
-
-
-@pytest.mark.parametrize(
-    ("data", "length", "expected"),
-    [
-        ("20 Newsgroups bydate, headers, footers and quotes stripped", "All", "1.28"),
-        ("BBC news", "0-50", "1.05"),
-        ("ecthr (train.parquet)", "> 300", "1.46 to 1.62 (5 sets)"),
-    ],
-)
-def test_the_papers_number_of_the_same_set_or_its_range(data, length, expected):
-    paper = read_paper("docsplit_v1")
-    assert beside(paper, paper.table("4"), f"R, {length}", data) == expected
-
-
-@pytest.mark.parametrize(
-    ("encoder", "expected"),
-    [
-        ("SimCSE_long", "SimCSE_long"),
-        ("outputs/simcse-long/", "SimCSE_long"),
-        ("SimCSE", "SimCSE"),
-        ("bert-base-uncased", "BERT"),
-        ("allenai/longformer-base-4096", "Longformer"),
-        ("DocSplit", None),  # which of the two
-        ("outputs/quickstart", None),
-    ],
-)
-def test_a_method_is_known_by_its_name(encoder, expected):
-    paper = read_paper("docsplit_v2")
-    assert method_named(paper, paper.table("1"), encoder) == expected
-
-
-@pytest.mark.parametrize(
     ("made", "data", "numbers", "source"),
     [
         ({"encoder": "DocSplit_bert", "head": "mlp"}, "20 Newsgroups", "76.89 / 74.85", "DocSplit v2, Table 1"),
@@ -157,22 +104,6 @@ def test_a_row_has_the_papers_numbers_beside_it(made, data, numbers, source):
     found = beside_row(row, row["encoder"], data)
     assert (found and found.numbers) == numbers
     assert found is None or found.source.startswith(source)
-
-
-@pytest.mark.parametrize(
-    ("encoder", "head", "data", "numbers"),
-    [
-        ("mine", "dense", "Robust04", "13.97 to 20.02 / 11.39 to 23.89 (2 methods)"),
-        ("mine", "hybrid", "Robust04", "43.90 / 37.21 (Graph-roberta + BM25)"),
-        ("mine", "rrf", "Robust04", None),
-        ("bm25", "bm25 k1=0.9 b=0.4", "wikirs62k, test queries", "22.20 / 16.74 / 12.65"),
-    ],
-)
-def test_a_ranking_has_the_numbers_of_its_method(encoder, head, data, numbers):
-    row = {"encoder": encoder, "head": head, "shots": None, "features": "raw"}
-    row |= dict.fromkeys(("ndcg_at_20_mean", "precision_at_5_mean", "precision_at_10_mean", "precision_at_20_mean"), 1)
-    found = beside_row(row, encoder, data)
-    assert (found and found.numbers) == numbers
 
 
 @pytest.mark.parametrize(("kind", "data"), [("single", "20 Newsgroups"), ("links", "AAN")])

@@ -8,6 +8,7 @@ import pytest
 import torch
 from transformers import BertModel
 
+from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.rankings import FOLD_SEED, load_collection, make_folds
 from run_document_retrieval import main
 from tests.conftest import tiny_config
@@ -63,7 +64,8 @@ def test_a_row_is_of_all_queries_each_by_the_encoder_of_its_fold(run_here, encod
         assert (row["test_queries"], row["pretraining_seeds"]) == (QUERIES, 1)
     assert rows[by_fold, "hybrid"]["hybrid_weights"] == sorted(weights)
     assert lines[by_fold, "dense", "q0"] != lines[other, "dense", "q0"] | {"encoder": by_fold}  # another pooling
-    folds = make_folds(load_collection_of(collection), str(FOLDS), FOLD_SEED)
+    ranking = load_collection(RankingArguments(collection=str(collection)))
+    folds = make_folds(ranking, str(FOLDS), FOLD_SEED)
     assert all(
         lines[by_fold, "dense", f"q{query}"]["fold"] == str(k) for k, fold in enumerate(folds) for query in fold
     )
@@ -78,26 +80,3 @@ def test_a_row_is_of_all_queries_each_by_the_encoder_of_its_fold(run_here, encod
     )
     assert "| Ours " in text
     assert str(tmp_path) not in text.split("| Ours ")[0].split("|")[-1]
-
-
-def load_collection_of(folder):
-    from docsplit.data.sets.arguments import RankingArguments
-
-    return load_collection(RankingArguments(str(folder)))
-
-
-@pytest.mark.parametrize(
-    ("names", "words", "message"),
-    [
-        (["A={0},{1}"], [], "names 2 encoders for 3 folds"),
-        (["A={0},{1},{2}", "B={1},{0},{2}"], [], "stands for two folds"),
-        (["A={0},{1},{2}"], ["--fold", "0"], "leave out --fold"),
-        (["A={0},{1},{2}"], ["--push_results"], "--push_results adds to an encoder's card"),
-        (["A={0},{1},{2}"], ["--max_queries", "9"], "would make other folds"),
-        (["A={0},{1}"], ["--folds", "2"], "gives 2 folds, expected 3 or more"),
-    ],
-)
-def test_what_cannot_be_joined_is_refused(failure_of, encoders, collection, tmp_path, names, words, message):
-    named = [name.format(*encoders) for name in names]
-    options = ["--collection", collection, "--folds", FOLDS, "--encoders_by_fold", "--output_dir", tmp_path / "out"]
-    assert message in failure_of(main, *options, *words, "--model_name_or_path", *named)
