@@ -22,7 +22,7 @@ what is in it.
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)
 from docsplit.runtime.options import parse_arguments
-from docsplit.training.adaptation.options import AdaptOptions
+from docsplit.training.adapt_options import AdaptOptions
 
 POSITIONAL = {
     "encoder": "a SentenceTransformer or any AutoModel: a name on the Hub, or a folder",

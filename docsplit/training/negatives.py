@@ -68,7 +68,8 @@ def mine(
     kept = exists & ~is_relevant & ~above
     if margin is not None:
         best = np.where(is_relevant & exists, ranked.scores, -np.inf).max(axis=1, keepdims=True)  # (Q, 1)
-        limit = np.where(np.isfinite(best), best - np.abs(np.where(np.isfinite(best), best, 0)) * margin, -np.inf)
+        with np.errstate(invalid="ignore"):  # of a list without a relevant document, whose limit is -inf
+            limit = np.nan_to_num(best - np.abs(best) * margin, nan=-np.inf, neginf=-np.inf)
         skipped["within_margin"] = kept & (ranked.scores > limit)
         kept &= ranked.scores <= limit
     number = max(int(exists.sum()), 1)
@@ -104,10 +105,11 @@ class NegativesCallback(TrainerCallback):
         self.note = None
         if checkpoint is not None and (checkpoint / NOTE).exists():
             self.note = read_json(checkpoint / NOTE)
-            if self.note["file"] is not None and (reason := _why_unusable(self.folder / self.note["file"])):
+            file = self.folder / self.note["file"] if self.note["file"] is not None else None
+            if file is not None and (reason := why_folder_damaged(file.parent, most_bytes=READ_WHEN_OPENED)):
                 raise ValueError(
-                    f"{checkpoint} was trained with the negatives of {self.folder / self.note['file']}, but {reason}: "
-                    "put it back, or start a new run from these weights with --model_name_or_path."
+                    f"{checkpoint} was trained with the negatives of {file}, but {reason}: put it back, or start a "
+                    "new run from these weights with --model_name_or_path."
                 )
 
     def on_train_begin(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
@@ -206,12 +208,3 @@ class NegativesCallback(TrainerCallback):
             f"Skipped: {skipped} of the ranked ones. {few:,} queries have too few, and get random ones too."
         )
         return pools
-
-
-def _why_unusable(file: Path) -> str | None:
-    """Say why a run cannot go on with a file of negatives; None if it can."""
-    if not file.exists():
-        return f"{file.name} is not there"
-    if file.name != FILE:  # of an earlier version, which recorded nothing
-        return None
-    return why_folder_damaged(file.parent, most_bytes=READ_WHEN_OPENED)

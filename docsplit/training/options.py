@@ -261,7 +261,7 @@ class TrainingOptions:
         "Continue from this checkpoint; without a value, from the newest complete one in --output_dir.",
         common=True,
     )
-    push_to_hub: bool = option(False, "Upload the trained encoder, with its card, to the Hub.", common=True)
+    push_to_hub: bool = option(False, "Upload the trained encoder, with its card, to the Hub at the end.", common=True)
 
     contrastive_weight: float | None = option(
         None,

@@ -8,7 +8,6 @@ start's vectors, under the hash of the encoder.
 import hashlib
 import json
 import logging
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
@@ -24,7 +23,6 @@ from docsplit.data.seen_documents import document_id
 from docsplit.embedding.encode import embed_documents
 from docsplit.embedding.loading import load_encoder, without_words
 from docsplit.embedding.neighbours import check_search, smooth, word_vectors
-from docsplit.modeling.after_pooling import embedding_width
 from docsplit.modeling.objectives.neighbour_distillation import TARGETS_FILE, NeighbourDistillation, Targets
 from docsplit.runtime.files import cache_directory
 from docsplit.runtime.sharing import first_on_machine
@@ -70,7 +68,12 @@ def provide_targets(
     started, path, document_ids = perf_counter(), options.output_dir / TARGETS_FILE, data.document_ids()
     about = {"options": json.dumps(asdict(smoothing), sort_keys=True)}
     about |= {"documents": hashlib.blake2b(document_ids.astype("<i8").tobytes(), digest_size=16).hexdigest()}
-    saved = _saved_targets(path, options.start) if checkpoint is not None else None
+    saved = None
+    if checkpoint is not None:
+        try:
+            saved = Targets(path)
+        except (OSError, ValueError) as error:
+            logger.warning(f"{str(error).removesuffix('.')}: the targets are made again from {options.start}.")
     if saved is None:
         targets = _make_targets(options, smoothing, config, document_ids)
         if options.training.process_index == 0:
@@ -79,27 +82,13 @@ def provide_targets(
         if options.training.world_size > 1:
             dist.barrier()
     elif about != saved.about:
-        there = saved.about
-        different = {name: (there.get(name), value) for name, value in about.items() if there.get(name) != value}
         raise ValueError(
-            f"{path} has the targets of other documents or options (there, here): {different}. Resume with the "
-            "corpus and the options of the run, or start a new one."
+            f"{path} has the targets of other documents or options (there {saved.about}, here {about}). Resume with "
+            "the corpus and the options of the run, or start a new one."
         )
     data.counts["distillation_targets"] = len(document_ids)
     data.counts["distillation_seconds"] = round(perf_counter() - started, 2)
     return path
-
-
-def _saved_targets(path: Path, start: str) -> Targets | None:
-    """Open the targets that a run was started with; None, with a warning, where they have to be made again."""
-    try:
-        return Targets(path)
-    except FileNotFoundError:
-        reason = f"{path} is not there"
-    except ValueError as error:
-        reason = str(error).removesuffix(".")
-    logger.warning(f"{reason}: the targets are made again from {start}.")
-    return None
 
 
 def _make_targets(
@@ -109,12 +98,6 @@ def _make_targets(
     args, num_documents = options.training, len(document_ids)
     check_search(num_documents)
     start = without_words(load_encoder(str(options.start), config.docsplit["pooling"], device=str(args.device)))
-    width = start.truncate_dim or start.get_embedding_dimension()
-    if width != (trained := embedding_width(config)):
-        raise ValueError(
-            f"{options.start} gives vectors of {width} values, the encoder that is trained {trained}: it cuts its "
-            "vectors (truncate_dim), which this training does not. Leave that out, or start from another encoder."
-        )
     with first_on_machine():
         texts = texts_of(document_ids, options.data)
     show_progress = args.should_log and not args.disable_tqdm
@@ -122,27 +105,18 @@ def _make_targets(
     if args.process_index > 0:
         return vectors
     if num_documents < FEW_DOCUMENTS:
-        keep = "" if options.data.probe_corpus else " --probe_corpus with labelled documents keeps the better encoder."
         logger.warning(
-            f"{num_documents} documents are few: where this was measured, an encoder gained nothing with 100 or 258."
-            + keep
+            f"{num_documents} documents are few: where this was measured, an encoder gained nothing with 100 or 258. "
+            "--probe_corpus with labelled documents keeps the better encoder."
         )
-    by_words = f" and {smoothing.neighbour_words:g} x that of their words" if smoothing.neighbour_words else ""
     logger.info(
         f"Targets: {options.start}'s vectors of {num_documents:,} documents (the first {start.max_seq_length} "
-        f"tokens), averaged {smoothing.smoothing_rounds} times with {smoothing.num_neighbours} neighbours, found by "
-        f"its cosine{by_words}."
+        f"tokens), averaged {smoothing.smoothing_rounds} times with {smoothing.num_neighbours} neighbours."
     )
-    return smoothed(vectors, texts, smoothing)
-
-
-def smoothed(vectors: np.ndarray, texts: Sequence[str], smoothing: NeighbourDistillation.Options) -> np.ndarray:
-    """Average the start's vectors (N, H) of distinct documents with their neighbours': (N, H) of length one."""
-    averages = smoothing.num_neighbours and smoothing.smoothing_rounds
-    uses_words = averages and smoothing.neighbour_words
-    words = smoothing.neighbour_words**0.5 * word_vectors(texts) if uses_words else None
-    weights = smoothing.smoothing_share, smoothing.neighbour_temperature
-    return smooth(vectors, smoothing.num_neighbours, smoothing.smoothing_rounds, *weights, words)
+    rounds, weight = smoothing.smoothing_rounds, smoothing.neighbour_words
+    words = weight**0.5 * word_vectors(texts) if weight and rounds and smoothing.num_neighbours else None
+    shares = smoothing.smoothing_share, smoothing.neighbour_temperature
+    return smooth(vectors, smoothing.num_neighbours, rounds, *shares, words)
 
 
 def texts_of(document_ids: np.ndarray, data_args: DataArguments) -> Any:
