@@ -42,7 +42,7 @@ def main() -> None:
     is_main = join_processes().is_main_process
     adapted = adapt(given["encoder"], given["documents"], given["output"], options)
     if is_main:
-        print(f"\n{closing_text(adapted, given['encoder'], given['documents'], options)}")
+        print(f"\n{closing_text(adapted, given['encoder'])}")
 
 
 command = as_command(main)

@@ -126,9 +126,8 @@ def add_callbacks(run: "Run", trainer: "Trainer") -> "Callbacks":
         trainer.add_callback(NegativesCallback(trainer, options.queries, checkpoint))
     trainer.add_callback(callbacks.CheckpointCallback(args, run.folder.seen_by[args.process_index]))
     # The look for NaNs and signals comes after what asks for a checkpoint
-    interrupt = callbacks.InterruptCallback()
-    trainer.add_callback(interrupt)
-    trainer.add_callback(callbacks.FiniteCallback(run.model, interrupt))
+    stop = callbacks.StopCallback(run.model)
+    trainer.add_callback(stop)
     # The probe's numbers are among those that early stopping chooses by, and the screen prints what all measured
     probe = ProbeCallback(trainer, run.data.probe) if run.data.probe is not None else None
     if probe is not None:
@@ -136,7 +135,7 @@ def add_callbacks(run: "Run", trainer: "Trainer") -> "Callbacks":
     if args.early_stopping_patience is not None:
         trainer.add_callback(EarlyStoppingCallback(args.early_stopping_patience))
     trainer.add_callback(ScreenCallback(trainer))
-    return Callbacks(metrics, interrupt, seen, probe)
+    return Callbacks(metrics, stop, seen, probe)
 
 
 command = as_command(main)

@@ -48,11 +48,10 @@ from docsplit.embedding.loading import has_words, load_encoder, reader_config, s
 from docsplit.evaluation.heads.quick_probe import probe_accuracy
 from docsplit.evaluation.results.data_names import without_folders
 from docsplit.modeling.encoder_with_words import Words, add_words
-from docsplit.modeling.sentence_transformers_files import document_prompt, trust_argument
+from docsplit.modeling.sentence_transformers_files import document_prompt
 from docsplit.release.adapted_card import Adaptation, Candidate, candidates_table, label_of, write_adapted_card
 from docsplit.release.front_matter import start_of
 from docsplit.release.hub import RELEASE, prepare_release, push_at_the_end
-from docsplit.runtime.command import command_line
 from docsplit.runtime.files import (
     PARTIAL,
     ROOT,
@@ -71,12 +70,10 @@ from docsplit.runtime.sharing import LOCK, RECORD, OutputFolder, from_first, on_
 from docsplit.training.adapt_options import AdaptOptions
 from docsplit.training.documents import measured_on
 from docsplit.training.probe import folder_of, put_back
-from docsplit.training.screen import labelled_words, search_command
+from docsplit.training.screen import use_of
 
 logger = logging.getLogger(__name__)
 
-COMMAND = "adapt.py"
-FEW_VALIDATION = 100  # labelled documents to choose by
 FACTORS = (1.0, 0.5, 2.0)  # of the weight that the fit gives; where several are as good, the first
 CHUNK_TEXTS = 1024
 NAMES = {  # of what could be written: that of the encoder, and the kind
@@ -245,10 +242,7 @@ def load(name: str, options: AdaptOptions) -> Any:
         ValueError: if it cannot be loaded, or cannot keep the prompt.
     """
     if (earlier := Adaptation.read(Path(name))) is not None and earlier.kind == "static":
-        raise ValueError(
-            f"{name} holds the words alone of {earlier.encoder}, fitted to other documents: adapt that encoder to "
-            "these, with --static again."
-        )
+        raise ValueError(f"{name} holds the words alone of {earlier.encoder}: adapt that encoder.")
     loaded = load_encoder(name, options.pooling, options.max_seq_length)
     if words_of(loaded) is not None:
         logger.info(f"{name} has words: those of these documents are fitted to its plain encoder in their place.")
@@ -362,7 +356,6 @@ def train(name: str, model: Any, texts: Sequence[str], options: AdaptOptions, wo
         command = [sys.executable, str(ROOT / "run_docsplit_pretraining.py"), options.recipe, *words]
         if code := subprocess.run(command, env=environment).returncode:
             raise ValueError(f"The training ended with exit code {code}: its last lines, above, say why.")
-        logger.info(f"The training is done. {output} is for this run alone and goes at its end.")
 
     from_first(run)
     on_all(lambda: refuse_missing_path(output, "an OUTPUT on a file system that all machines share"))
@@ -405,17 +398,13 @@ def choose(
     static = [variant for variant in variants if variant.kind == "static"]
     if options.static and not static:
         raise ValueError(
-            "Words explain nothing of this encoder's vectors, so that there is no static encoder: leave out --static, "
-            "or give more documents of one field."
+            "Words explain nothing of this encoder's vectors: leave out --static, or give more documents of one field."
         )
     if split is None:
         wanted = "static" if options.static else "words"
         return next((variant for variant in variants if variant.kind == wanted), variants[-1]), []
-    if (number := len(split.texts["validation"])) < FEW_VALIDATION:
-        logger.warning(
-            f"{number} validation documents of --probe_corpus choose what is written: so few say little. Give more "
-            f"labelled documents, so that {FEW_VALIDATION} or more are for validation."
-        )
+    if (number := len(split.texts["validation"])) < 100:
+        logger.warning(f"{number} validation documents of --probe_corpus choose what is written: so few say little.")
     candidates = measure(variants, split, texts)
     variant = best(variants, candidates)
     if options.static and variant.kind != "static":
@@ -511,7 +500,7 @@ def working_folder(output: Path, is_first: bool) -> Iterator[Path]:
     if not is_first:
         yield work
         return
-    taken = OutputFolder(work, COMMAND, "OUTPUT").take()
+    taken = OutputFolder(work, "adapt.py", "OUTPUT").take()
 
     def empty() -> None:
         for path in [path for path in work.iterdir() if path.name not in (LOCK, RECORD)]:  # these say whose it is
@@ -608,8 +597,8 @@ def _describe(
     )
 
 
-def closing_text(adapted: Adapted, encoder: str, documents: Documents, options: AdaptOptions) -> str:
-    """Return what was written, how much of the encoder the words explain, and the next commands."""
+def closing_text(adapted: Adapted, encoder: str) -> str:
+    """Return what was written, how much of the encoder the words explain, and how it is used."""
     facts, folder = adapted.facts, adapted.output
     weight = "" if adapted.weight in (None, 1) else f", weight {adapted.weight:g}"
     lines = [f"Wrote {folder}: {adapted.kept}{weight}, of {without_folders(encoder)}."]
@@ -618,10 +607,4 @@ def closing_text(adapted: Adapted, encoder: str, documents: Documents, options: 
             f"The words of {facts.documents:,} documents explain {100 * facts.share_explained:.0f} % of the variance "
             "of the encoder's vectors, of documents that they were not fitted on."
         )
-    lines.append(f"In Python, SentenceTransformer({str(folder)!r}{trust_argument(folder)}) loads it. Next:")
-    labelled = labelled_words(
-        options.probe_corpus, documents, text=options.probe_text_column, label=options.probe_label_column
-    )
-    measure = command_line("run_probe_classification.py", "--model_name_or_path", encoder, folder, "tfidf", *labelled)
-    search = search_command(documents, folder, options.text_column, options.encoding)
-    return "\n".join([*lines, f"    {search}", f"    {measure}"])
+    return "\n".join([*lines, use_of(folder)])

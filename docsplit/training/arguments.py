@@ -14,7 +14,6 @@ from docsplit.data.views import QUERY_DOCUMENT, VIEWS
 from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.settings import Settings
 from docsplit.modeling.transfer import WITHOUT_QUEUE
-from docsplit.runtime.command import command_name
 from docsplit.runtime.launching import (
     PRECISION,
     accelerator,
@@ -45,6 +44,7 @@ UNSUPPORTED = {  # options of transformers, and why they are refused
     "hub_token": f"is refused: {TOKEN_REFUSED.removesuffix('.')}",
     "hub_revision": "is not supported: a release goes to the branch main",
     "auto_find_batch_size": "would take negatives away: use --cache_gradients instead",
+    "dataloader_multiprocessing_context": "is not supported: only forked workers learn which epoch it is",
     "dataloader_persistent_workers": "would prefetch with the views of the epoch before: leave it out",
     "save_on_each_node": "would write checkpoints without the parts of other machines: share --output_dir instead",
 }
@@ -112,44 +112,31 @@ def _refuse_unsupported(args: PretrainingArguments) -> None:
     for name, reason in UNSUPPORTED.items():
         if getattr(args, name):
             raise ValueError(f"--{name} {reason}.")
-    if args.dataloader_multiprocessing_context not in (None, "fork"):
-        raise ValueError("--dataloader_multiprocessing_context: only forked workers learn which epoch it is.")
     if args.early_stopping_patience is not None and not args.load_best_model_at_end:
         raise ValueError("--early_stopping_patience needs --load_best_model_at_end and --metric_for_best_model.")
-    if args.load_best_model_at_end or args.save_strategy == "best":
-        chooses = "--load_best_model_at_end" if args.load_best_model_at_end else "--save_strategy best"
-        if args.eval_strategy == "no":
-            raise ValueError(
-                f"{chooses} chooses by evaluations, and there are none: add --eval_strategy steps or epoch."
-            )
-        steps = args.eval_steps or args.logging_steps
-        first = steps * max(math.ceil(args.eval_delay / steps), 1)
-        if args.eval_strategy == "steps" and 0 < args.max_steps < first:
-            raise ValueError(f"{chooses}: by --eval_steps and --eval_delay no evaluation comes before the last step.")
+    if (args.load_best_model_at_end or args.save_strategy == "best") and args.eval_strategy == "no":
+        raise ValueError(
+            "The best checkpoint is chosen by evaluations, and there are none: add --eval_strategy steps."
+        )
 
 
 def _refuse_contradictions(args: PretrainingArguments) -> None:
     """Refuse what cannot go together in a run, though each option alone can be."""
     if args.train_batch_size * args.world_size < 2:
-        raise ValueError(
-            "A batch of one document has no negatives, and accumulation adds none: raise "
-            "--per_device_train_batch_size; --cache_gradients makes large batches fit into memory."
-        )
+        raise ValueError("A batch of one document has no negatives: raise --per_device_train_batch_size.")
     if args.eval_strategy != "no" and args.eval_batch_size * args.world_size < 2:
         raise ValueError("--per_device_eval_batch_size 1 would give an eval_loss without negatives: raise it.")
     if args.n_gpu > 1:
         raise ValueError(
             f"{args.n_gpu} GPUs are visible to one process, and DataParallel would split the negatives: start with "
-            "`accelerate launch` or `torchrun`, or choose one with CUDA_VISIBLE_DEVICES=0."
+            "`accelerate launch`, or choose one with CUDA_VISIBLE_DEVICES=0."
         )
     keywords = args.lr_scheduler_kwargs or {}
     if not isinstance(keywords, dict):
         raise ValueError(f"--lr_scheduler_kwargs {keywords}: give JSON such as '{{\"num_cycles\": 2}}'.")
     for name, value in keywords.items():
         if isinstance(value, int | float) and not 0 <= value < math.inf:
-            raise ValueError(
-                f"--lr_scheduler_kwargs {name}={value} makes a learning rate that is negative or no number."
-            )
+            raise ValueError(f"--lr_scheduler_kwargs {name}={value} makes a learning rate below 0 or no number.")
 
 
 ARGUMENTS = (ModelArguments, DataArguments, QueryArguments, PretrainingArguments)  # what the command line gives
@@ -178,19 +165,14 @@ class RunOptions:
             check_bounds(options)
         if data.streaming:  # a stream has no length, and finds its own place when the run resumes
             if training.max_steps <= 0:
-                raise ValueError(
-                    "--streaming needs --max_steps, since the number of documents is not known: one pass takes "
-                    "documents / (--per_device_train_batch_size x processes x --gradient_accumulation_steps) steps."
-                )
+                raise ValueError("--streaming needs --max_steps, since the number of documents is not known.")
             if data.max_train_samples is not None:
                 raise ValueError("--max_train_samples does not go with --streaming: --max_steps bounds the run.")
             training.ignore_data_skip = True
             training.accelerator_config.dispatch_batches = False  # type: ignore[union-attr]
         metric = (training.metric_for_best_model or "loss").removeprefix("eval_")
         if metric in PROBE_METRICS and data.probe_corpus is None:
-            raise ValueError(
-                f"--metric_for_best_model {metric} needs --probe_corpus, on which it is measured: add it."
-            )
+            raise ValueError(f"--metric_for_best_model {metric} needs --probe_corpus, on which it is measured.")
         check_choices("metric_for_best_model", [metric], ("loss", *PROBE_METRICS))
         if self.start is None:
             self.choose_view({})
@@ -222,14 +204,9 @@ class RunOptions:
         """Refuse options of queries for documents, and for queries folds that cannot be and options of documents."""
         if self.data.view != QUERY_DOCUMENT:
             if given := self.queries.given():
-                raise ValueError(
-                    f"{', '.join(given)} are for --view {QUERY_DOCUMENT}: leave them out, or name that view."
-                )
+                raise ValueError(f"{', '.join(given)} are for --view {QUERY_DOCUMENT}: leave them out, or name it.")
             return
         check_folds(self.queries.folds, self.queries.fold)
         for name, default in (("streaming", False), ("text_column", "text"), ("probe_corpus", None)):
             if getattr(self.data, name) != default:
-                raise ValueError(
-                    f"--{name} does not go with --view {QUERY_DOCUMENT}: leave it out. Collections are read whole, "
-                    f"and `{command_name('run_document_retrieval.py')}` measures."
-                )
+                raise ValueError(f"--{name} does not go with --view {QUERY_DOCUMENT}: leave it out.")

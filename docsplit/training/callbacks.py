@@ -5,8 +5,7 @@
     StreamCallback            the position of a stream, in each checkpoint
     CheckpointCallback        a checkpoint counts when all of it is on the disk; older ones go only then
     LastStepCallback          no step more where a run that has had its last one is resumed
-    InterruptCallback         Ctrl-C and SIGTERM end with a checkpoint
-    FiniteCallback            the first NaN ends the training, on all processes
+    StopCallback              the first NaN, or a signal, ends the training on all processes after the same step
 
 Negatives (`docsplit.training.negatives`), the probe (`docsplit.training.probe`) and the screen
 (`docsplit.training.screen`) have files of their own.
@@ -30,12 +29,7 @@ from torch import Tensor, nn
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from docsplit.data.collators import Batch
-from docsplit.data.seen_documents import (
-    MOST_SKETCHES,
-    TRAINING_DOCUMENTS_FILE,
-    TrainingDocuments,
-    training_documents_of,
-)
+from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE, TrainingDocuments, training_documents_of
 from docsplit.data.streaming import DocumentStream
 from docsplit.evaluation.analysis.geometry import embedding_geometry, spread, usage
 from docsplit.modeling.transfer import fetch
@@ -252,14 +246,8 @@ class SeenDocumentsCallback(TrainerCallback):
         self.noted.clear()
         notes = gather_object(notes_here)
         if self.trainer.is_world_process_zero():
-            had_sketches = self.record.run.sketches is not None
             for ids, sketches in notes:
                 self.record.run.add(ids, sketches)
-            if had_sketches and self.record.run.sketches is None:
-                logger.warning(
-                    f"The run has seen more than {MOST_SKETCHES:,} documents: from here on its record knows copies, "
-                    "and no near-duplicates."
-                )
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
         """Write the record into the checkpoint."""
@@ -365,44 +353,10 @@ class LastStepCallback(TrainerCallback):
             trainer.get_batch_samples = lambda *_: ([], None)
 
 
-class InterruptCallback(TrainerCallback):
-    """Let Ctrl-C, or a cluster's SIGTERM, finish the step, save a checkpoint and stop; a second one stops at once.
+class StopCallback(TrainerCallback):
+    """End the training on all processes after the same step: at the first NaN or infinity, or where a signal came.
 
-    `FiniteCallback` tells all processes, and calls `stop` on each after the same step: with
-    several GPUs that is the step after the one in which the signal came.
-
-    Attributes:
-        received: this process got a signal.
-        stopped: the training ends because a process got one.
-    """
-
-    def __init__(self) -> None:
-        self.received, self.stopped = False, False
-        self.previous: dict[int, Any] = {}
-
-    def _receive(self, number: int, frame: Any) -> None:
-        logger.warning("Stopping after this step; wait for its checkpoint. A second signal stops at once.")
-        self.received = True
-        signal.signal(number, self.previous[number])
-
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
-        """Take the signals over."""
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self.previous[number] = signal.signal(number, self._receive)
-
-    def stop(self, control: TrainerControl) -> None:
-        """Save a checkpoint and end the training."""
-        self.stopped = control.should_save = control.should_training_stop = True
-
-    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
-        """Give the signals back; one that came after the last step counts where there is one process."""
-        self.stopped |= self.received and args.world_size == 1
-        for number, handler in self.previous.items():
-            signal.signal(number, handler)
-
-
-class FiniteCallback(TrainerCallback):
-    """Raise where a loss or a trained parameter is not finite; stop all processes where one got a signal.
+    Ctrl-C, or a cluster's SIGTERM, lets the step finish and a checkpoint be saved; a second one stops at once.
 
     To be added after callbacks that ask for a checkpoint. Whether losses and parameters are finite, and whether a
     process was told to stop, is worked out on the device, reduced over the processes once, and copied to the host
@@ -412,11 +366,15 @@ class FiniteCallback(TrainerCallback):
 
     Args:
         model: the one that is trained. Its parameters are equal on all processes; a loss may be NaN on one alone.
-        interrupt: what takes the signals of this process.
+
+    Attributes:
+        received: this process got a signal.
+        stopped: the training ends because a process got one.
     """
 
-    def __init__(self, model: nn.Module, interrupt: InterruptCallback):
-        self.interrupt = interrupt
+    def __init__(self, model: nn.Module):
+        self.received, self.stopped = False, False
+        self.handlers: dict[int, Any] = {}  # of signals, before
         self.parameters: list[Tensor] = [parameter for parameter in model.parameters() if parameter.requires_grad]
         dtypes = [parameter.dtype for parameter in self.parameters]
         self.dtype = functools.reduce(torch.promote_types, dtypes, torch.float32)  # of losses and norms
@@ -424,9 +382,19 @@ class FiniteCallback(TrainerCallback):
         self.pending: tuple[int, Tensor, Any] | None = None  # step, answers on the host, when they have arrived
         model.register_forward_hook(self._observe)
 
+    def _receive(self, number: int, frame: Any) -> None:
+        logger.warning("Stopping after this step; wait for its checkpoint. A second signal stops at once.")
+        self.received = True
+        signal.signal(number, self.handlers[number])
+
     def _observe(self, model: nn.Module, inputs: Any, output: Any) -> None:
         if model.training and output.loss is not None:
             self.losses.append(output.loss.detach().to(self.dtype))
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        """Take the signals over."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self.handlers[number] = signal.signal(number, self._receive)
 
     @torch.no_grad()
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
@@ -435,12 +403,12 @@ class FiniteCallback(TrainerCallback):
         norms = torch._foreach_norm(self.parameters, 2, self.dtype)
         finite = torch.stack([*self.losses, *norms]).isfinite().all()
         self.losses.clear()
-        goes_on = torch.full_like(finite, not self.interrupt.received)
+        goes_on = torch.full_like(finite, not self.received)
         answers = torch.stack([finite, goes_on]).int()
         if args.world_size > 1:  # signals reach the processes at different steps; all must stop after the same one
             dist.all_reduce(answers, op=dist.ReduceOp.MIN)
-        elif self.interrupt.received:
-            self.interrupt.stop(control)
+        elif self.received:
+            self._stop(control)
         self._look(args, control)
         self.pending = state.global_step, *fetch(answers)
         is_here = self.pending[2] is None
@@ -448,10 +416,19 @@ class FiniteCallback(TrainerCallback):
             self._look(args, control)
 
     def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
-        """Look at the last answers: a checkpoint, or the release, may follow."""
+        """Look at the last answers: a checkpoint may follow."""
         self._look(args, control)
 
-    on_train_end = on_epoch_end
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        """Look at the last answers, and give the signals back; one after the last step counts for one process."""
+        self._look(args, control)
+        self.stopped |= self.received and args.world_size == 1
+        for number, handler in self.handlers.items():
+            signal.signal(number, handler)
+
+    def _stop(self, control: TrainerControl) -> None:
+        """Save a checkpoint and end the training."""
+        self.stopped = control.should_save = control.should_training_stop = True
 
     def _look(self, args: TrainingArguments, control: TrainerControl) -> None:
         """Read the answers that are on their way, if there are any.
@@ -467,13 +444,10 @@ class FiniteCallback(TrainerCallback):
             arrival.synchronize()
         finite, goes_on = answers.tolist()
         if not finite:
-            remedies = [f"a lower --learning_rate than {args.learning_rate}"]
-            remedies += ["--max_grad_norm 1"] if not args.max_grad_norm else []
-            remedies += ["--bf16 in place of --fp16"] if args.fp16 else []
             raise FloatingPointError(
                 f"The loss or the parameters are not finite after step {step}: the training stops, and nothing of it "
-                f"is written. Start anew, or with --resume_from_checkpoint where there is a checkpoint, with "
-                f"{' or '.join(remedies)}."
+                "is written. Start anew, or with --resume_from_checkpoint where there is a checkpoint, with a lower "
+                f"--learning_rate than {args.learning_rate}, --max_grad_norm 1, or --bf16 in place of --fp16."
             )
         if not goes_on:
-            self.interrupt.stop(control)
+            self._stop(control)

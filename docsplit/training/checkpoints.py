@@ -97,18 +97,14 @@ def to_resume_from(output_dir: Path, choice: str | None, overwrite: bool) -> Pat
         if choice not in NEWEST and (reason := why_incomplete(checkpoint)):
             raise ValueError(f"Cannot resume from {checkpoint}: {reason}.")
         if not (checkpoint / "optimizer.pt").exists():
-            raise ValueError(
-                f"{checkpoint} has no optimizer state (--save_only_model): start a new run from it with "
-                "--model_name_or_path."
-            )
+            raise ValueError(f"{checkpoint} has no optimizer state: start a new run from it (--model_name_or_path).")
         return checkpoint
     existing = [] if overwrite else checkpoints(output_dir)
     if existing and choice in NEWEST:
         reasons = "".join(f"\n  {path}: {why_incomplete(path)}" for path in existing)
         raise ValueError(
             f"--resume_from_checkpoint finds no complete checkpoint in --output_dir {output_dir}:{reasons}\nMend one "
-            "(from a copy, say), start a new run from its weights with --model_name_or_path and another --output_dir, "
-            "or add --overwrite_output_dir, which removes them and starts from the beginning."
+            "(from a copy, say), or add --overwrite_output_dir, which removes them and starts from the beginning."
         )
     if existing:
         raise ValueError(
@@ -163,10 +159,7 @@ def refuse_to_remove(output_dir: Path, names: Sequence[str | None]) -> None:
             raise ValueError(f"A new run in --output_dir {output_dir} writes over its start: choose another folder.")
         for path in checkpoints(output_dir):
             if start.is_relative_to(path.resolve()):
-                raise ValueError(
-                    f"A new run in --output_dir {output_dir} removes {path}, which it is to start from: choose "
-                    "another --output_dir, or move the checkpoint."
-                )
+                raise ValueError(f"A new run removes {path}, which it is to start from: choose another --output_dir.")
 
 
 def check_same_model(checkpoint: Path, config: JsonObject) -> None:
@@ -182,10 +175,7 @@ def check_same_model(checkpoint: Path, config: JsonObject) -> None:
     names = of_the_model(saved | config)
     different = {name: (saved.get(name), config.get(name)) for name in names if saved.get(name) != config.get(name)}
     if different:
-        raise ValueError(
-            f"The model differs from that of {checkpoint} (there, here): {different}. Use its options "
-            "(--new_mlm_head among them, where the start had no masked-LM head)."
-        )
+        raise ValueError(f"The model differs from that of {checkpoint} (there, here): {different}. Use its options.")
 
 
 def of_the_model(config: JsonObject) -> JsonObject:

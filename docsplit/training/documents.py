@@ -4,8 +4,6 @@ Documents are loaded and tokenised once, or read as a stream while the model tra
 are the queries of a collection, and documents relevant to them.
 """
 
-import hashlib
-import json
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,13 +19,13 @@ from docsplit.data.collators import DocSplitCollator, PassageCollator
 from docsplit.data.query_documents import MOST_PASSAGES, Collection, QueryDataset, QueryDocumentCollator
 from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.labelled import LabelledSplit, load_probe, probe_counts
-from docsplit.data.sets.rankings import Ranking, divide, load_collection
+from docsplit.data.sets.rankings import divide, load_collection
 from docsplit.data.streaming import DocumentStream, StreamLayout, take
-from docsplit.data.views import QUERY_DOCUMENT
+from docsplit.data.views import OF_PASSAGES, QUERY_DOCUMENT
 from docsplit.embedding.encoder import no_sections
 from docsplit.modeling.families.table import family_named, family_of
+from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.sentence_transformers_files import lower_cases, prompt_of, query_prompt_of
-from docsplit.runtime.command import command_name
 from docsplit.runtime.files import JsonObject, cache_directory
 from docsplit.runtime.sharing import first_on_machine, from_first
 from docsplit.training.arguments import RunOptions
@@ -66,31 +64,20 @@ class TrainingData:
 
     def fingerprints(self) -> dict[str, str]:
         """Hash all that is read, which must be the same on each machine; the names are for messages."""
-        backend: Any = getattr(self.tokenizer, "backend_tokenizer", None)
-        content = sorted(self.tokenizer.get_vocab().items())
-        if backend is not None:
-            content = json.loads(backend.to_str()) | {
-                "truncation": None,
-                "padding": None,
-            }  # these are of the last call
-        found = {"the tokenizer": Hasher.hash(content)}
+        found = {"the tokenizer": Hasher.hash(sorted(self.tokenizer.get_vocab().items()))}
         for name, dataset in (("the training documents", self.train), ("the held-out documents", self.held_out)):
             if isinstance(dataset, DocumentStream):
                 found["the shards of the stream"] = str(dataset.rows.num_shards)
             elif isinstance(dataset, QueryDataset):
-                found[name] = _hash_of(dataset.collection.document_ids, dataset.numbers, *dataset.relevant)
+                numbers = [dataset.collection.document_ids, dataset.numbers, *dataset.relevant]
+                found[name] = Hasher.hash(np.concatenate(numbers).astype("<i8").tobytes())
             elif dataset is not None:
-                found[name] = _hash_of(dataset["document_id"][:])
+                found[name] = Hasher.hash(np.asarray(dataset["document_id"][:]).astype("<i8").tobytes())
         return found | ({"the probe's documents": self.probe.fingerprint()} if self.probe is not None else {})
 
     def document_ids(self) -> np.ndarray:
         """Return the distinct ids of all documents, ascending: (N,) int64."""
         return np.unique(np.concatenate([np.asarray(dataset["document_id"][:]) for dataset in self.datasets]))
-
-
-def _hash_of(*numbers: Any) -> str:
-    values = np.concatenate([np.asarray(part) for part in numbers]).astype("<i8")
-    return hashlib.blake2b(values.tobytes(), digest_size=16).hexdigest()
 
 
 def load_documents(options: RunOptions, checkpoint: Path | None) -> TrainingData:
@@ -159,7 +146,8 @@ def _num_held_out(options: RunOptions) -> int:
 def segmentation_of(options: RunOptions) -> preparation.Segmentation:
     """Say how the options cut the texts."""
     data = options.data
-    return preparation.Segmentation(data.text_column, data.sentence_splitter, data.words_of_passages)
+    passage_words = data.passage_words if data.view in OF_PASSAGES else None
+    return preparation.Segmentation(data.text_column, data.sentence_splitter, passage_words)
 
 
 def measured_on(split: LabelledSplit) -> set[int]:
@@ -200,16 +188,6 @@ def note_sections(config: Any, train: Any) -> None:
 # --- Queries ---
 
 
-def check_takes_queries(objective: Any) -> None:
-    """Refuse an objective that compares two views of a document.
-
-    Raises:
-        ValueError: naming one that compares queries and documents.
-    """
-    if not objective.takes_queries:
-        raise ValueError(f"--view {QUERY_DOCUMENT} goes with --objective info_nce, not {type(objective).__name__}.")
-
-
 def load_queries(
     options: RunOptions, checkpoint: Path | None, start: DocSplitForContrastivePretraining | None
 ) -> TrainingData:
@@ -219,19 +197,28 @@ def load_queries(
         ValueError: if the collection has no such queries, or too few to fill a batch; for an objective that compares
             no queries.
     """
-    if start is not None:
-        check_takes_queries(start.objective)
     data, training = options.data, options.training
+    evaluates = training.eval_strategy != "no"
+    objective = start.config.docsplit["objective"] if start is not None else training.objective or "info_nce"
+    if not OBJECTIVES[objective].takes_queries:
+        raise ValueError(f"--view {QUERY_DOCUMENT} goes with --objective info_nce, not {objective}.")
     kind = options.model.model_type if start is None else start.config.model_type
     passage_words = data.passage_words if family_named(kind).rows == "passages" else None
+    split = options.queries.split or ("train" if options.queries.fold is None else None)
     with first_on_machine():
-        ranking = _load_collection(options)
+        ranking = load_collection(RankingArguments(data.corpus, split, options.queries.queries))
     texts = Dataset.from_dict({"text": [*ranking.documents, *ranking.queries]})
     tokenizer = load_tokenizer(options, texts, checkpoint)
     with first_on_machine():
         segmentation = preparation.Segmentation(sentence_splitter=data.sentence_splitter, passage_words=passage_words)
         collection = Collection.make(ranking, tokenizer, segmentation, data.preprocessing_num_workers)
-    train_rows, held_out_rows = _divide(ranking, options)
+    if options.queries.fold is not None:
+        train_rows, held_out_rows, _ = divide(ranking, options.queries.folds, options.queries.fold)
+    else:
+        order = np.random.default_rng(training.seed).permutation(len(ranking.queries))
+        size = min(data.max_eval_samples, max(len(order) // 10, 1)) if evaluates else 0
+        train_rows, held_out_rows = np.sort(order[size:]), np.sort(order[:size])
+    train_rows = train_rows[: data.max_train_samples]
     train = QueryDataset(collection, train_rows)
     held_out = QueryDataset(collection, held_out_rows, is_evaluation=True)
     left_out = train.left_out + held_out.left_out
@@ -242,7 +229,6 @@ def load_queries(
         )
     counts = {"documents_in_corpus": len(ranking.documents), "queries_in_collection": len(ranking.queries)}
     counts |= {"queries_used": len(train), "queries_left_out": left_out} | ranking.counts
-    evaluates = training.eval_strategy != "no"
     batches = [(train, "train", training.train_batch_size)]
     batches += [(held_out, "eval", training.eval_batch_size)] if evaluates else []
     for dataset, purpose, size in batches:
@@ -254,50 +240,14 @@ def load_queries(
     return TrainingData(train, held_out if evaluates else None, tokenizer, counts)
 
 
-def _load_collection(options: RunOptions) -> Ranking:
-    queries = options.queries
-    split = queries.split or ("train" if queries.fold is None else None)
-    try:
-        return load_collection(RankingArguments(options.data.corpus, split, queries.queries))
-    except ValueError as error:
-        if queries.fold is None and queries.split is None and "--split train" in str(error):
-            raise ValueError(
-                f"{error} Without a part to train on, train on some of the queries and measure others: --fold 0, here "
-                f"and with `{command_name('run_document_retrieval.py')}`."
-            ) from error
-        raise
-
-
-def _divide(ranking: Ranking, options: RunOptions) -> tuple[np.ndarray, np.ndarray]:
-    """Divide the queries: rows to train on, and rows held out for eval_loss."""
-    queries, data, training = options.queries, options.data, options.training
-    if queries.fold is not None:
-        train, held_out, reported = divide(ranking, queries.folds, queries.fold)
-        logger.info(
-            f"Fold {queries.fold}: {len(train):,} queries to train on, {len(held_out):,} to choose by, and "
-            f"{len(reported):,} that are not read, to be measured on: `{command_name('run_document_retrieval.py')} "
-            f"--folds {queries.folds} --fold {queries.fold}`."
-        )
-    else:
-        order = np.random.default_rng(training.seed).permutation(len(ranking.queries))
-        size = 0 if training.eval_strategy == "no" else min(data.max_eval_samples, max(len(order) // 10, 1))
-        train, held_out = np.sort(order[size:]), np.sort(order[:size])
-    return train[: data.max_train_samples], held_out
-
-
 def make_query_collator(
     model: DocSplitForContrastivePretraining, data: TrainingData, options: RunOptions, max_seq_length: int
 ) -> QueryDocumentCollator:
     """Make batches of queries and documents as the model's settings and the options want them."""
-    check_takes_queries(model.objective)
-    settings, seed = model.config.docsplit, options.training.seed
-    mlm, prompt = settings["mlm_weight"] > 0, prompt_of(settings)
-    if family_of(model.config).rows == "passages":
-        of_documents: DocSplitCollator = PassageCollator(
-            data.tokenizer, "passages", max_seq_length, mlm, seed, prompt, max_passages=MOST_PASSAGES
-        )
-    else:
-        of_documents = DocSplitCollator(data.tokenizer, "simcse", max_seq_length, mlm, seed, prompt)
-    return QueryDocumentCollator(
-        of_documents, data.datasets, options.queries.number_of_negatives, query_prompt_of(settings)
-    )
+    settings, of_passages = model.config.docsplit, family_of(model.config).rows == "passages"
+    kind, view = (PassageCollator, "passages") if of_passages else (DocSplitCollator, "simcse")
+    limit = {"max_passages": MOST_PASSAGES} if of_passages else {}
+    mlm, seed, prompt = settings["mlm_weight"] > 0, options.training.seed, prompt_of(settings)
+    of_documents = kind(data.tokenizer, view, max_seq_length, mlm, seed, prompt, **limit)
+    negatives, query_prompt = options.queries.number_of_negatives, query_prompt_of(settings)
+    return QueryDocumentCollator(of_documents, data.datasets, negatives, query_prompt)

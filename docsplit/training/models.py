@@ -24,15 +24,9 @@ OF_THE_TOKENIZER = tuple(f"{name}_token_id" for name in ("pad", "bos", "eos", "c
 
 def given_settings(options: RunOptions) -> Settings:
     """Return the settings of the model that the options give; the others are the checkpoint's, or defaults."""
-    settings: Settings = {
-        "pooling": options.model.pooling,
-        "max_seq_length": options.model.max_seq_length,
-        "objective": options.training.objective,
-        "contrastive_weight": options.training.contrastive_weight,
-        "mlm_weight": options.training.mlm_weight,
-        "view": options.data.view,
-    }
-    return {name: value for name, value in settings.items() if value is not None} | options.objective
+    names = ("pooling", "max_seq_length", "objective", "contrastive_weight", "mlm_weight", "view")
+    values = vars(options.training) | vars(options.data) | vars(options.model)
+    return {name: values[name] for name in names if values[name] is not None} | options.objective
 
 
 def load_start(options: RunOptions) -> DocSplitForContrastivePretraining | None:
@@ -70,10 +64,7 @@ def _load_pretrained(model_args: ModelArguments, settings: Settings) -> DocSplit
     if family.built_on is not None:
         overrides, of_inner = _divide_overrides(model_args)
         if of_inner:
-            raise ValueError(
-                f"--config_overrides beside a start are of the {model_args.model_type} "
-                f"({', '.join(family.config_options)}): leave out {of_inner}."
-            )
+            raise ValueError(f"--config_overrides beside a start are of the graph alone: leave out {of_inner}.")
         keywords |= {"model_type": model_args.model_type, "config_overrides": overrides}
     return DocSplitForContrastivePretraining.from_pretrained(
         model_args.model_name_or_path, new_mlm_head=model_args.new_mlm_head, **settings, **keywords
@@ -90,10 +81,7 @@ def _check_random_start(model_args: ModelArguments) -> Any:
     """
     for name in (pair.partition("=")[0] for pair in (model_args.config_overrides or "").split(",")):
         if name == "vocab_size" or name in OF_THE_TOKENIZER:
-            raise ValueError(
-                f"--config_overrides {name}: the tokenizer says it. --vocab_size is that of a tokenizer trained here, "
-                "--tokenizer_name chooses another."
-            )
+            raise ValueError(f"--config_overrides {name}: the tokenizer says it. See --vocab_size, --tokenizer_name.")
     kind, family = model_args.model_type, family_named(model_args.model_type)
     try:
         with torch.device("meta"):
@@ -141,8 +129,7 @@ def _note_inherited(name: str, config: Any, given: Settings) -> None:
     if not settings["contrastive_weight"] and "contrastive_weight" not in given:
         raise ValueError(
             f"{name} was trained by masked LM alone: its contrastive_weight is 0, and would be here. Say "
-            "--contrastive_weight 1 --mlm_weight 0.1 (or other weights) to train it with a contrast, "
-            "--contrastive_weight 0 to go on with masked LM."
+            "--contrastive_weight 1 --mlm_weight 0.1 to train it with a contrast, 0 and 1 to go on with masked LM."
         )
     defaults = default_settings(config) | vars(OBJECTIVES[settings["objective"]].Options())
     inherited = {key: settings[key] for key in defaults if key not in given and settings[key] != defaults[key]}

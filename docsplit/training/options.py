@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from docsplit.data.segmentation import DEFAULT_SPLITTER
-from docsplit.data.views import OF_PASSAGES, QUERY_DOCUMENT, VIEWS
+from docsplit.data.views import QUERY_DOCUMENT, VIEWS
 from docsplit.modeling.pooling import Pooling
 from docsplit.runtime.command import command_name
 from docsplit.runtime.files import refuse_missing_path
@@ -66,16 +66,11 @@ class ModelArguments:
     def __post_init__(self) -> None:
         if self.lora_r and self.model_name_or_path is None:
             raise ValueError("--lora_r adapts a pretrained encoder: give --model_name_or_path.")
-        if self.new_mlm_head and self.model_name_or_path is None:
-            raise ValueError("--new_mlm_head is for a checkpoint: a random start has a head. Leave it out.")
         from docsplit.modeling.families.table import family_named
 
         is_built = family_named(self.model_type).built_on is not None
         if self.config_overrides is not None and self.model_name_or_path is not None and not is_built:
-            raise ValueError(
-                "--config_overrides is for a random start, or for --model_type graph_document: leave out "
-                "--model_name_or_path or it."
-            )
+            raise ValueError("--config_overrides is for a random start, or for --model_type graph_document.")
 
 
 @dataclass
@@ -144,11 +139,6 @@ class DataArguments:
         for corpus in filter(None, (self.corpus, self.probe_corpus)):
             refuse_missing_path(corpus, "a file or folder that is there, a data set of the Hub, or python_docs")
 
-    @property
-    def words_of_passages(self) -> int | None:
-        """`passage_words`; None for a view that needs no passages."""
-        return self.passage_words if self.view in OF_PASSAGES else None
-
 
 @dataclass
 class QueryArguments:
@@ -188,20 +178,13 @@ class QueryArguments:
 
     def __post_init__(self) -> None:
         if "in_batch" in self.negatives and self.negatives != ["in_batch"]:
-            raise ValueError(
-                f"--negatives {' '.join(self.negatives)}: in_batch negatives are always there: leave it out."
-            )
+            raise ValueError("--negatives: in_batch negatives are always there: leave it out beside others.")
         if not 1 <= len(self.negatives) <= 2:
             raise ValueError(f"--negatives {' '.join(self.negatives)}: expected one kind, or one for each half.")
         if self.negatives_per_query is not None and not self.phases:
-            raise ValueError(
-                f"--negatives_per_query is for --negatives {', '.join(KINDS_OF_NEGATIVES)}: name one, or leave it out."
-            )
+            raise ValueError(f"--negatives_per_query is for --negatives {', '.join(KINDS_OF_NEGATIVES)}: name one.")
         if self.negatives_min_rank >= self.negatives_depth:
-            raise ValueError(
-                f"--negatives_min_rank {self.negatives_min_rank} skips all of --negatives_depth "
-                f"{self.negatives_depth}: lower it, or raise the depth."
-            )
+            raise ValueError(f"--negatives_min_rank skips all of --negatives_depth {self.negatives_depth}: lower it.")
 
     @property
     def phases(self) -> list[str]:

@@ -25,7 +25,7 @@ from docsplit.runtime.launching import begun_before, explain_out_of_memory, note
 from docsplit.runtime.sharing import OutputFolder, from_first, on_all, refuse_differences, remove
 from docsplit.training import checkpoints, models
 from docsplit.training.arguments import NEGATIVES_FOLDER, RunOptions
-from docsplit.training.callbacks import DocSplitCallback, InterruptCallback, SeenDocumentsCallback
+from docsplit.training.callbacks import DocSplitCallback, SeenDocumentsCallback, StopCallback
 from docsplit.training.documents import TrainingData, load_documents, load_queries, note_sections, stream_documents
 from docsplit.training.negatives import NOTE
 from docsplit.training.probe import ProbeCallback, folder_of, keeps_start
@@ -142,7 +142,7 @@ class Callbacks:
     """The callbacks that a run uses after training."""
 
     metrics: DocSplitCallback
-    interrupt: InterruptCallback
+    stop: StopCallback
     seen: SeenDocumentsCallback
     probe: ProbeCallback | None
 
@@ -224,7 +224,7 @@ class Run:
         memory = explain_out_of_memory(args.micro_batch_tokens, args.cache_gradients)
         with memory, name_failed_writes(self.options.output_dir), logging_redirect_tqdm():  # messages above the bar
             output = trainer.train(resume_from_checkpoint=resumed)
-        if callbacks.interrupt.stopped:
+        if callbacks.stop.stopped:
             logger.warning(f"Stopped at step {trainer.state.global_step}; go on with --resume_from_checkpoint.")
             sys.exit(130)
         best = trainer.state.best_model_checkpoint if args.load_best_model_at_end else None

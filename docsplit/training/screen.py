@@ -16,8 +16,6 @@ from tqdm.auto import tqdm
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 
-from docsplit.data.corpora import PYTHON_DOCS
-from docsplit.data.views import QUERY_DOCUMENT
 from docsplit.modeling.objectives.base import Objective
 from docsplit.modeling.sentence_transformers_files import trust_argument
 from docsplit.release.probe_table import probe_table
@@ -141,9 +139,8 @@ def counts_table(counts: Mapping[str, int | float | None]) -> str:
 
 
 def closing_text(options: RunOptions, results: JsonObject) -> str:
-    """Return what ends a run: the probe before and after, what was written, and the next commands."""
-    folder, data, kept_start = options.output_dir, options.data, results["kept_start"]
-    parts = [probe_table(results)]
+    """Return what ends a run: the probe before and after, the time, what was written, and how it is used."""
+    folder, parts = options.output_dir, [probe_table(results)]
     if "probe_after_5shot_accuracy" in results:
         after, tfidf = (results[f"{name}_5shot_accuracy"] for name in ("probe_after", "tfidf"))
         if tfidf - after > max(results[f"{name}_5shot_accuracy_std"] for name in ("probe_after", "tfidf")):
@@ -152,48 +149,19 @@ def closing_text(options: RunOptions, results: JsonObject) -> str:
         f"{results['global_step']:,} steps of training took {duration(results['train_runtime'])}, "
         f"{results['train_tokens_per_second']:,.0f} tokens/s."
     )
-    made = "the start, unchanged, and results" if kept_start else "the encoder, its card (README.md), results"
-    if data.view == QUERY_DOCUMENT:
-        fold = (
-            [] if options.queries.fold is None else ["--fold", options.queries.fold, "--folds", options.queries.folds]
-        )
-        words = ["--collection", data.corpus, *fold, "--model_name_or_path", folder, "bm25"]
-        measure = command_line("run_document_retrieval.py", *words)
-    else:
-        start = [] if kept_start or options.start is None else [options.start]
-        labelled = labelled_words(data.probe_corpus, data.corpus)
-        words = ["--model_name_or_path", *start, folder, "tfidf", *labelled]
-        measure = command_line("run_probe_classification.py", *words)
-    parts.append(
-        f"Wrote {folder}: {made} (all_results.json) and plot.\n"
-        f"In Python, SentenceTransformer({str(folder)!r}{trust_argument(folder)}) loads it. Next:\n"
-        f"    {measure}\n    {search_command(data.corpus, folder, data.text_column, data.encoding)}"
+    made = (
+        "the start, unchanged, and results" if results["kept_start"] else "the encoder, its card (README.md), results"
     )
+    parts.append(f"Wrote {folder}: {made} (all_results.json) and plot.\n{use_of(folder)}")
     return "\n\n".join(parts)
 
 
-def labelled_words(labelled: str | None, documents: Any, **columns: str) -> list[str]:
-    """Return the words that name labelled documents for run_probe_classification.py, which has python_docs by default.
-
-    Args:
-        labelled: a file or folder, a data set of the Hub, or python_docs; None: nobody named any.
-        columns: `text` and `label`, where they may have other names.
-    """
-    if PYTHON_DOCS in (labelled, documents):
-        return []
-    if labelled is None:
-        return ["--train_file", "YOUR_LABELLED_DOCUMENTS.jsonl"]
-    given = [word for name, column in columns.items() if column != name for word in (f"--{name}_column", column)]
-    return ["--train_file" if Path(labelled).exists() else "--dataset_name", labelled, *given]
-
-
-def search_command(documents: Any, folder: Path, text_column: str, encoding: str | None) -> str:
-    """Return the command that makes documents searchable with the encoder of a folder."""
-    is_place = isinstance(documents, str | Path) and (documents == PYTHON_DOCS or Path(documents).exists())
-    words = ["build", documents if is_place else "YOUR_DOCUMENTS", "--model", folder, "--index_dir", f"{folder}.index"]
-    words += ["--text_column", text_column] if text_column != "text" else []
-    words += ["--encoding", encoding] if encoding else []
-    return command_line("search.py", *words)
+def use_of(folder: Path) -> str:
+    """Say how the encoder in a folder is used."""
+    loading = f"SentenceTransformer({str(folder)!r}{trust_argument(folder)})"
+    return f"In Python, {loading} loads it. To search:\n    " + command_line(
+        "search.py", "build", "YOUR_DOCUMENTS", "--model", folder, "--index_dir", f"{folder}.index"
+    )
 
 
 def number(value: float) -> str:

@@ -31,8 +31,6 @@ from docsplit.training.documents import TrainingData
 
 logger = logging.getLogger(__name__)
 
-FEW_DOCUMENTS = 500  # with 100 and 258 nothing was gained, with 1,173 something (docs/adaptation.md)
-
 
 def provide_targets(
     options: RunOptions,
@@ -56,18 +54,12 @@ def provide_targets(
         ValueError: for a stream, a random start, or a checkpoint whose targets are of other documents or options.
     """
     if options.data.streaming:
-        raise ValueError(
-            "--streaming does not go with --objective neighbour_distillation, whose neighbours are those of the whole "
-            "corpus: leave it out, or name another objective."
-        )
+        raise ValueError("--streaming does not go with --objective neighbour_distillation: neighbours are of all.")
     if options.start is None:
-        raise ValueError(
-            "--objective neighbour_distillation learns from the start's vectors of the documents, and a random start "
-            "has none worth learning: give --model_name_or_path."
-        )
+        raise ValueError("--objective neighbour_distillation learns from the start: give --model_name_or_path.")
     started, path, document_ids = perf_counter(), options.output_dir / TARGETS_FILE, data.document_ids()
     about = {"options": json.dumps(asdict(smoothing), sort_keys=True)}
-    about |= {"documents": hashlib.blake2b(document_ids.astype("<i8").tobytes(), digest_size=16).hexdigest()}
+    about["documents"] = hashlib.blake2b(document_ids.astype("<i8").tobytes(), digest_size=16).hexdigest()
     saved = None
     if checkpoint is not None:
         try:
@@ -82,10 +74,7 @@ def provide_targets(
         if options.training.world_size > 1:
             dist.barrier()
     elif about != saved.about:
-        raise ValueError(
-            f"{path} has the targets of other documents or options (there {saved.about}, here {about}). Resume with "
-            "the corpus and the options of the run, or start a new one."
-        )
+        raise ValueError(f"{path} has the targets of other documents or options: {saved.about}, here {about}.")
     data.counts["distillation_targets"] = len(document_ids)
     data.counts["distillation_seconds"] = round(perf_counter() - started, 2)
     return path
@@ -104,15 +93,8 @@ def _make_targets(
     vectors, _ = embed_documents(start, texts, cache_dir=cache_directory(), show_progress=show_progress)
     if args.process_index > 0:
         return vectors
-    if num_documents < FEW_DOCUMENTS:
-        logger.warning(
-            f"{num_documents} documents are few: where this was measured, an encoder gained nothing with 100 or 258. "
-            "--probe_corpus with labelled documents keeps the better encoder."
-        )
-    logger.info(
-        f"Targets: {options.start}'s vectors of {num_documents:,} documents (the first {start.max_seq_length} "
-        f"tokens), averaged {smoothing.smoothing_rounds} times with {smoothing.num_neighbours} neighbours."
-    )
+    if num_documents < 500:
+        logger.warning(f"{num_documents} documents are few: an encoder gained nothing with 100 or 258.")
     rounds, weight = smoothing.smoothing_rounds, smoothing.neighbour_words
     words = weight**0.5 * word_vectors(texts) if weight and rounds and smoothing.num_neighbours else None
     shares = smoothing.smoothing_share, smoothing.neighbour_temperature
