@@ -150,7 +150,7 @@ def test_what_does_not_go_with_the_view_of_a_start_is_refused(headless, load, sa
         ({"attn_implementation": "fast"}, "No bert can be made .*attn_implementation=.fast"),
         ({"config_overrides": "hidden_act=gleu"}, "No bert can be made .*gleu"),
         ({"config_overrides": "layer_norm_eps=nan"}, "layer_norm_eps=nan: no such number can be here"),
-        ({"config_overrides": "cls_token_id=3"}, "cls_token_id: the tokenizer says it"),
+        ({"config_overrides": "vocab_size=300"}, "vocab_size: the tokenizer says it"),
     ],
 )
 def test_a_random_encoder_that_cannot_be_is_refused(options, message, load):
