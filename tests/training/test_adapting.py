@@ -37,7 +37,6 @@ from docsplit.training.adapting import (
     measure,
     read_texts,
     train,
-    variants_of,
     words_of_texts,
     working_folder,
     write,
@@ -323,20 +322,6 @@ def side(reads_little):
     split = split_of([row["text"] for row in make_corpus(24, seed=3)])
     probe = {part: 2 * model.encode(texts) for part, texts in split.texts.items()}
     return Side("start", str(reads_little), model, vectors, probe, ridges=ridges), split
-
-
-def test_all_that_could_be_written_is_a_candidate(side):
-    start = side[0]
-    trained = replace(start, name="trained")
-    variants = [(variant.name, variant.weight) for variant in variants_of([start, trained])]
-    weight = start.ridges["words"].facts.weight
-    weights = [weight, round(weight / 2, 2), 2 * weight]
-    assert variants[:5] == [("start", None), *(("words", weight) for weight in weights), ("static", None)]
-    assert variants[5:7] == [("trained", None), ("trained + words", weight)]
-    assert variants[-1] == ("static of trained", None)
-    for kind, kinds in (("words", {"plain", "static"}), ("static", {"plain", "words"})):
-        left = {name: ridge for name, ridge in start.ridges.items() if name != kind}
-        assert {variant.kind for variant in variants_of([replace(start, ridges=left)])} == kinds
 
 
 def test_candidates_are_measured_with_words_that_have_not_seen_the_document(side, monkeypatch):

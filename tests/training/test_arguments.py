@@ -5,9 +5,7 @@ from dataclasses import fields
 
 import pytest
 import torch
-from accelerate.commands import launch
 
-from docsplit.runtime.options import parse_arguments
 from docsplit.training import arguments
 from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments, QueryArguments, RunOptions
 from docsplit.training.options import TrainingOptions
@@ -62,29 +60,6 @@ def test_bfloat16_is_the_default_where_the_launcher_asks_for_it(tmp_path, monkey
     assert PretrainingArguments(output_dir=str(tmp_path), use_cpu=True, bf16=True).bf16
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
     assert PretrainingArguments(output_dir=str(tmp_path), use_cpu=True).bf16
-
-
-def test_eight_gpus_and_a_recipe_of_the_cpu(tmp_path, monkeypatch):
-    """`accelerate launch` without numbers starts a process for each GPU; `python`, as `make quickstart` does, one."""
-    for name, value in {"is_available": True, "device_count": 8}.items():
-        monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
-        monkeypatch.setattr(torch.accelerator, name, lambda value=value: value)
-    monkeypatch.setattr(launch, "default_config_file", str(tmp_path / "none"))
-    words = ["run_docsplit_pretraining.py", "recipes/quickstart.yaml"]
-    started = launch._validate_launch_command(launch.launch_command_parser().parse_args(words))[0]
-    assert (started.num_processes, started.multi_gpu) == (8, True)
-
-    def parse():
-        words = ["quickstart", "--output_dir", str(tmp_path)]
-        return parse_arguments(arguments.ARGUMENTS, "", words, chosen_by=arguments.OPTIONS_OF_OBJECTIVES)[3]
-
-    args = parse()
-    assert (args.device.type, args.n_gpu, args.world_size, args.train_batch_size) == ("cpu", 0, 1, 64)
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
-    with pytest.raises(ValueError, match="8 processes, one for each GPU, and --use_cpu, of the recipe"):
-        parse()
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")  # asked for with --num_processes 2
-    parse()
 
 
 def test_full_determinism_is_said_to_cublas_before_its_first_product(tmp_path, monkeypatch):

@@ -12,7 +12,6 @@ from docsplit.runtime.files import PARTIAL, FileRecord
 from docsplit.runtime.launching import Begun
 from docsplit.training import checkpoints
 from tests.conftest import write_checkpoint
-from tests.mutations import mutated_copy
 
 
 @pytest.fixture
@@ -53,27 +52,6 @@ def test_damaged_ones_are_passed_over(output_dir, damage, reason, caplog):
     assert reason in caplog.text
     with pytest.raises(ValueError, match="Cannot resume"):
         checkpoints.to_resume_from(output_dir, str(output_dir / "checkpoint-100"), overwrite=False)
-
-
-def test_no_damage_is_believed_and_none_is_more_than_one_line(tmp_path, caplog):
-    """20 of each, half of them in the manifest."""
-    whole, damaged = tmp_path / "whole", tmp_path / "run" / "checkpoint-2"
-    for place in (tmp_path / "run" / "checkpoint-1", whole):
-        write_checkpoint(place)
-        seal(place)
-    manifest = json.loads((whole / MANIFEST).read_text())
-    for seed in range(20):
-        how = mutated_copy(whole, damaged, seed, MANIFEST if seed % 2 else None)
-        reason = why_incomplete(damaged)
-        if reason is None:  # a line's end that is gone
-            assert json.loads((damaged / MANIFEST).read_text()) == manifest, how
-        else:
-            assert "\n" not in reason
-            assert checkpoints.newest_complete(damaged.parent).name == "checkpoint-1", how
-            assert reason in caplog.text
-        checkpoints.rotate(damaged.parent, keep=2, best=None)  # keeps what it does not understand
-        shutil.rmtree(damaged)
-        caplog.clear()
 
 
 def test_older_ones_go_only_when_the_new_one_is_on_the_disk(output_dir, monkeypatch):

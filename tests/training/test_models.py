@@ -10,7 +10,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 import run_docsplit_pretraining
 from docsplit.data.views import OF_PASSAGES, QUERY_DOCUMENT
-from docsplit.modeling.families.table import family_of
 from docsplit.modeling.pretrained import load_tokenizer
 from docsplit.training import models
 from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments, QueryArguments, RunOptions
@@ -57,18 +56,6 @@ def test_a_graph_document_model_at_random(load, wordpiece):
     assert (config.passage_encoder.hidden_size, config.passage_encoder.pad_token_id) == (32, wordpiece.pad_token_id)
     assert (config.vocab_size, config.pad_token_id) == (len(wordpiece), wordpiece.pad_token_id)
     assert (config.docsplit["mlm_weight"], config.docsplit["similarity"]) == (0, "dot")
-
-
-@pytest.mark.parametrize("kind", ["modernbert", "graph_document", "longformer", "a start"])
-def test_the_line_before_documents_names_the_attention_that_the_model_will_have(kind, headless, load, caplog):
-    model = {} if kind == "a start" else {"model_type": kind, "config_overrides": GRAPH if "graph" in kind else TINY}
-    for attention in (None, "eager"):
-        caplog.clear()
-        start = headless if kind == "a start" else None
-        loaded, _ = load(start, model=model | {"attn_implementation": attention}, bf16=True)
-        config = family_of(loaded.config).token_encoder(loaded.config)
-        (line,) = [line for line in caplog.messages if line.startswith("device: cpu (")]
-        assert line.endswith(f"bfloat16, {config._attn_implementation} attention")
 
 
 def test_a_start_is_the_passage_encoder_of_a_graph_or_the_whole(load, headless, saved, caplog):

@@ -1,8 +1,5 @@
 """What a person sees of a training: one line a log, the main process alone."""
 
-import sys
-from types import SimpleNamespace
-
 import pytest
 from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerControl, TrainerState
 
@@ -70,15 +67,6 @@ def test_lines_of_steps_and_evaluations_of_the_main_process_alone(on, capsys, mo
         "step 200/200  loss 2.00",
         "step 200/200  held-out loss 3.10  probe, 5 labels a class: 43.2 %, all labels: 61.0 %",
     ]
-
-
-@pytest.mark.parametrize("disable_tqdm", [False, True])
-def test_the_bar_is_on_a_terminal_alone_and_begins_where_the_run_does(on, disable_tqdm, capsys, monkeypatch):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    state = TrainerState(global_step=40, max_steps=200)
-    on("train_begin", state, args=SimpleNamespace(disable_tqdm=disable_tqdm))
-    on("train_end", state)
-    assert ("40/200" in capsys.readouterr().err) != disable_tqdm
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,11 @@
 """Neighbour distillation by the script: real processes, real kills, and targets that are made once."""
 
 import json
-import shutil
 import signal
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 
 import run_docsplit_pretraining
 from docsplit.data.seen_documents import document_id
@@ -77,26 +75,6 @@ def test_a_killed_run_goes_on_bit_for_bit_with_the_targets_that_are_there(whole,
     expected, resumed = (weights_of(folder) for folder in (whole, tmp_path / "killed"))
     for name, value in expected.items():
         assert torch.equal(resumed[name], value), name
-
-
-def test_two_processes_are_one(scattered, documents, tmp_path):
-    shutil.copytree(scattered, tmp_path / "start")
-    config = json.loads((scattered / "config.json").read_text())
-    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    (tmp_path / "start" / "config.json").write_text(json.dumps(config))
-    for processes in (1, 2):
-        options = "--per_device_train_batch_size", 8 // processes, "--max_steps", 4
-        done = run(*words(tmp_path / "start", documents, tmp_path / str(processes), *options), processes=processes)
-        assert done.stderr.count("80 documents are few") == 1
-    left, right = (load_file(tmp_path / number / TARGETS_FILE) for number in "12")
-    assert torch.equal(left["document_ids"], right["document_ids"])
-    torch.testing.assert_close(right["vectors"], left["vectors"], atol=1e-3, rtol=0)
-    logs = [json.loads((tmp_path / number / "checkpoint-4" / "trainer_state.json").read_text()) for number in "12"]
-    left, right = ([entry for entry in log["log_history"] if "grad_norm" in entry] for log in logs)
-    assert len(left) == len(right) == 4
-    for ours, theirs in zip(left, right):  # of all documents, whoever computed them; Adam hides a gradient's scale
-        assert theirs["grad_norm"] == pytest.approx(ours["grad_norm"], rel=0.01)
-        assert theirs["loss"] == pytest.approx(ours["loss"], rel=0.01)
 
 
 def test_a_stream_a_random_start_and_other_documents_are_refused(whole, scattered, documents, tmp_path, failure_of):
