@@ -8,35 +8,7 @@ from docsplit.runtime.options import find_recipe, option
 
 
 @dataclass
-class EmbeddingOptions:
-    """How the encoder embeds, here and in what is written."""
-
-    pooling: Pooling | None = option(
-        None,
-        "How token vectors become one embedding, for an encoder that does not say: cls, mean, max, lasttoken or "
-        "weightedmean. Default: cls; lasttoken for a decoder.",
-    )
-    max_seq_length: int | None = option(
-        None,
-        "Tokens that the encoder reads of each text; words are counted in the whole text. Default: the encoder's own.",
-    )
-    prompt: str | None = option(None, "Text to put before each document. Default: the encoder's own.")
-    dtype: Literal["auto", "float32", "bfloat16"] = option(
-        "auto", "Precision of the encoder's matrix products; auto: bfloat16 where the hardware has it, else float32."
-    )
-
-
-@dataclass
-class HubOptions:
-    """The Hub."""
-
-    push_to_hub: bool = option(False, "Upload OUTPUT, with its card, to the Hub.", common=True)
-    hub_model_id: str | None = option(None, "Name on the Hub, USER/NAME. Default: the name of OUTPUT.")
-    hub_private_repo: bool | None = option(None, "Make a new repository private.")
-
-
-@dataclass
-class AdaptOptions(EmbeddingOptions, HubOptions):
+class AdaptOptions:
     """What is made, of which documents, and how it is chosen.
 
     Raises:
@@ -74,6 +46,22 @@ class AdaptOptions(EmbeddingOptions, HubOptions):
         "Fit words to each document's vector averaged with those of its N nearest documents; 0: to its vector alone.",
         common=True,
     )
+    pooling: Pooling | None = option(
+        None,
+        "How token vectors become one embedding, for an encoder that does not say: cls, mean, max, lasttoken or "
+        "weightedmean. Default: cls; lasttoken for a decoder.",
+    )
+    max_seq_length: int | None = option(
+        None,
+        "Tokens that the encoder reads of each text; words are counted in the whole text. Default: the encoder's own.",
+    )
+    prompt: str | None = option(None, "Text to put before each document. Default: the encoder's own.")
+    dtype: Literal["auto", "float32", "bfloat16"] = option(
+        "auto", "Precision of the encoder's matrix products; auto: bfloat16 where the hardware has it, else float32."
+    )
+    push_to_hub: bool = option(False, "Upload OUTPUT, with its card, to the Hub.", common=True)
+    hub_model_id: str | None = option(None, "Name on the Hub, USER/NAME. Default: the name of OUTPUT.")
+    hub_private_repo: bool | None = option(None, "Make a new repository private.")
 
     def __post_init__(self) -> None:
         if self.train:
