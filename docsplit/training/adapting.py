@@ -443,7 +443,8 @@ def measure(variants: Sequence[Variant], split: LabelledSplit, texts: Sequence[s
         for part, labelled in split.texts.items()
     }
     directions: dict[int, dict[str, np.ndarray]] = {}  # r (M, H) of each part, by the identity of a ridge
-    for ridge in {id(variant.ridge): variant.ridge for variant in variants if variant.ridge is not None}.values():
+    ridges = [ridge for variant in variants if (ridge := variant.ridge) is not None]
+    for ridge in {id(ridge): ridge for ridge in ridges}.values():
         left_out, parts = ridge.leave_one_out(), {}
         for part, rows in rows_of_parts.items():
             parts[part] = words_of_texts(ridge.words, split.texts[part])

@@ -246,7 +246,7 @@ def make_query_collator(
     """Make batches of queries and documents as the model's settings and the options want them."""
     settings, of_passages = model.config.docsplit, family_of(model.config).rows == "passages"
     kind, view = (PassageCollator, "passages") if of_passages else (DocSplitCollator, "simcse")
-    limit = {"max_passages": MOST_PASSAGES} if of_passages else {}
+    limit: dict[str, Any] = {"max_passages": MOST_PASSAGES} if of_passages else {}
     mlm, seed, prompt = settings["mlm_weight"] > 0, options.training.seed, prompt_of(settings)
     of_documents = kind(data.tokenizer, view, max_seq_length, mlm, seed, prompt, **limit)
     negatives, query_prompt = options.queries.number_of_negatives, query_prompt_of(settings)
