@@ -22,7 +22,7 @@ what is in it.
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)
 from docsplit.runtime.options import parse_arguments
-from docsplit.training.adaptation.options import AdaptOptions
+from docsplit.training.adapt_options import AdaptOptions
 
 POSITIONAL = {
     "encoder": "a SentenceTransformer or any AutoModel: a name on the Hub, or a folder",
@@ -42,7 +42,7 @@ def main() -> None:
     is_main = join_processes().is_main_process
     adapted = adapt(given["encoder"], given["documents"], given["output"], options)
     if is_main:
-        print(f"\n{closing_text(adapted, given['encoder'], given['documents'], options)}")
+        print(f"\n{closing_text(adapted, given['encoder'])}")
 
 
 command = as_command(main)

@@ -20,7 +20,7 @@ Load the result with AutoModel.from_pretrained(output_dir) or SentenceTransforme
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from docsplit.runtime.options import answer_help, parse_arguments
 from docsplit.training.options import DataArguments, ModelArguments, QueryArguments, TrainingOptions
@@ -48,22 +48,26 @@ def main() -> None:
 
     from docsplit.release.hub import prepare_release
     from docsplit.runtime.launching import refuse_one_process, start_logging, use_all_cores, warn_of_emulation
-    from docsplit.training.models import describe_start, load_start, prepare_model
-    from docsplit.training.run import Run, find_checkpoint, load_data, note_batch, take_output
+    from docsplit.training.models import load_start, prepare_model
+    from docsplit.training.run import Run, find_checkpoint, load_data, refuse_folder_apart, take_output
 
     args = options.training
     start_logging(args.should_log)
     refuse_one_process(args.world_size)
     warn_of_emulation(bool(args.bf16), args.device)
     use_all_cores(args.device, args.world_size)
-    note_batch(options)
+    if args.world_size > 1:
+        size = args.per_device_train_batch_size
+        logger.info(
+            f"{args.world_size} processes of {size:,} documents: a contrastive batch of {args.world_size * size:,}."
+        )
 
     # Load: before the documents, which take long, all that a mistyped option would stop
     folder = take_output(options)
     checkpoint = find_checkpoint(options)
     set_seed(args.seed)
     start = load_start(options)
-    logger.info(describe_start(start, options))
+    refuse_folder_apart(folder, options, start)
     if args.push_release and args.process_index == 0:
         args.hub_model_id = prepare_release(options.output_dir, args.hub_model_id, args.hub_private_repo)
     data = load_data(options, start, checkpoint)
@@ -88,12 +92,12 @@ def make_collator(run: "Run") -> "DocSplitCollator | QueryDocumentCollator":
     from docsplit.data.views import QUERY_DOCUMENT
     from docsplit.modeling.families.table import family_of
     from docsplit.modeling.sentence_transformers_files import prompt_of
-    from docsplit.training.models import length_of_views
-    from docsplit.training.ranking_data import make_query_collator
+    from docsplit.training.documents import make_query_collator
 
     model, data_args, seed = run.model, run.options.data, run.options.training.seed
     settings, kind = model.config.docsplit, COLLATORS[family_of(model.config).rows]
-    length, prompt = length_of_views(settings, data_args.view_max_length), prompt_of(settings)
+    longest = settings["max_seq_length"]
+    length, prompt = min(data_args.view_max_length or longest, longest), prompt_of(settings)
     if data_args.view == QUERY_DOCUMENT:
         return make_query_collator(model, run.data, run.options, length)
     return kind(run.data.tokenizer, settings["view"], length, settings["mlm_weight"] > 0, seed, prompt, sketches=True)
@@ -104,38 +108,34 @@ def add_callbacks(run: "Run", trainer: "Trainer") -> "Callbacks":
     from transformers import EarlyStoppingCallback
 
     from docsplit.training import callbacks
-    from docsplit.training.finite import FiniteCallback
     from docsplit.training.negatives import NegativesCallback
     from docsplit.training.probe import ProbeCallback
     from docsplit.training.run import Callbacks
     from docsplit.training.screen import ScreenCallback
-    from docsplit.training.seen import SeenDocumentsCallback
 
     options, args, checkpoint = run.options, run.options.training, run.checkpoint
     # Puts itself before all others: every log that is written has its numbers; an epoch draws views, then negatives
     metrics = callbacks.DocSplitCallback(trainer)
     # What goes into a checkpoint is written before the checkpoint is sealed
-    seen = SeenDocumentsCallback(trainer, options.start, checkpoint)
-    before: list[Any] = [seen, callbacks.LastStepCallback(trainer)]
     if run.data.stream is not None:
-        before.insert(0, callbacks.StreamCallback(trainer, run.data.stream, checkpoint))
+        trainer.add_callback(callbacks.StreamCallback(trainer, run.data.stream, checkpoint))
+    seen = callbacks.SeenDocumentsCallback(trainer, options.start, checkpoint)
+    trainer.add_callback(seen)
+    trainer.add_callback(callbacks.LastStepCallback(trainer))
     if options.queries.phases:
-        before.append(NegativesCallback(trainer, options.queries, checkpoint))
-    # A checkpoint is sealed before a push. The look for NaNs and signals comes after what asks for a checkpoint
-    interrupt = callbacks.InterruptCallback()
-    after: list[Any] = [interrupt, FiniteCallback(run.model, interrupt)]
-    pushes = callbacks.PushCallback(str(args.hub_model_id)) if args.push_release else None
-    # The probe's numbers are among those that early stopping chooses by
+        trainer.add_callback(NegativesCallback(trainer, options.queries, checkpoint))
+    trainer.add_callback(callbacks.CheckpointCallback(args, run.folder.seen_by[args.process_index]))
+    # The look for NaNs and signals comes after what asks for a checkpoint
+    stop = callbacks.StopCallback(run.model)
+    trainer.add_callback(stop)
+    # The probe's numbers are among those that early stopping chooses by, and the screen prints what all measured
     probe = ProbeCallback(trainer, run.data.probe) if run.data.probe is not None else None
-    patience = args.early_stopping_patience
-    early_stopping = EarlyStoppingCallback(patience) if patience is not None else None
-    # Prints what all others measured
-    screen = ScreenCallback(trainer)
-    sealing = callbacks.CheckpointCallback(args, run.folder.seen_by[args.process_index])
-    for callback in (*before, sealing, *after, pushes, probe, early_stopping, screen):
-        if callback is not None:
-            trainer.add_callback(callback)
-    return Callbacks(metrics, interrupt, seen, probe, pushes)
+    if probe is not None:
+        trainer.add_callback(probe)
+    if args.early_stopping_patience is not None:
+        trainer.add_callback(EarlyStoppingCallback(args.early_stopping_patience))
+    trainer.add_callback(ScreenCallback(trainer))
+    return Callbacks(metrics, stop, seen, probe)
 
 
 command = as_command(main)

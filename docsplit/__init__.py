@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from docsplit.embedding.loading import load_encoder
     from docsplit.embedding.neighbours import smooth
     from docsplit.index.api import Index
-    from docsplit.training.adaptation.options import AdaptOptions
+    from docsplit.training.adapt_options import AdaptOptions
     from docsplit.training.adapting import Adapted, adapt
     from docsplit.training.callbacks import DocSplitCallback
     from modeling_docsplit import DocSplitForContrastivePretraining
@@ -46,7 +46,7 @@ __all__ = [
     "smooth",
 ]
 _MODULES = {
-    "AdaptOptions": "docsplit.training.adaptation.options",
+    "AdaptOptions": "docsplit.training.adapt_options",
     "Adapted": "docsplit.training.adapting",
     "DocSplitCallback": "docsplit.training.callbacks",
     "DocSplitCollator": "docsplit.data.collators",

@@ -22,7 +22,7 @@ import run_probe_classification
 from docsplit import Index
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.training import arguments
-from docsplit.training.adaptation.options import AdaptOptions
+from docsplit.training.adapt_options import AdaptOptions
 from tests.processes import ROOT, run
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

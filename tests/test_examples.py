@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
-from transformers import AutoModelForMaskedLM
+from transformers import AutoModel, AutoModelForMaskedLM
 
 from docsplit.data import corpora
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import TOPICS, make_corpus, make_document, tiny_config
-from tests.processes import ROOT
+from tests.processes import ROOT, run
 
 PAGE = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
 NOTEBOOK = ROOT / "examples" / "adapt_and_search.ipynb"
@@ -158,3 +158,20 @@ def texts_on(place, part, count):
     """Texts on one of the topics, no two alike."""
     rng = np.random.default_rng([place, sum(map(ord, part))])
     return [make_document(rng, list(TOPICS)[place % len(TOPICS)], 12) for _ in range(count)]
+
+
+# --- examples/pretrain_with_trainer.py ---
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_the_stock_trainer_makes_an_encoder_that_loads_without_a_report(processes, headless, tmp_path, caplog):
+    code = (ROOT / "examples" / "pretrain_with_trainer.py").read_text(encoding="utf-8")
+    constants = {"START": str(headless), "CORPUS": str(ROOT / "tests" / "data" / "documents.jsonl")}
+    for name, value in (constants | {"OUTPUT": str(tmp_path / "out"), "STEPS": 3}).items():
+        code, count = re.subn(rf"^{name} = .*", f"{name} = {value!r}", code, flags=re.MULTILINE)
+        assert count == 1
+    result = run("-c", code, processes=processes)
+    assert f"{tmp_path / 'out'} gives vectors of 32 numbers." in result.stdout
+    _, info = AutoModel.from_pretrained(tmp_path / "out", output_loading_info=True)
+    assert not any(info.values()), info
+    assert "LOAD REPORT" not in caplog.text + result.stderr

@@ -15,8 +15,8 @@ import math
 import re
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields
 from difflib import get_close_matches
 from itertools import takewhile
 from pathlib import Path
@@ -36,6 +36,21 @@ TOKEN_REFUSED = (
     "with `hf auth login`, or set HF_TOKEN, and make a new token in place of the one that was typed."
 )
 RECIPE = "YAML file of options, or the name of one that comes with the project; options override it"
+
+
+def option(default: Any, help: str | Callable[[], str], common: bool = False, **metadata: Any) -> Any:
+    """Declare an option of a script: the field of a dataclass, with its help text.
+
+    Args:
+        default: a list becomes a new list of each set of options.
+        help: a function where it lists the rows of a table, to which plug-ins add.
+        common: whether the short page of --help shows it.
+        metadata: `choices`, for those that a type does not say.
+    """
+    metadata |= {"help": help} | ({COMMON: True} if common else {})
+    if isinstance(default, list):
+        return field(default_factory=lambda: list(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
@@ -241,12 +256,12 @@ def _add_options(
 
     group: Any = parser.add_argument_group(title, description)
     types, before = get_type_hints(dtype), len(parser._actions)
-    for field in fields(dtype):
-        if field.name in names:
-            declared: Any = copy.copy(field)
-            declared.type = types[field.name]
-            declared.metadata = {name: value for name, value in field.metadata.items() if name != COMMON}
-            declared.metadata["help"] = _help_of(field)
+    for original in fields(dtype):
+        if original.name in names:
+            declared: Any = copy.copy(original)
+            declared.type = types[original.name]
+            declared.metadata = {name: value for name, value in original.metadata.items() if name != COMMON}
+            declared.metadata["help"] = _help_of(original)
             HfArgumentParser._parse_dataclass_field(group, declared)
     for action in parser._actions[before:]:
         # HfArgumentParser takes --learning-rate too: it works, and is not shown
@@ -420,11 +435,11 @@ def answer_help(
     command = running_command()
     rows = [(name.upper(), f"{help_text}.") for name, help_text in (positional or {"[recipe]": RECIPE}).items()]
     usage = " ".join([*(name for name, _ in rows), "[--option value ...]"])
-    for field in (field for dtype in dataclass_types for field in fields(dtype) if field.metadata.get(COMMON)):
-        first, *others = re.split(r"(?<!\.)\. ", _help_of(field).rstrip("."))  # not at "a, b ... c"
+    for common in (each for dtype in dataclass_types for each in fields(dtype) if each.metadata.get(COMMON)):
+        first, *others = re.split(r"(?<!\.)\. ", _help_of(common).rstrip("."))  # not at "a, b ... c"
         text = ". ".join([first, *(sentence for sentence in others if sentence.startswith("Default"))]) + "."
-        default = field.default if field.default_factory is MISSING else field.default_factory()
-        rows.append((f"--{field.name}", f"{text} Required." if default is MISSING else _with_default(text, default)))
+        default = common.default if common.default_factory is MISSING else common.default_factory()
+        rows.append((f"--{common.name}", f"{text} Required." if default is MISSING else _with_default(text, default)))
     width = max(len(name) for name, _ in rows) + 2
     print(f"usage: {command} {usage}\n\n{as_typed(description).strip()}\n\nCommon options:")
     for name, text in rows:

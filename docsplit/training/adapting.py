@@ -9,10 +9,22 @@ fit      words to the vectors of the encoder, in closed form (`docsplit.embeddin
 choose   among all candidates, by labelled validation documents
 write    the folder, whole or not at all
 
+What could be written:
+
+    start      the plain encoder                   trained    the same after neighbour distillation
+    words      the encoder and words, of the weight that the fit gives (at most 1), half and twice that
+    static     words alone, fitted with plain counts, for their vector is a mean of token vectors
+
 With several processes (`torch.distributed`) all embed; the first one does the rest.
 """
 
+import contextlib
+import json
 import logging
+import os
+import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,47 +36,56 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from docsplit.data.corpora import EXPECTED, PYTHON_DOCS, add_text, for_pretraining, load_corpus
+from docsplit.data.corpora import EXPECTED, add_text, for_pretraining, load_corpus
 from docsplit.data.readers.base import normalized
 from docsplit.data.readers.documents import Documents, documents_of
-from docsplit.data.seen_documents import document_id
+from docsplit.data.seen_documents import MOST_SKETCHES, TrainingDocuments, document_id, sketch, training_documents_of
 from docsplit.data.sets.labelled import LabelledSplit, load_probe
 from docsplit.embedding import lexical_ridge
 from docsplit.embedding.encode import embed_documents
 from docsplit.embedding.lexical_ridge import FEWEST_DOCUMENTS, LexicalRidge, RidgeFacts, RidgeSettings, distinct
-from docsplit.embedding.loading import load_encoder, reader_config, without_words, words_of
+from docsplit.embedding.loading import has_words, load_encoder, reader_config, save_plain, without_words, words_of
+from docsplit.evaluation.heads.frozen import probe_accuracy
 from docsplit.evaluation.results.data_names import without_folders
-from docsplit.modeling.sentence_transformers_files import document_prompt, trust_argument
-from docsplit.release.adapted_card import Adaptation, Candidate, candidates_table
+from docsplit.modeling.encoder_with_words import Words, add_words
+from docsplit.modeling.sentence_transformers_files import document_prompt
+from docsplit.release.adapted_card import Adaptation, Candidate, candidates_table, label_of, write_adapted_card
 from docsplit.release.front_matter import start_of
 from docsplit.release.hub import RELEASE, prepare_release, push_at_the_end
-from docsplit.runtime.command import command_line
-from docsplit.runtime.files import cache_directory, commit_of_code, refuse_missing_path, versions
+from docsplit.runtime.files import (
+    PARTIAL,
+    ROOT,
+    cache_directory,
+    commit_of_code,
+    flush,
+    flush_folder,
+    move_aside,
+    refuse_missing_path,
+    versions,
+    why_not_written,
+)
 from docsplit.runtime.launching import default_dtype, describe_computing, hardware
 from docsplit.runtime.options import check_bounds
-from docsplit.training.adaptation import candidates as choice
-from docsplit.training.adaptation.candidates import Side, Variant
-from docsplit.training.adaptation.folder import Folder, train
-from docsplit.training.adaptation.options import AdaptOptions
+from docsplit.runtime.sharing import LOCK, RECORD, OutputFolder, from_first, on_all
+from docsplit.training.adapt_options import AdaptOptions
 from docsplit.training.documents import measured_on
+from docsplit.training.probe import folder_of, put_back
+from docsplit.training.screen import use_of
 
 logger = logging.getLogger(__name__)
 
-FEW_VALIDATION = 100  # labelled documents to choose by
-OF_SIDES = {"start": "the encoder", "trained": "the trained encoder"}
-OF_KINDS = {  # of words that are fitted
-    ("words",): "",
-    ("static",): ", to stand alone",
-    ("words", "static"): ", once to stand beside them and once to stand alone",
+FACTORS = (1.0, 0.5, 2.0)  # of the weight that the fit gives; where several are as good, the first
+CHUNK_TEXTS = 1024
+NAMES = {  # of what could be written: that of the encoder, and the kind
+    ("start", "plain"): "start",
+    ("start", "words"): "words",
+    ("start", "static"): "static",
+    ("trained", "plain"): "trained",
+    ("trained", "words"): "trained + words",
+    ("trained", "static"): "static of trained",
 }
-HOLDS = {  # by what was kept
-    "start": "{encoder} as it was",
-    "words": "{encoder} with the words of {documents}",
-    "static": "a static encoder, the words of {documents} fitted to {encoder}",
-    "trained": "{encoder} trained on {documents}, without words",
-    "trained + words": "{encoder} trained on {documents}, with their words",
-    "static of trained": "a static encoder, the words of {documents} fitted to {encoder} trained on them",
-}
+# What tells a process of its launcher; a training of one process is not to know.
+OF_THE_LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 @dataclass
@@ -88,6 +109,54 @@ class Adapted:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
+@dataclass
+class Side:
+    """An encoder, its vectors, and the words that were fitted to it.
+
+    Attributes:
+        name: start, or trained.
+        place: that it was loaded from.
+        model: the plain SentenceTransformer.
+        vectors: of the documents, (N, H).
+        probe: for each part of the labelled documents its vectors (M, H).
+        device: that embedded them.
+        ridges: words that were fitted, by the kind of what they are for: words, static. Without those that explain
+            nothing of the encoder.
+    """
+
+    name: str
+    place: str
+    model: Any
+    vectors: np.ndarray
+    probe: dict[str, np.ndarray]
+    device: str = "cpu"
+    ridges: dict[str, LexicalRidge] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What could be written.
+
+    Attributes:
+        kind: of `KINDS` in `docsplit.release.adapted_card`: plain, words, static.
+        weight: of the words beside the encoder; None for an encoder without words, and for words alone.
+    """
+
+    side: Side
+    kind: str
+    weight: float | None = None
+
+    @property
+    def ridge(self) -> LexicalRidge | None:
+        """Return the words that are written; None without."""
+        return self.side.ridges.get(self.kind)
+
+    @property
+    def name(self) -> str:
+        """Return what the table calls it."""
+        return NAMES[self.side.name, self.kind]
+
+
 def adapt(
     encoder: str | Path, documents: Documents, output: str | Path, options: AdaptOptions | None = None
 ) -> Adapted:
@@ -106,33 +175,35 @@ def adapt(
         ValueError: naming the remedy, for what cannot be adapted; nothing is written.
         OSError: if `output` cannot be written; nothing is left of it.
     """
-    encoder, options = str(encoder), options or AdaptOptions()
+    encoder, output, options = str(encoder), Path(output), options or AdaptOptions()
     check_bounds(options)
     if isinstance(documents, str | Path):  # before the encoder is loaded
         refuse_missing_path(documents, EXPECTED)
     is_first = not dist.is_initialized() or dist.get_rank() == 0
     seconds: dict[str, float] = {}
     repo_id = None
-    with Folder(Path(output), is_first) as folder:
+    with working_folder(output, is_first) as work:
         # Load what is needed; refuse what cannot be adapted before any long work
         with _timed("load", seconds):
             start = load(encoder, options)
             lexical_ridge.whole_text_tokenizer(start)
-            split = _load_split(options)
+            split = None
+            if options.probe_corpus is not None:
+                split = load_probe(options.probe_corpus, options.probe_text_column, options.probe_label_column)
             texts = _read(documents, options, split)
             if options.push_to_hub and is_first:
-                repo_id = prepare_release(folder.output, options.hub_model_id, options.hub_private_repo)
+                repo_id = prepare_release(output, options.hub_model_id, options.hub_private_repo)
         # Embed, and train a second encoder if one is wanted
         with _timed("embed", seconds):
             sides = [embed("start", encoder, start, texts, split, options)]
         if options.train:
             with _timed("train", seconds):
-                place = train(encoder, start, texts, options, folder)
+                place = train(encoder, start, texts, options, work)
             with _timed("embed what was trained", seconds):
                 trained = load(place, replace(options, pooling=None))
                 sides.append(embed("trained", place, trained, texts, split, options))
         if not is_first:
-            return Adapted(folder.output, kept="")
+            return Adapted(output.resolve(), kept="")
         # Fit words, choose, write
         with _timed("fit", seconds):
             wanted = sides if split is not None else sides[-1:]
@@ -142,16 +213,23 @@ def adapt(
             variant, candidates = choose(wanted, split, texts, options)
         tried = [ridge for side in reversed(wanted) for ridge in side.ridges.values()]
         ridge = variant.ridge or next(iter(tried), None)
-        adapted = Adapted(
-            folder.output, variant.name, variant.weight, ridge.facts if ridge else None, candidates, seconds
-        )
+        facts = ridge.facts if ridge is not None else None
+        adapted = Adapted(output.resolve(), variant.name, variant.weight, facts, candidates, seconds)
         with _timed("write", seconds):
             record = _describe(adapted, variant, encoder, documents, options)
-            folder.write(variant, replace(record, hub_model_id=repo_id), texts, _is_changed(options))
+            write(output, work, variant, replace(record, hub_model_id=repo_id), texts, options)
     logger.info(f"Seconds: {', '.join(f'{step} {taken:.1f}' for step, taken in seconds.items())}.")
     if repo_id is not None:
         push_at_the_end(adapted.output, repo_id, "Adapted encoder", outdated=list(RELEASE))
     return adapted
+
+
+@contextmanager
+def _timed(step: str, seconds: dict[str, float]) -> Iterator[None]:
+    """Keep how long a step took."""
+    started = time.perf_counter()
+    yield
+    seconds[step] = time.perf_counter() - started
 
 
 # --- Load ---
@@ -164,16 +242,10 @@ def load(name: str, options: AdaptOptions) -> Any:
         ValueError: if it cannot be loaded, or cannot keep the prompt.
     """
     if (earlier := Adaptation.read(Path(name))) is not None and earlier.kind == "static":
-        raise ValueError(
-            f"{name} holds the words alone of {earlier.encoder}, fitted to other documents: adapt that encoder to "
-            "these, with --static again."
-        )
+        raise ValueError(f"{name} holds the words alone of {earlier.encoder}: adapt that encoder.")
     loaded = load_encoder(name, options.pooling, options.max_seq_length)
-    if (words := words_of(loaded)) is not None:
-        logger.info(
-            f"{name} has words, of {len(words.pieces):,} tokens: they are left out, and those of these documents are "
-            "fitted to its plain encoder."
-        )
+    if words_of(loaded) is not None:
+        logger.info(f"{name} has words: those of these documents are fitted to its plain encoder in their place.")
     model = without_words(loaded)
     logger.info(f"{name}: {describe_computing(model.device, _dtype(model, options), reader_config(model))}")
     if options.prompt is not None:
@@ -183,15 +255,8 @@ def load(name: str, options: AdaptOptions) -> Any:
     return model
 
 
-def _load_split(options: AdaptOptions) -> LabelledSplit | None:
-    corpus, text_column, label_column = options.probe_corpus, options.probe_text_column, options.probe_label_column
-    if corpus is None:
-        return None
-    try:
-        return load_probe(corpus, text_column, label_column)
-    except ValueError as error:
-        columns = f"--probe_text_column {text_column} and --probe_label_column {label_column}"
-        raise ValueError(f"--probe_corpus {corpus} cannot be measured on, with {columns}: {error}") from error
+def _dtype(model: Any, options: AdaptOptions) -> torch.dtype:
+    return default_dtype(model.device) if options.dtype == "auto" else getattr(torch, options.dtype)
 
 
 def _read(documents: Documents, options: AdaptOptions, split: LabelledSplit | None) -> list[str]:
@@ -232,7 +297,7 @@ def read_texts(documents: Documents, text_column: str, encoding: str | None = No
     return [normalized(text) if isinstance(text, str) else "" for text in column]
 
 
-# --- Embed and fit ---
+# --- Embed, train and fit ---
 
 
 def embed(
@@ -258,8 +323,43 @@ def embed(
     return Side(name, place, model, of_documents, of_parts, device)
 
 
-def _dtype(model: Any, options: AdaptOptions) -> torch.dtype:
-    return default_dtype(model.device) if options.dtype == "auto" else getattr(torch, options.dtype)
+def train(name: str, model: Any, texts: Sequence[str], options: AdaptOptions, work: Path) -> str:
+    """Train an encoder by the recipe of the options, in a process of its own, whose log is seen; return its folder.
+
+    All processes must call it; the first one trains.
+
+    Args:
+        name: of the encoder.
+        model: the same, loaded; it is trained with its prompt, and without words.
+        work: the folder to write into.
+
+    Raises:
+        ValueError: if the training fails, or if another process does not see its folder.
+    """
+    output = work / "trained"
+
+    def run() -> None:
+        start, corpus = name, work / "documents.jsonl"
+        if options.prompt is not None or has_words(name):
+            start = str(work / "start")
+            save_plain(model, Path(start))
+        with corpus.open("w", encoding="utf-8") as file:
+            file.writelines(json.dumps({"text": texts[row]}) + "\n" for row in distinct(texts)[0])
+        given: dict[str, Any] = {"model_name_or_path": start, "corpus": corpus, "output_dir": output}
+        given |= {"pooling": options.pooling, "max_seq_length": options.max_seq_length}
+        given |= {"bf16": {"float32": False, "bfloat16": True}.get(options.dtype)}
+        words = [word for option, value in given.items() if value is not None for word in (f"--{option}", str(value))]
+        environment = {variable: value for variable, value in os.environ.items() if variable not in OF_THE_LAUNCHER}
+        if torch.cuda.device_count() > 1:
+            environment["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+        logger.info(f"Training by the recipe {options.recipe} on {len(texts):,} documents")
+        command = [sys.executable, str(ROOT / "run_docsplit_pretraining.py"), options.recipe, *words]
+        if code := subprocess.run(command, env=environment).returncode:
+            raise ValueError(f"The training ended with exit code {code}: its last lines, above, say why.")
+
+    from_first(run)
+    on_all(lambda: refuse_missing_path(output, "an OUTPUT on a file system that all machines share"))
+    return str(output)
 
 
 def fit(side: Side, texts: Sequence[str], options: AdaptOptions) -> dict[str, LexicalRidge]:
@@ -269,8 +369,8 @@ def fit(side: Side, texts: Sequence[str], options: AdaptOptions) -> dict[str, Le
     """
     kinds = ["words", "static"] if options.probe_corpus is not None else ["static" if options.static else "words"]
     ridges = {}
-    logger.info(f"Fitting words to the vectors of {OF_SIDES[side.name]}{OF_KINDS[tuple(kinds)]}.")
     for kind in kinds:
+        logger.info(f"Fitting words to the vectors of the {side.name} encoder, for: {kind}.")
         settings = RidgeSettings(options.penalty, options.neighbours, sublinear=kind == "words")
         ridge = lexical_ridge.fit(side.model, texts, side.vectors, settings)
         if not ridge.facts.explains_nothing:
@@ -294,41 +394,182 @@ def choose(
     Raises:
         ValueError: if words alone are wanted, and there are none.
     """
-    variants = choice.variants_of(sides)
+    variants = variants_of(sides)
     static = [variant for variant in variants if variant.kind == "static"]
     if options.static and not static:
         raise ValueError(
-            "Words explain nothing of this encoder's vectors, so that there is no static encoder: leave out --static, "
-            "or give more documents of one field."
+            "Words explain nothing of this encoder's vectors: leave out --static, or give more documents of one field."
         )
     if split is None:
         wanted = "static" if options.static else "words"
         return next((variant for variant in variants if variant.kind == wanted), variants[-1]), []
-    if (number := len(split.texts["validation"])) < FEW_VALIDATION:
-        logger.warning(
-            f"{number} validation documents of --probe_corpus choose what is written: so few say little. Give more "
-            f"labelled documents, so that {FEW_VALIDATION} or more are for validation."
-        )
-    else:
-        logger.info(f"{number:,} validation documents of --probe_corpus choose what is written.")
-    candidates = choice.measure(variants, split, texts)
-    variant = choice.best(variants, candidates)
+    if (number := len(split.texts["validation"])) < 100:
+        logger.warning(f"{number} validation documents of --probe_corpus choose what is written: so few say little.")
+    candidates = measure(variants, split, texts)
+    variant = best(variants, candidates)
     if options.static and variant.kind != "static":
         logger.warning(f"--static writes static encoders alone, though {variant.name} is better on validation.")
-        variant = choice.best(static, [candidates[variants.index(one)] for one in static])
-    kept = candidates[variants.index(variant)].label
-    print(f"\n{candidates_table(candidates, kept)}\n")
+        variant = best(static, [candidates[variants.index(one)] for one in static])
+    print(f"\n{candidates_table(candidates, candidates[variants.index(variant)].label)}\n")
     if variant.name == "start":
         logger.warning("Keep what you had: nothing is better than the start on the validation documents.")
     return variant, candidates
 
 
-# --- What is said ---
+def variants_of(sides: Sequence[Side]) -> list[Variant]:
+    """List all that could be written: of what is equally good, the earlier is taken."""
+    variants = []
+    for side in sides:
+        variants.append(Variant(side, "plain"))
+        if "words" in side.ridges:
+            weight = side.ridges["words"].facts.weight
+            variants += [Variant(side, "words", round(factor * weight, 2)) for factor in FACTORS]
+        if "static" in side.ridges:
+            variants.append(Variant(side, "static"))
+    return variants
 
 
-def _is_changed(options: AdaptOptions) -> bool:
-    """Whether options change how the encoder embeds."""
-    return any(value is not None for value in (options.pooling, options.max_seq_length, options.prompt))
+def measure(variants: Sequence[Variant], split: LabelledSplit, texts: Sequence[str]) -> list[Candidate]:
+    """Measure each variant by logistic regression on labelled documents, with 5 labels a class and with all.
+
+    The vectors of labelled documents that words were fitted on are those by words fitted without them.
+
+    Args:
+        texts: that words were fitted on.
+    """
+    row_of = {document_id(text): row for row, text in enumerate(texts)}
+    rows_of_parts = {  # rows (M,) among the texts; -1 for a document that is not among them
+        part: np.array([row_of.get(document_id(text), -1) for text in labelled])
+        for part, labelled in split.texts.items()
+    }
+    directions: dict[int, dict[str, np.ndarray]] = {}  # r (M, H) of each part, by the identity of a ridge
+    ridges = [ridge for variant in variants if (ridge := variant.ridge) is not None]
+    for ridge in {id(ridge): ridge for ridge in ridges}.values():
+        left_out, parts = ridge.leave_one_out(), {}
+        for part, rows in rows_of_parts.items():
+            parts[part] = words_of_texts(ridge.words, split.texts[part])
+            parts[part][rows >= 0] = left_out[rows[rows >= 0]]
+        directions[id(ridge)] = parts
+    candidates = []
+    for variant in variants:
+        features = variant.side.probe
+        if variant.ridge is not None:
+            words = directions[id(variant.ridge)]
+            features = (
+                words
+                if variant.weight is None
+                else {
+                    part: add_words(torch.from_numpy(vectors), torch.from_numpy(words[part]), variant.weight).numpy()
+                    for part, vectors in variant.side.probe.items()
+                }
+            )
+        accuracies = probe_accuracy(split, features)
+        candidates.append(Candidate(variant.name, variant.weight, accuracies["validation"], accuracies["test"]))
+    return candidates
+
+
+@torch.no_grad()
+def words_of_texts(words: Words, texts: Sequence[str]) -> np.ndarray:
+    """Return r of texts, (M, H)."""
+    parts = []
+    for start in range(0, len(texts), CHUNK_TEXTS):
+        chunk = [text.encode("utf-8", "replace").decode() for text in texts[start : start + CHUNK_TEXTS]]
+        parts.append(words(**words.preprocess(chunk)).numpy())
+    return np.concatenate(parts)
+
+
+def best(variants: Sequence[Variant], candidates: Sequence[Candidate]) -> Variant:
+    """Choose by the accuracy on validation documents: with 5 labels a class, then with all labels, then the first."""
+    scores = [(candidate.validation["5shot_accuracy"], candidate.validation["accuracy"]) for candidate in candidates]
+    return variants[scores.index(max(scores))]
+
+
+# --- Write ---
+
+
+@contextmanager
+def working_folder(output: Path, is_first: bool) -> Iterator[Path]:
+    """Give a folder beside `output` to work in, which is removed at the end; the first process makes it.
+
+    Raises:
+        ValueError: if there is something at `output`, or another run writes it.
+        OSError: if nothing can be written beside it.
+    """
+    if output.is_file() or (output.is_dir() and any(output.iterdir())):
+        raise ValueError(f"{output} exists and is not empty: name another OUTPUT, or remove it.")
+    work = output.resolve().with_name(f".{output.resolve().name}{PARTIAL}")
+    if not is_first:
+        yield work
+        return
+    taken = OutputFolder(work, "adapt.py", "OUTPUT").take()
+
+    def empty() -> None:
+        for path in [path for path in work.iterdir() if path.name not in (LOCK, RECORD)]:  # these say whose it is
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+    empty()  # of what a killed run left
+    try:
+        yield work
+    finally:
+        empty()
+        taken.close()
+        with contextlib.suppress(OSError):  # another run has it already
+            work.rmdir()
+
+
+def write(
+    output: Path, work: Path, variant: Variant, record: Adaptation, texts: Sequence[str], options: AdaptOptions
+) -> None:
+    """Write what was chosen, its record and its card: into the working folder, which then takes its name.
+
+    Args:
+        texts: that words were fitted on.
+
+    Raises:
+        OSError: if that fails, by a full disk, say.
+    """
+    new, target, side = work / "output", output.resolve(), variant.side
+    try:
+        new.mkdir()
+        if variant.ridge is None:
+            # The files of an encoder where they load as a SentenceTransformer, as it is now; else it is saved
+            is_changed = any(value is not None for value in (options.pooling, options.max_seq_length, options.prompt))
+            files = None if is_changed or has_words(side.place) else folder_of(side.place)
+            if files is not None and (files / "modules.json").exists() and any(files.glob("model*.safetensors")):
+                put_back(files, new)
+            else:
+                save_plain(side.model, new)
+        else:
+            if variant.weight is None:
+                lexical_ridge.save_static(variant.ridge.words, new)
+            else:
+                lexical_ridge.save_with_words(side.model, variant.ridge.words, variant.weight, new)
+            # The record of documents that the encoder was trained on, and its words fitted
+            before = training_documents_of(side.place)
+            seen = TrainingDocuments(is_complete=False) if before is None else before.for_next_run()
+            fitted = [texts[row] for row in distinct(texts)[0]]
+            sketches = sketch(fitted) if len(fitted) <= MOST_SKETCHES else None
+            seen.run.add(np.array([document_id(text) for text in fitted], dtype=np.int64), sketches)
+            seen.save(new)
+        (new / "README.md").unlink(missing_ok=True)
+        record.write(new)
+        write_adapted_card(new, record.hub_model_id or target.name)
+        if target.is_dir() and not any(target.iterdir()):
+            target.rmdir()
+        elif target.exists():
+            aside = move_aside(target)
+            logger.warning(f"{output} was made while this run was on: what is in it is kept as {aside.name}.")
+        flush_folder(new)
+        new.rename(target)
+        flush(target.parent)
+    except Exception as error:
+        if isinstance(error, OSError) or why_not_written(error):
+            cause = " ".join(str(error).split())
+            raise OSError(f"{output} cannot be written, and nothing is left of it: {cause}") from error
+        raise
 
 
 def _describe(
@@ -339,7 +580,7 @@ def _describe(
     is_name = isinstance(documents, str | Path)
     return Adaptation(
         kind=variant.kind,
-        kept=variant.label,
+        kept=label_of(variant.name, variant.weight),
         weight=variant.weight,
         encoder=without_folders(encoder),
         start=start,
@@ -357,41 +598,14 @@ def _describe(
     )
 
 
-@contextmanager
-def _timed(step: str, seconds: dict[str, float]) -> Iterator[None]:
-    """Keep how long a step took."""
-    started = time.perf_counter()
-    yield
-    seconds[step] = time.perf_counter() - started
-
-
-def closing_text(adapted: Adapted, encoder: str, documents: Documents, options: AdaptOptions) -> str:
-    """Return what was written, how much of the encoder the words explain, and the next commands."""
+def closing_text(adapted: Adapted, encoder: str) -> str:
+    """Return what was written, how much of the encoder the words explain, and how it is used."""
     facts, folder = adapted.facts, adapted.output
-    texts = f"{facts.documents:,} documents" if facts is not None else "the documents"
-    holds = HOLDS[adapted.kept].format(encoder=without_folders(encoder), documents=texts)
     weight = "" if adapted.weight in (None, 1) else f", weight {adapted.weight:g}"
-    lines = [f"Wrote {folder}: {holds}{weight}."]
+    lines = [f"Wrote {folder}: {adapted.kept}{weight}, of {without_folders(encoder)}."]
     if facts is not None and adapted.kept not in ("start", "trained"):
-        share = f"{100 * facts.share_explained:.0f} % of the variance of the encoder's vectors"
-        lines.append(f"The words explain {share}, of documents that they were not fitted on.")
-    lines.append(f"In Python, SentenceTransformer({str(folder)!r}{trust_argument(folder)}) loads it. Next:")
-    is_path = isinstance(documents, str | Path) and Path(documents).exists()
-    build = ["build", documents if is_path else "YOUR_DOCUMENTS", "--model", folder, "--index_dir", f"{folder}.index"]
-    build += ["--text_column", options.text_column] if options.text_column != "text" else []
-    build += ["--encoding", options.encoding] if options.encoding else []
-    measure = ["--model_name_or_path", encoder, folder, "tfidf", *_labelled(documents, options)]
-    commands = [command_line("search.py", *build), command_line("run_probe_classification.py", *measure)]
-    return "\n".join([*lines, *(f"    {command}" for command in commands)])
-
-
-def _labelled(documents: Documents, options: AdaptOptions) -> list[str]:
-    """Return the words that name labelled documents for run_probe_classification.py; it has python_docs by default."""
-    corpus = options.probe_corpus
-    if PYTHON_DOCS in (corpus, documents):
-        return []
-    columns = {"--text_column": options.probe_text_column, "--label_column": options.probe_label_column}
-    given = [word for option, name in columns.items() if f"--{name}_column" != option for word in (option, name)]
-    if corpus is None:
-        return ["--train_file", "YOUR_LABELLED_DOCUMENTS.jsonl"]
-    return ["--train_file" if Path(corpus).exists() else "--dataset_name", corpus, *given]
+        lines.append(
+            f"The words of {facts.documents:,} documents explain {100 * facts.share_explained:.0f} % of the variance "
+            "of the encoder's vectors, of documents that they were not fitted on."
+        )
+    return "\n".join([*lines, use_of(folder)])

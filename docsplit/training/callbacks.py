@@ -1,30 +1,38 @@
-"""The work beside the training steps, as callbacks of the stock Trainer: none of them needs a Trainer subclass."""
+"""The work beside the training steps, as callbacks of the stock Trainer: none of them needs a Trainer subclass.
 
+    DocSplitCallback          other views in each epoch; loss parts, geometry and speed in the log
+    SeenDocumentsCallback     the record of the documents that the steps saw, beside each checkpoint
+    StreamCallback            the position of a stream, in each checkpoint
+    CheckpointCallback        a checkpoint counts when all of it is on the disk; older ones go only then
+    LastStepCallback          no step more where a run that has had its last one is resumed
+    StopCallback              the first NaN, or a signal, ends the training on all processes after the same step
+
+Negatives (`docsplit.training.negatives`), the probe (`docsplit.training.probe`) and the screen
+(`docsplit.training.screen`) have files of their own.
+"""
+
+import functools
 import logging
 import shutil
 import signal
 import tempfile
 import time
 from collections import defaultdict
-from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
+from accelerate.utils import gather_object
 from torch import Tensor, nn
-from transformers import (
-    Trainer,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
-)
-from transformers.trainer_utils import HubStrategy
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from docsplit.data.collators import Batch
+from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE, TrainingDocuments, training_documents_of
 from docsplit.data.streaming import DocumentStream
 from docsplit.evaluation.analysis.geometry import embedding_geometry, spread, usage
-from docsplit.release.hub import push_in_background
+from docsplit.modeling.transfer import fetch
 from docsplit.release.manifest import seal
 from docsplit.runtime.sharing import from_first, on_all
 from docsplit.training import checkpoints
@@ -32,6 +40,11 @@ from docsplit.training import checkpoints
 logger = logging.getLogger(__name__)
 
 NUM_SPREAD = 512  # documents: batches of two or of 36 say little of a rank
+
+
+def checkpoint_of(args: TrainingArguments, state: TrainerState) -> Path:
+    """Return the folder that Trainer writes its checkpoint of this step into."""
+    return Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
 
 
 class DocSplitCallback(TrainerCallback):
@@ -61,11 +74,7 @@ class DocSplitCallback(TrainerCallback):
 
     def __init__(self, trainer: Trainer):
         self.collator: Any = trainer.data_collator
-        self.sums: dict[str, Any] = defaultdict(int)
-        self.histograms: dict[str, Any] = defaultdict(int)
-        self.vectors: Tensor | None = None  # (N, H)
-        self.calls = 0
-        self.seconds, self.stall = 0.0, 0.0
+        self._start_anew()
         self.total_tokens, self.total_seconds = 0.0, 0.0
         self.clock = time.perf_counter()
         self.args = trainer.args
@@ -75,6 +84,13 @@ class DocSplitCallback(TrainerCallback):
         model.register_forward_hook(self._observe, with_kwargs=True)
         self.draw_batches: Any = trainer.get_batch_samples
         trainer.get_batch_samples = self._draw_and_count  # type: ignore[method-assign, assignment]
+
+    def _start_anew(self) -> None:
+        """Forget what was summed since the last log."""
+        self.sums: dict[str, Any] = defaultdict(int)
+        self.histograms: dict[str, Any] = defaultdict(int)
+        self.vectors: Tensor | None = None  # (N, H)
+        self.calls, self.seconds, self.stall = 0, 0.0, 0.0
 
     @torch.no_grad()
     def _observe(self, model: nn.Module, args: Any, inputs: dict[str, Tensor], output: Any) -> None:
@@ -128,28 +144,16 @@ class DocSplitCallback(TrainerCallback):
         self.collator.epoch.value = int(state.epoch or 0)
 
     def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
-        """Count the time since the last step."""
-        self._tick(counts=True)
-
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
-        """Count the step."""
+        """Count the time since the last step, in which the batch was drawn; at its end, the step."""
         self._tick(counts=True)
 
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
-        """Leave the evaluation out of the clock."""
+        """Leave evaluating and saving out of the clock."""
         self._tick(counts=False)
 
-    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
-        """Leave the saving out of the clock."""
-        self._tick(counts=False)
+    on_step_end, on_save = on_step_begin, on_evaluate
 
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        **kwargs: Any,
-    ):
+    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
         """Add the means since the last log."""
         logs = kwargs["logs"]
         if "loss" not in logs or not self.calls:
@@ -161,16 +165,13 @@ class DocSplitCallback(TrainerCallback):
 
     def flush(self) -> dict[str, float]:
         """Return means since the last call, and start anew."""
-        names = [name for name in ("tokens", "computed_tokens", "masked_negatives") if name in self.sums]
-        counts = [self.sums.pop(name) for name in names]  # tensors, or numbers that the host knows
-        if self.args.world_size > 1:
-            total = torch.stack([torch.as_tensor(count, device=self.args.device) for count in counts])
+        counted = [name for name in ("tokens", "computed_tokens", "masked_negatives") if name in self.sums]
+        if self.args.world_size > 1:  # these are of all processes; some are tensors, some numbers that the host knows
+            total = torch.stack([torch.as_tensor(self.sums[name], device=self.args.device) for name in counted])
             dist.all_reduce(total)
-            counts = total.tolist()
-        tokens, computed, *masked = map(int, counts)
-        sums = {name: float(value) for name, value in self.sums.items()}
-        sums |= {"masked_negatives": float(masked[0])} if masked else {}
-        means = {name: value / self.calls for name, value in sums.items()}
+            self.sums |= dict(zip(counted, total.tolist()))
+        tokens, computed = int(self.sums.pop("tokens")), int(self.sums.pop("computed_tokens"))
+        means = {name: float(value) / self.calls for name, value in self.sums.items()}
         seconds = max(self.seconds, 1e-9)
         means |= {"tokens_per_second": tokens / seconds, "padding_share": 1 - tokens / computed}
         means |= {"loader_stall": self.stall / seconds}
@@ -180,10 +181,7 @@ class DocSplitCallback(TrainerCallback):
             means |= {f"{name}_{measure}": value for measure, value in usage(histogram.cpu().numpy()).items()}
         self.total_tokens += tokens
         self.total_seconds += self.seconds
-        self.sums.clear()
-        self.histograms.clear()
-        self.vectors = None
-        self.calls, self.seconds, self.stall = 0, 0.0, 0.0
+        self._start_anew()
         totals = {"tokens_seen": self.total_tokens, "training_seconds": self.total_seconds}
         return {name: round(value, 6) for name, value in (means | totals).items()}
 
@@ -198,6 +196,79 @@ class DocSplitCallback(TrainerCallback):
             "train_tokens": int(self.total_tokens),
             "train_tokens_per_second": self.total_tokens / max(self.total_seconds, 1e-9),
         }
+
+
+class SeenDocumentsCallback(TrainerCallback):
+    """Note the documents of each training batch; to be added before `CheckpointCallback`, which seals the record.
+
+    The collator must have `sketches=True`. Documents are noted in the forward pass, so that prefetched batches, whose
+    steps may never come, do not count. The processes bring their notes together when a checkpoint is saved.
+
+    Args:
+        start: the encoder that the weights are from, None for random ones.
+        checkpoint: the one that the training resumes from.
+    """
+
+    def __init__(self, trainer: Trainer, start: str | None, checkpoint: Path | None):
+        self.trainer = trainer
+        place = checkpoint or start  # whose record goes on; incomplete where there is none
+        known = TrainingDocuments() if place is None else training_documents_of(str(place))
+        self.record = known or TrainingDocuments(is_complete=False)
+        if checkpoint is None:
+            self.record = self.record.for_next_run()
+        self.on_device: list[tuple[Tensor, Tensor]] = []  # ids (B,) and sketches (B, SKETCH_SIZE) of each batch
+        self.noted: list[tuple[np.ndarray, np.ndarray]] = []  # the same, in memory
+        model: Any = trainer.model
+        model.register_forward_pre_hook(self._note, with_kwargs=True)
+
+    def _note(self, model: nn.Module, args: Any, inputs: Batch) -> tuple[Any, Batch]:
+        """Take the sketches out of the batch; a copy, since a worker's shared memory holds a file open.
+
+        A batch of queries has the ids of all its texts with them, queries too.
+        """
+        sketches, ids = inputs.pop("sketches"), inputs.pop("seen_ids", inputs["document_ids"])
+        if model.training:
+            self.on_device.append((ids.clone(), sketches.clone()))
+        return args, inputs
+
+    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        """Move the notes to memory when the run logs, which waits for the device anyway."""
+        self.noted += [(ids.cpu().numpy(), sketches.cpu().numpy()) for ids, sketches in self.on_device]
+        self.on_device.clear()
+
+    def _gather(self) -> None:
+        """Add what all processes noted since the last time to the record of the first."""
+        self.on_log(self.trainer.args, self.trainer.state, self.trainer.control)
+        notes_here = []
+        if self.noted:
+            ids, first = np.unique(np.concatenate([ids for ids, _ in self.noted]), return_index=True)
+            notes_here = [(ids, np.concatenate([sketches for _, sketches in self.noted])[first].astype(np.uint32))]
+        self.noted.clear()
+        notes = gather_object(notes_here)
+        if self.trainer.is_world_process_zero():
+            for ids, sketches in notes:
+                self.record.run.add(ids, sketches)
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        """Write the record into the checkpoint."""
+        self._gather()
+        if state.is_world_process_zero:
+            self.record.save(checkpoint_of(args, state))
+
+    def finish(self, kept_start: bool) -> dict[str, int]:
+        """Write the record beside the weights that the run ends with, unless these are the start's, with its record.
+
+        Returns: `documents_used` for all_results.json, the distinct documents that the steps of all sessions saw,
+            but for sessions whose checkpoint had no record.
+        """
+        self._gather()
+        args, best = self.trainer.args, self.trainer.state.best_model_checkpoint
+        if self.trainer.is_world_process_zero() and not kept_start:
+            if args.load_best_model_at_end and best is not None:
+                checkpoints.copy_parts(Path(best), Path(str(args.output_dir)), [TRAINING_DOCUMENTS_FILE])
+            else:
+                self.record.save(Path(str(args.output_dir)))
+        return {"documents_used": len(self.record.run)}
 
 
 class StreamCallback(TrainerCallback):
@@ -222,7 +293,7 @@ class StreamCallback(TrainerCallback):
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
         """Note the position of the stream in the checkpoint."""
         if state.is_world_process_zero:
-            checkpoint = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
+            checkpoint = checkpoint_of(args, state)
             num_batches = state.global_step * args.gradient_accumulation_steps
             self.stream.save(checkpoint, num_batches, args.dataloader_num_workers)
 
@@ -246,14 +317,14 @@ class CheckpointCallback(TrainerCallback):
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
         """Seal the checkpoint, and only then remove old ones."""
+        checkpoint = checkpoint_of(args, state)
         if args.world_size > 1:
-            self._bring_random_states(args, Path(str(args.output_dir)) / f"checkpoint-{state.global_step}")
+            self._bring_random_states(args, checkpoint)
         if state.is_world_process_zero:
-            output_dir = Path(str(args.output_dir))
-            checkpoints.without_pickled_arguments(output_dir / f"checkpoint-{state.global_step}")
-            seal(output_dir / f"checkpoint-{state.global_step}")
+            (checkpoint / "training_args.bin").unlink(missing_ok=True)  # only pickle reads it
+            seal(checkpoint)
             if self.keep:
-                checkpoints.rotate(output_dir, self.keep, state.best_model_checkpoint)
+                checkpoints.rotate(checkpoint.parent, self.keep, state.best_model_checkpoint)
 
     def _bring_random_states(self, args: TrainingArguments, checkpoint: Path) -> None:
         """Put the random states of processes on other machines into the checkpoint; all have written theirs then."""
@@ -266,45 +337,6 @@ class CheckpointCallback(TrainerCallback):
             for rank, state in enumerate(states):
                 if state is not None:
                     (checkpoint / f"rng_state_{rank}.pth").write_bytes(state)
-
-
-class PushCallback(TrainerCallback):
-    """Put sealed checkpoints on the Hub while training goes on; to be added after `CheckpointCallback`.
-
-    Trainer's push would replace our card, leave out the pooling, and upload whatever lies in the folder. As there, a
-    checkpoint is passed over while the last one is still on its way, unless --hub_always_push.
-
-    Args:
-        repo_id: user/name, of a repository that exists.
-    """
-
-    def __init__(self, repo_id: str):
-        self.repo_id = repo_id
-        self.running: list[Future] = []
-
-    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
-        """Start the upload of the checkpoint, unless an earlier one is still on its way."""
-        strategy = HubStrategy(args.hub_strategy)
-        if not state.is_world_process_zero or strategy == HubStrategy.END:
-            return
-        if not args.hub_always_push and any(not push.done() for push in self.running):
-            logger.info(f"The checkpoint of step {state.global_step} is not pushed: an earlier one is on its way.")
-            return
-        self._report()
-        checkpoint = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
-        self.running.append(push_in_background(checkpoint, self.repo_id, strategy.value))
-
-    def wait(self) -> None:
-        """Wait for running uploads; to be called after the last collective, or other processes would wait too."""
-        wait(self.running)
-        self._report()
-
-    def _report(self) -> None:
-        """Log which of the ended pushes failed: that is no reason to end a training."""
-        for push in [push for push in self.running if push.done()]:
-            self.running.remove(push)
-            if error := push.exception():
-                logger.warning(f"A checkpoint did not reach the Hub; training goes on: {error}")
 
 
 class LastStepCallback(TrainerCallback):
@@ -321,37 +353,101 @@ class LastStepCallback(TrainerCallback):
             trainer.get_batch_samples = lambda *_: ([], None)
 
 
-class InterruptCallback(TrainerCallback):
-    """Let Ctrl-C, or a cluster's SIGTERM, finish the step, save a checkpoint and stop; a second one stops at once.
+class StopCallback(TrainerCallback):
+    """End the training on all processes after the same step: at the first NaN or infinity, or where a signal came.
 
-    `docsplit.training.finite.FiniteCallback` tells all processes, and calls `stop` on each after the same step: with
-    several GPUs that is the step after the one in which the signal came.
+    Ctrl-C, or a cluster's SIGTERM, lets the step finish and a checkpoint be saved; a second one stops at once.
+
+    To be added after callbacks that ask for a checkpoint. Whether losses and parameters are finite, and whether a
+    process was told to stop, is worked out on the device, reduced over the processes once, and copied to the host
+    without waiting: on a GPU the answer is read one step later, before anything is saved at once. `save_pretrained`
+    refuses such weights once more, so that none lie on the disk. Gradients that are not finite are no reason to stop:
+    under fp16 the gradient scaler skips their step, and without it they reach the parameters.
+
+    Args:
+        model: the one that is trained. Its parameters are equal on all processes; a loss may be NaN on one alone.
 
     Attributes:
         received: this process got a signal.
         stopped: the training ends because a process got one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, model: nn.Module):
         self.received, self.stopped = False, False
-        self.previous: dict[int, Any] = {}
+        self.handlers: dict[int, Any] = {}  # of signals, before
+        self.parameters: list[Tensor] = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        dtypes = [parameter.dtype for parameter in self.parameters]
+        self.dtype = functools.reduce(torch.promote_types, dtypes, torch.float32)  # of losses and norms
+        self.losses: list[Tensor] = []  # of the micro-steps since the last step
+        self.pending: tuple[int, Tensor, Any] | None = None  # step, answers on the host, when they have arrived
+        model.register_forward_hook(self._observe)
 
     def _receive(self, number: int, frame: Any) -> None:
         logger.warning("Stopping after this step; wait for its checkpoint. A second signal stops at once.")
         self.received = True
-        signal.signal(number, self.previous[number])
+        signal.signal(number, self.handlers[number])
+
+    def _observe(self, model: nn.Module, inputs: Any, output: Any) -> None:
+        if model.training and output.loss is not None:
+            self.losses.append(output.loss.detach().to(self.dtype))
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
         """Take the signals over."""
         for number in (signal.SIGINT, signal.SIGTERM):
-            self.previous[number] = signal.signal(number, self._receive)
+            self.handlers[number] = signal.signal(number, self._receive)
 
-    def stop(self, control: TrainerControl) -> None:
+    @torch.no_grad()
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        """Ask for the answers of this step, and look at the last; at these too if the weights are used next."""
+        # One NaN or infinity stays in a norm. (So it is with a parameter above 1e19, whose square is infinite.)
+        norms = torch._foreach_norm(self.parameters, 2, self.dtype)
+        finite = torch.stack([*self.losses, *norms]).isfinite().all()
+        self.losses.clear()
+        goes_on = torch.full_like(finite, not self.received)
+        answers = torch.stack([finite, goes_on]).int()
+        if args.world_size > 1:  # signals reach the processes at different steps; all must stop after the same one
+            dist.all_reduce(answers, op=dist.ReduceOp.MIN)
+        elif self.received:
+            self._stop(control)
+        self._look(args, control)
+        self.pending = state.global_step, *fetch(answers)
+        is_here = self.pending[2] is None
+        if is_here or control.should_save or control.should_evaluate or control.should_training_stop:
+            self._look(args, control)
+
+    def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        """Look at the last answers: a checkpoint may follow."""
+        self._look(args, control)
+
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        """Look at the last answers, and give the signals back; one after the last step counts for one process."""
+        self._look(args, control)
+        self.stopped |= self.received and args.world_size == 1
+        for number, handler in self.handlers.items():
+            signal.signal(number, handler)
+
+    def _stop(self, control: TrainerControl) -> None:
         """Save a checkpoint and end the training."""
         self.stopped = control.should_save = control.should_training_stop = True
 
-    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
-        """Give the signals back; one that came after the last step counts where there is one process."""
-        self.stopped |= self.received and args.world_size == 1
-        for number, handler in self.previous.items():
-            signal.signal(number, handler)
+    def _look(self, args: TrainingArguments, control: TrainerControl) -> None:
+        """Read the answers that are on their way, if there are any.
+
+        Raises:
+            FloatingPointError: naming the step and the remedy.
+        """
+        if self.pending is None:
+            return
+        step, answers, arrival = self.pending
+        self.pending = None
+        if arrival is not None:
+            arrival.synchronize()
+        finite, goes_on = answers.tolist()
+        if not finite:
+            raise FloatingPointError(
+                f"The loss or the parameters are not finite after step {step}: the training stops, and nothing of it "
+                "is written. Start anew, or with --resume_from_checkpoint where there is a checkpoint, with a lower "
+                f"--learning_rate than {args.learning_rate}, --max_grad_norm 1, or --bf16 in place of --fp16."
+            )
+        if not goes_on:
+            self._stop(control)

@@ -5,19 +5,15 @@ never kept in place of a complete one.
 """
 
 import logging
-import math
 import re
 import shutil
-import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
-from docsplit.modeling.settings import OF_VIEWS, current_settings
 from docsplit.release.manifest import MANIFEST, digest_of, read_manifest, why_incomplete
 from docsplit.runtime.files import Damaged, JsonObject, read_json, remove_empty
-from docsplit.runtime.sharing import Begun, restart_count
+from docsplit.runtime.sharing import Begun
 
 logger = logging.getLogger(__name__)
 
@@ -25,16 +21,11 @@ RESULTS = (
     *("all_results.json", "run.json", "evaluations/*/results.json", "evaluations/*/few_shot.png"),
     TRAINING_DOCUMENTS_FILE,  # belongs to the weights
 )
-NEWEST = "newest"  # --resume_from_checkpoint without a value
+NEWEST = ("newest", "True", "true")  # --resume_from_checkpoint without a value; in a recipe it has one
 # Entries of config.json that say nothing about the model: Trainer and transformers write them.
 NOT_OF_THE_MODEL = (
     "_name_or_path|architectures|auto_map|dtype|transformers_version|use_cache|_token_id$|keys_to_ignore"
 )
-
-
-def without_pickled_arguments(directory: Path) -> None:
-    """Remove Trainer's training_args.bin, which only pickle reads, and nothing does."""
-    (directory / "training_args.bin").unlink(missing_ok=True)
 
 
 def checkpoints(output_dir: Path) -> list[Path]:
@@ -76,7 +67,7 @@ def rotate(output_dir: Path, keep: int, best: str | None) -> None:
 
     Those without a manifest, or with one that cannot be read, do not count and stay.
     """
-    sealed = [path for path in sorted(checkpoints(output_dir), key=_written) if _written(path) < float("inf")]
+    sealed = [path for path in sorted(checkpoints(output_dir), key=_written) if is_sealed(path)]
     kept = {path.resolve() for path in sealed[-keep:]} | ({Path(best).resolve()} if best else set())
     for path in sealed:
         if path.resolve() not in kept and not path.is_symlink():
@@ -89,16 +80,11 @@ def rotate(output_dir: Path, keep: int, best: str | None) -> None:
                 logger.warning(f"{path} keeps files that are not of the checkpoint.")
 
 
-def is_newest(choice: str | None) -> bool:
-    """Whether --resume_from_checkpoint asks for the newest complete checkpoint; in a recipe the option has a value."""
-    return choice in (NEWEST, "True", "true")
-
-
 def to_resume_from(output_dir: Path, choice: str | None, overwrite: bool) -> Path | None:
     """Choose the checkpoint to continue from; None for a new run.
 
     Args:
-        choice: "newest" for the newest complete one of `output_dir`, a directory, or None for a new run.
+        choice: one of `NEWEST` for the newest complete one of `output_dir`, a directory, or None for a new run.
         overwrite: whether a new run may remove the checkpoints in `output_dir` (it does so when it starts to train),
             with "newest" where none is complete.
 
@@ -106,51 +92,28 @@ def to_resume_from(output_dir: Path, choice: str | None, overwrite: bool) -> Pat
         ValueError: for a directory that is no complete checkpoint or cannot be resumed from, if there are checkpoints
             but none is complete, or if a new run would mix with an earlier one's.
     """
-    choice = NEWEST if is_newest(choice) else choice
-    checkpoint = newest_complete(output_dir) if choice == NEWEST else Path(choice) if choice else None
+    checkpoint = newest_complete(output_dir) if choice in NEWEST else Path(choice) if choice else None
     if checkpoint is not None:
-        if choice != NEWEST and (reason := why_incomplete(checkpoint)):
+        if choice not in NEWEST and (reason := why_incomplete(checkpoint)):
             raise ValueError(f"Cannot resume from {checkpoint}: {reason}.")
         if not (checkpoint / "optimizer.pt").exists():
-            raise ValueError(
-                f"{checkpoint} has no optimizer state (--save_only_model): start a new run from it with "
-                "--model_name_or_path."
-            )
+            raise ValueError(f"{checkpoint} has no optimizer state: start a new run from it (--model_name_or_path).")
         return checkpoint
-    existing = checkpoints(output_dir)
-    if choice == NEWEST and existing and not overwrite:
+    existing = [] if overwrite else checkpoints(output_dir)
+    if existing and choice in NEWEST:
         reasons = "".join(f"\n  {path}: {why_incomplete(path)}" for path in existing)
         raise ValueError(
-            f"--resume_from_checkpoint finds no complete checkpoint in --output_dir {output_dir}, and removes none of "
-            f"these:{reasons}\nMend them (from a copy, say), start a new run from what weights they have with "
-            "--model_name_or_path and another --output_dir, or add --overwrite_output_dir: it removes them and starts "
-            "from the beginning."
+            f"--resume_from_checkpoint finds no complete checkpoint in --output_dir {output_dir}:{reasons}\nMend one "
+            "(from a copy, say), or add --overwrite_output_dir, which removes them and starts from the beginning."
         )
-    if choice == NEWEST:
-        logger.warning(f"No complete checkpoint in {output_dir}: starting from the beginning.")
-        return None
-    if existing and not overwrite:
+    if existing:
         raise ValueError(
             f"--output_dir {output_dir} has {existing[-1].name} of an earlier run: continue it with "
             "--resume_from_checkpoint, remove it with --overwrite_output_dir, or choose another folder."
         )
+    if choice in NEWEST:
+        logger.warning(f"No complete checkpoint in {output_dir}: starting from the beginning.")
     return None
-
-
-def refuse_damaged_best(best: str | None) -> None:
-    """Stop before weights are released that were loaded from a checkpoint which is not as it was written.
-
-    Args:
-        best: the checkpoint that Trainer loads at the end, if there is one.
-
-    Raises:
-        ValueError: naming the remedy.
-    """
-    if best is not None and (reason := why_incomplete(Path(best))):
-        raise ValueError(
-            f"The best checkpoint, {best}, cannot be released: {reason}. Mend it from a copy, or add "
-            "--resume_from_checkpoint --load_best_model_at_end false, which releases the last weights."
-        )
 
 
 def to_go_on_from(output_dir: Path, begun: Begun) -> Path | None:
@@ -162,12 +125,27 @@ def to_go_on_from(output_dir: Path, begun: Begun) -> Path | None:
     checkpoint = newest_complete(output_dir, since=begun.time)
     if checkpoint is None and begun.checkpoint is not None:
         checkpoint = Path(begun.checkpoint)
-    again = f"The launcher started the processes again (restart {restart_count()}):"
     if checkpoint is None:
-        logger.warning(f"{again} the run has no complete checkpoint yet, and starts from the beginning.")
+        logger.warning("The launcher started the processes again before a checkpoint: starting from the beginning.")
         return None
-    logger.info(f"{again} continuing from {checkpoint}.")
+    logger.info(f"The launcher started the processes again: continuing from {checkpoint}.")
     return to_resume_from(output_dir, str(checkpoint), overwrite=False)
+
+
+def refuse_another(checkpoint: Path, digest: str) -> None:
+    """Stop if this process cannot read the checkpoint that the first one resumes from, or its content is another.
+
+    Raises:
+        ValueError: naming the remedy.
+    """
+    reason = why_incomplete(checkpoint) if checkpoint.is_dir() else "it is not there"
+    if reason is None and digest_of(checkpoint) != digest:
+        reason = "its content is another"
+    if reason is not None:
+        raise ValueError(
+            f"cannot resume from {checkpoint}, as rank 0 does: {reason}. Put --output_dir on a file system that all "
+            "machines share, or copy the checkpoint to resume from to the same place on each machine."
+        )
 
 
 def refuse_to_remove(output_dir: Path, names: Sequence[str | None]) -> None:
@@ -176,15 +154,12 @@ def refuse_to_remove(output_dir: Path, names: Sequence[str | None]) -> None:
     Raises:
         ValueError: naming the remedy.
     """
-    for name in names:
-        if name is not None and Path(name).resolve() == output_dir.resolve():
+    for start in [Path(name).resolve() for name in names if name is not None]:
+        if start == output_dir.resolve():
             raise ValueError(f"A new run in --output_dir {output_dir} writes over its start: choose another folder.")
         for path in checkpoints(output_dir):
-            if name is not None and Path(name).resolve().is_relative_to(path.resolve()):
-                raise ValueError(
-                    f"A new run in --output_dir {output_dir} removes {path}, which it is to start from: choose "
-                    "another --output_dir, or move the checkpoint."
-                )
+            if start.is_relative_to(path.resolve()):
+                raise ValueError(f"A new run removes {path}, which it is to start from: choose another --output_dir.")
 
 
 def check_same_model(checkpoint: Path, config: JsonObject) -> None:
@@ -197,20 +172,10 @@ def check_same_model(checkpoint: Path, config: JsonObject) -> None:
         ValueError: naming what differs, or the file that is damaged.
     """
     saved = read_json(checkpoint / "config.json")
-    if "docsplit" in saved:
-        saved["docsplit"] = current_settings(saved["docsplit"])
-        if "view" not in saved["docsplit"]:  # of an earlier version, which did not record it
-            here = config.get("docsplit") or {}
-            saved["docsplit"] |= {name: here[name] for name in OF_VIEWS if name in here}
     names = of_the_model(saved | config)
     different = {name: (saved.get(name), config.get(name)) for name in names if saved.get(name) != config.get(name)}
     if different:
-        there, here = ((values.get("docsplit") or {}).get("mlm_weight") for values in (saved, config))
-        head = f" --mlm_weight {there} needs --new_mlm_head where the start has no masked-LM head." if there else ""
-        raise ValueError(
-            f"The model differs from that of {checkpoint} (there, here): {different}. Use its options."
-            f"{head if here == 0 else ''}"
-        )
+        raise ValueError(f"The model differs from that of {checkpoint} (there, here): {different}. Use its options.")
 
 
 def of_the_model(config: JsonObject) -> JsonObject:
@@ -225,69 +190,3 @@ def copy_parts(checkpoint: Path, directory: Path, names: Sequence[str]) -> None:
             shutil.copytree(checkpoint / name, directory / name, dirs_exist_ok=True)
         elif (checkpoint / name).exists():
             shutil.copy2(checkpoint / name, directory / name)
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """The checkpoint that the first process resumes from, for the other processes to compare with their own.
-
-    Attributes:
-        host: of the first process.
-        name: of the folder; None for a new run.
-        is_inside: whether `name` is relative to the output folder, which may be another on each machine.
-        digest: of its manifest.
-        newer_since: a complete checkpoint in the output folder that was written from this time on (seconds since 1970)
-            would have been chosen instead; None where that does not matter.
-    """
-
-    host: str
-    name: str | None = None
-    is_inside: bool = False
-    digest: str | None = None
-    newer_since: float | None = None
-
-    @classmethod
-    def of(cls, checkpoint: Path | None, output_dir: Path, newest: bool, since: float = 0) -> "Chosen":
-        """Describe what was chosen.
-
-        Args:
-            newest: whether the newest complete checkpoint of the output folder was to be chosen.
-            since: seconds since 1970: older ones did not count.
-        """
-        host = socket.gethostname()
-        if checkpoint is None:
-            return cls(host, newer_since=since if newest else None)
-        is_inside = checkpoint.resolve().parent == output_dir.resolve()
-        later = math.nextafter(_written(checkpoint), math.inf)
-        name = checkpoint.name if is_inside else str(checkpoint)
-        return cls(host, name, is_inside, digest_of(checkpoint), later if newest else None)
-
-    def path_in(self, output_dir: Path) -> Path | None:
-        """Return where this process finds the checkpoint; None for a new run."""
-        return None if self.name is None else output_dir / self.name if self.is_inside else Path(self.name)
-
-    def refuse_another(self, output_dir: Path) -> None:
-        """Stop if this process would not resume from the same checkpoint.
-
-        Raises:
-            ValueError: if it cannot read it, if its content is another, or if there is a newer one here.
-        """
-        if reason := self._why_another(output_dir):
-            raise ValueError(
-                f"{reason}. Put --output_dir on a file system that all machines share, or copy the checkpoint to "
-                "resume from to the same place on each machine, and leave no newer one on any."
-            )
-
-    def _why_another(self, output_dir: Path) -> str | None:
-        checkpoint, first = self.path_in(output_dir), f"rank 0 on {self.host}"
-        if checkpoint is not None:
-            reason = why_incomplete(checkpoint) if checkpoint.is_dir() else "it is not there"
-            if reason is not None:
-                return f"cannot resume from {checkpoint}, as {first} does: {reason}"
-            if digest_of(checkpoint) != self.digest:
-                return f"{checkpoint} is another than that of {first}, which resumes from it"
-        newer = None if self.newer_since is None else newest_complete(output_dir, self.newer_since)
-        if newer is not None:
-            there = "finds no checkpoint" if self.name is None else f"resumes from {self.name}"
-            return f"{newer} is here, and {first} {there}"
-        return None

@@ -1,7 +1,9 @@
-"""The documents of a pretraining run: loaded and tokenised once, or read as a stream while the model trains."""
+"""The training data of a pretraining run.
 
-import hashlib
-import json
+Documents are loaded and tokenised once, or read as a stream while the model trains; with `--view query_document` they
+are the queries of a collection, and documents relevant to them.
+"""
+
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +15,21 @@ from datasets.fingerprint import Hasher
 from pyarrow import compute
 
 from docsplit.data import corpora, preparation, tokenization
-from docsplit.data.query_documents import QueryDataset
+from docsplit.data.collators import DocSplitCollator, PassageCollator
+from docsplit.data.query_documents import MOST_PASSAGES, Collection, QueryDataset, QueryDocumentCollator
+from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.labelled import LabelledSplit, load_probe, probe_counts
+from docsplit.data.sets.rankings import divide, load_collection
 from docsplit.data.streaming import DocumentStream, StreamLayout, take
+from docsplit.data.views import OF_PASSAGES, QUERY_DOCUMENT
 from docsplit.embedding.encoder import no_sections
-from docsplit.modeling.sentence_transformers_files import lower_cases
+from docsplit.modeling.families.table import family_named, family_of
+from docsplit.modeling.objectives.table import OBJECTIVES
+from docsplit.modeling.sentence_transformers_files import lower_cases, prompt_of, query_prompt_of
 from docsplit.runtime.files import JsonObject, cache_directory
 from docsplit.runtime.sharing import first_on_machine, from_first
 from docsplit.training.arguments import RunOptions
+from modeling_docsplit import DocSplitForContrastivePretraining
 
 logger = logging.getLogger(__name__)
 
@@ -55,33 +64,20 @@ class TrainingData:
 
     def fingerprints(self) -> dict[str, str]:
         """Hash all that is read, which must be the same on each machine; the names are for messages."""
-        found = {"the tokenizer": _hash_of_tokenizer(self.tokenizer)}
-        if self.stream is not None:
-            found["the shards of the stream"] = str(self.stream.rows.num_shards)
-        else:
-            found["the training documents"] = _hash_of_documents(self.train)
-        if self.held_out is not None:
-            found["the held-out documents"] = _hash_of_documents(self.held_out)
+        found = {"the tokenizer": Hasher.hash(sorted(self.tokenizer.get_vocab().items()))}
+        for name, dataset in (("the training documents", self.train), ("the held-out documents", self.held_out)):
+            if isinstance(dataset, DocumentStream):
+                found["the shards of the stream"] = str(dataset.rows.num_shards)
+            elif isinstance(dataset, QueryDataset):
+                numbers = [dataset.collection.document_ids, dataset.numbers, *dataset.relevant]
+                found[name] = Hasher.hash(np.concatenate(numbers).astype("<i8").tobytes())
+            elif dataset is not None:
+                found[name] = Hasher.hash(np.asarray(dataset["document_id"][:]).astype("<i8").tobytes())
         return found | ({"the probe's documents": self.probe.fingerprint()} if self.probe is not None else {})
 
     def document_ids(self) -> np.ndarray:
         """Return the distinct ids of all documents, ascending: (N,) int64."""
         return np.unique(np.concatenate([np.asarray(dataset["document_id"][:]) for dataset in self.datasets]))
-
-
-def _hash_of_documents(dataset: Any) -> str:
-    if isinstance(dataset, QueryDataset):
-        parts = [dataset.collection.document_ids, dataset.numbers, *dataset.relevant]
-    else:
-        parts = [np.asarray(dataset["document_id"][:])]
-    return hashlib.blake2b(np.concatenate(parts).astype("<i8").tobytes(), digest_size=16).hexdigest()
-
-
-def _hash_of_tokenizer(tokenizer: Any) -> str:
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        return Hasher.hash(sorted(tokenizer.get_vocab().items()))
-    return Hasher.hash(json.loads(backend.to_str()) | {"truncation": None, "padding": None})  # of the last call
 
 
 def load_documents(options: RunOptions, checkpoint: Path | None) -> TrainingData:
@@ -150,7 +146,8 @@ def _num_held_out(options: RunOptions) -> int:
 def segmentation_of(options: RunOptions) -> preparation.Segmentation:
     """Say how the options cut the texts."""
     data = options.data
-    return preparation.Segmentation(data.text_column, data.sentence_splitter, data.words_of_passages)
+    passage_words = data.passage_words if data.view in OF_PASSAGES else None
+    return preparation.Segmentation(data.text_column, data.sentence_splitter, passage_words)
 
 
 def measured_on(split: LabelledSplit) -> set[int]:
@@ -186,3 +183,71 @@ def note_sections(config: Any, train: Any) -> None:
     sections = compute.max(compute.list_flatten(documents.data["passage_sections"])).as_py()
     if not sections:  # they count from 0
         logger.warning(no_sections("The model", kind, "the training documents"))
+
+
+# --- Queries ---
+
+
+def load_queries(
+    options: RunOptions, checkpoint: Path | None, start: DocSplitForContrastivePretraining | None
+) -> TrainingData:
+    """Read a collection, tokenise it once, and divide its queries into those to train on and those held out.
+
+    Raises:
+        ValueError: if the collection has no such queries, or too few to fill a batch; for an objective that compares
+            no queries.
+    """
+    data, training = options.data, options.training
+    evaluates = training.eval_strategy != "no"
+    objective = start.config.docsplit["objective"] if start is not None else training.objective or "info_nce"
+    if not OBJECTIVES[objective].takes_queries:
+        raise ValueError(f"--view {QUERY_DOCUMENT} goes with --objective info_nce, not {objective}.")
+    kind = options.model.model_type if start is None else start.config.model_type
+    passage_words = data.passage_words if family_named(kind).rows == "passages" else None
+    split = options.queries.split or ("train" if options.queries.fold is None else None)
+    with first_on_machine():
+        ranking = load_collection(RankingArguments(data.corpus, split, options.queries.queries))
+    texts = Dataset.from_dict({"text": [*ranking.documents, *ranking.queries]})
+    tokenizer = load_tokenizer(options, texts, checkpoint)
+    with first_on_machine():
+        segmentation = preparation.Segmentation(sentence_splitter=data.sentence_splitter, passage_words=passage_words)
+        collection = Collection.make(ranking, tokenizer, segmentation, data.preprocessing_num_workers)
+    if options.queries.fold is not None:
+        train_rows, held_out_rows, _ = divide(ranking, options.queries.folds, options.queries.fold)
+    else:
+        order = np.random.default_rng(training.seed).permutation(len(ranking.queries))
+        size = min(data.max_eval_samples, max(len(order) // 10, 1)) if evaluates else 0
+        train_rows, held_out_rows = np.sort(order[size:]), np.sort(order[:size])
+    train_rows = train_rows[: data.max_train_samples]
+    train = QueryDataset(collection, train_rows)
+    held_out = QueryDataset(collection, held_out_rows, is_evaluation=True)
+    left_out = train.left_out + held_out.left_out
+    if left_out:
+        logger.warning(
+            f"{left_out:,} of {len(train_rows) + len(held_out_rows):,} queries have no tokens, or no relevant "
+            f"document in {data.corpus} that has any, and are left out."
+        )
+    counts = {"documents_in_corpus": len(ranking.documents), "queries_in_collection": len(ranking.queries)}
+    counts |= {"queries_used": len(train), "queries_left_out": left_out} | ranking.counts
+    batches = [(train, "train", training.train_batch_size)]
+    batches += [(held_out, "eval", training.eval_batch_size)] if evaluates else []
+    for dataset, purpose, size in batches:
+        if len(dataset) < size * training.world_size:
+            raise ValueError(
+                f"{data.corpus} has {len(dataset)} queries for this, which do not fill one batch of "
+                f"{size * training.world_size}: lower --per_device_{purpose}_batch_size, or give more judged queries."
+            )
+    return TrainingData(train, held_out if evaluates else None, tokenizer, counts)
+
+
+def make_query_collator(
+    model: DocSplitForContrastivePretraining, data: TrainingData, options: RunOptions, max_seq_length: int
+) -> QueryDocumentCollator:
+    """Make batches of queries and documents as the model's settings and the options want them."""
+    settings, of_passages = model.config.docsplit, family_of(model.config).rows == "passages"
+    kind, view = (PassageCollator, "passages") if of_passages else (DocSplitCollator, "simcse")
+    limit: dict[str, Any] = {"max_passages": MOST_PASSAGES} if of_passages else {}
+    mlm, seed, prompt = settings["mlm_weight"] > 0, options.training.seed, prompt_of(settings)
+    of_documents = kind(data.tokenizer, view, max_seq_length, mlm, seed, prompt, **limit)
+    negatives, query_prompt = options.queries.number_of_negatives, query_prompt_of(settings)
+    return QueryDocumentCollator(of_documents, data.datasets, negatives, query_prompt)

@@ -15,7 +15,7 @@ from docsplit.modeling.pretrained import read_config
 from docsplit.modeling.settings import OF_VIEWS, Settings, checked_settings, default_settings
 from docsplit.runtime.launching import describe_computing
 from docsplit.runtime.options import Options, parse_config_overrides
-from docsplit.training.arguments import DataArguments, ModelArguments, RunOptions
+from docsplit.training.arguments import ModelArguments, PretrainingArguments, RunOptions
 from modeling_docsplit import DocSplitForContrastivePretraining
 
 logger = logging.getLogger(__name__)
@@ -24,53 +24,85 @@ OF_THE_TOKENIZER = tuple(f"{name}_token_id" for name in ("pad", "bos", "eos", "c
 
 def given_settings(options: RunOptions) -> Settings:
     """Return the settings of the model that the options give; the others are the checkpoint's, or defaults."""
-    settings: Settings = {
-        "pooling": options.model.pooling,
-        "max_seq_length": options.model.max_seq_length,
-        "objective": options.training.objective,
-        "contrastive_weight": options.training.contrastive_weight,
-        "mlm_weight": options.training.mlm_weight,
-        "view": options.data.view,
-    }
-    return {name: value for name, value in settings.items() if value is not None} | options.objective
+    names = ("pooling", "max_seq_length", "objective", "contrastive_weight", "mlm_weight", "view")
+    values = vars(options.training) | vars(options.data) | vars(options.model)
+    return {name: values[name] for name in names if values[name] is not None} | options.objective
 
 
 def load_start(options: RunOptions) -> DocSplitForContrastivePretraining | None:
     """Load the pretrained encoder; None for a random one, whose size depends on the tokenizer: it is only checked.
 
+    Device, precision and attention are logged: documents, which come next, take long.
+
     Raises:
         ValueError: if the settings cannot work with this encoder or each other, or there is no such encoder: now,
             before any long work.
     """
-    model_args, settings = options.model, given_settings(options)
-    if model_args.model_name_or_path is None:
-        _refuse_overrides_of_the_tokenizer(model_args.config_overrides or "")
-        config = random_config(model_args)
-        checked_settings(config, settings)
-        _check_sizes(config, model_args)
-        return None
-    keywords: Options = (
-        {"attn_implementation": model_args.attn_implementation} if model_args.attn_implementation else {}
-    )
+    name, args, settings = options.start, options.training, given_settings(options)
+    start = None
+    if name is None:
+        checked_settings(random_config(options.model), settings)
+        reader = _check_random_start(options.model)
+    else:
+        start = _load_pretrained(options.model, settings)
+        _note_inherited(name, start.config, settings)
+        _go_on_with_view(start.config, options)
+        reader = family_of(start.config).token_encoder(start.config)
+    logger.info(describe_computing(args.device, _dtype(args), reader))
+    return start
+
+
+def _dtype(args: PretrainingArguments) -> torch.dtype:
+    return torch.bfloat16 if args.bf16 else torch.float16 if args.fp16 else torch.float32
+
+
+def _load_pretrained(model_args: ModelArguments, settings: Settings) -> DocSplitForContrastivePretraining:
+    keywords: Options = {}
+    if model_args.attn_implementation:
+        keywords["attn_implementation"] = model_args.attn_implementation
     family = family_named(model_args.model_type)
     if family.built_on is not None:
         overrides, of_inner = _divide_overrides(model_args)
         if of_inner:
-            raise ValueError(
-                f"--config_overrides beside a start are of the {model_args.model_type} "
-                f"({', '.join(family.config_options)}): leave out {of_inner}."
-            )
+            raise ValueError(f"--config_overrides beside a start are of the graph alone: leave out {of_inner}.")
         keywords |= {"model_type": model_args.model_type, "config_overrides": overrides}
-    start = DocSplitForContrastivePretraining.from_pretrained(
+    return DocSplitForContrastivePretraining.from_pretrained(
         model_args.model_name_or_path, new_mlm_head=model_args.new_mlm_head, **settings, **keywords
     )
-    _note_inherited(model_args.model_name_or_path, start.config, settings)
-    _go_on_with_view(start.config, options)
-    return start
+
+
+def _check_random_start(model_args: ModelArguments) -> Any:
+    """Build a random encoder without memory, for an error of its sizes or its attention that comes early.
+
+    Returns: the configuration of what reads tokens, with the attention that it will have.
+
+    Raises:
+        ValueError: as transformers says it; for overrides that are the tokenizer's.
+    """
+    for name in (pair.partition("=")[0] for pair in (model_args.config_overrides or "").split(",")):
+        if name == "vocab_size" or name in OF_THE_TOKENIZER:
+            raise ValueError(f"--config_overrides {name}: the tokenizer says it. See --vocab_size, --tokenizer_name.")
+    kind, family = model_args.model_type, family_named(model_args.model_type)
+    try:
+        with torch.device("meta"):
+            reader = family.token_encoder(random_config(model_args))
+            encoder: Any = AutoModel.from_config(reader, attn_implementation=model_args.attn_implementation)
+    except (ImportError, LookupError, ArithmeticError, TypeError, AttributeError, RuntimeError, ValueError) as error:
+        why = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(
+            f"No {kind} can be made with these --config_overrides and --attn_implementation: {why}"
+        ) from error
+    if family.built_on is None and model_args.config_overrides is None:
+        logger.warning(
+            f"There is no --model_name_or_path: a {kind} of {encoder.num_parameters() / 1e6:.0f} million parameters "
+            "starts from random weights, which needs a large corpus and long training. Name a pretrained encoder, or "
+            "try the recipe quickstart (`make quickstart`), a small encoder in minutes."
+        )
+    return encoder.config
 
 
 def _go_on_with_view(config: Any, options: RunOptions) -> None:
-    """Take the view over from the start where none is given; say so, or that the start does not tell.
+    """Take the view over from the start where none is given, and say so.
 
     Raises:
         ValueError: if other options do not go with the start's view.
@@ -87,56 +119,6 @@ def _go_on_with_view(config: Any, options: RunOptions) -> None:
     matter = OF_VIEWS if is_of_passages or data.view in OF_PASSAGES else ("view",)
     if taken := [option for option in matter if option in of_start and not is_given[option]]:
         logger.info(f"Taken from {name}: {', '.join(f'{option} {getattr(data, option)}' for option in taken)}.")
-    if name is not None and not is_given["view"] and "view" not in of_start and hasattr(read_config(name), "docsplit"):
-        logger.warning(
-            f"{name} does not say which view it was trained with, as checkpoints of earlier versions do not: --view "
-            f"{data.view}, the default, is used."
-        )
-
-
-def _check_sizes(config: Any, model_args: ModelArguments) -> None:
-    """Build a random encoder without memory, for an error of its sizes or its attention that comes early.
-
-    Raises:
-        ValueError: as transformers says it.
-    """
-    if family_named(model_args.model_type).built_on is not None:
-        return
-    encoder = _build_without_memory(config, model_args)
-    _note_random_start(model_args, encoder.num_parameters())
-
-
-def _build_without_memory(config: Any, model_args: ModelArguments) -> Any:
-    try:
-        with torch.device("meta"):
-            return AutoModel.from_config(config, attn_implementation=model_args.attn_implementation)
-    except (ValueError, ImportError, LookupError, ArithmeticError, TypeError, AttributeError, RuntimeError) as error:
-        why = " ".join(str(error).split()) or type(error).__name__
-        raise ValueError(
-            f"No {model_args.model_type} can be made with these --config_overrides and --attn_implementation: {why}"
-        ) from error
-
-
-def _note_random_start(model_args: ModelArguments, num_parameters: int) -> None:
-    """Say that nothing is pretrained; as a warning where it may not be what was meant, for no size was given."""
-    size = f"{num_parameters / 1e6:.{0 if num_parameters >= 1e7 else 1}f} million parameters"
-    text = f"There is no --model_name_or_path: a {model_args.model_type} of {size} starts from random weights."
-    if model_args.config_overrides is not None:
-        logger.info(text)
-        return
-    logger.warning(
-        f"{text} That needs a large corpus and long training. Name a pretrained encoder with --model_name_or_path, or "
-        "try the recipe quickstart (`make quickstart`), a small encoder in minutes."
-    )
-
-
-def _refuse_overrides_of_the_tokenizer(overrides: str) -> None:
-    for name in (pair.partition("=")[0] for pair in overrides.split(",")):
-        if name == "vocab_size" or name in OF_THE_TOKENIZER:
-            raise ValueError(
-                f"--config_overrides {name}: the tokenizer says it. --vocab_size is that of a tokenizer trained here, "
-                "--tokenizer_name chooses another."
-            )
 
 
 def _note_inherited(name: str, config: Any, given: Settings) -> None:
@@ -149,8 +131,7 @@ def _note_inherited(name: str, config: Any, given: Settings) -> None:
     if not settings["contrastive_weight"] and "contrastive_weight" not in given:
         raise ValueError(
             f"{name} was trained by masked LM alone: its contrastive_weight is 0, and would be here. Say "
-            "--contrastive_weight 1 --mlm_weight 0.1 (or other weights) to train it with a contrast, "
-            "--contrastive_weight 0 to go on with masked LM."
+            "--contrastive_weight 1 --mlm_weight 0.1 to train it with a contrast, 0 and 1 to go on with masked LM."
         )
     defaults = default_settings(config) | vars(OBJECTIVES[settings["objective"]].Options())
     inherited = {key: settings[key] for key in defaults if key not in given and settings[key] != defaults[key]}
@@ -164,22 +145,32 @@ def prepare_model(
     """Make the result of `load_start`, or a random encoder for this tokenizer, ready to be trained."""
     model_args, data_args, args = options.model, options.data, options.training
     model = start if start is not None else _random(model_args, tokenizer, given_settings(options))
-    _record_view(model.config.docsplit, data_args)
+    settings: Settings = model.config.docsplit
+    settings |= {option: getattr(data_args, option) for option in OF_VIEWS}  # for those who go on from the checkpoint
+    if data_args.view not in OF_PASSAGES:
+        settings.pop("passage_words")
+    VIEWS.record(data_args.view, settings)
     check_vocabulary(tokenizer, tokenizer.name_or_path, model.config.vocab_size)
-    _note_passages(model, data_args)
+    if family_of(model.config).rows == "passages":  # a checkpoint cuts documents into passages as the training does
+        model.encoder.config.passage_words = data_args.passage_words
+        if data_args.sentence_splitter != DEFAULT_SPLITTER:
+            logger.warning(
+                f"--sentence_splitter {data_args.sentence_splitter} finds the sentences of passages in training "
+                f"alone: a checkpoint finds them by {DEFAULT_SPLITTER}, which it carries."
+            )
     family_of(model.config).prepare_for_training(model, model_args.attn_implementation)
     if model_args.lora_r:
         model.add_lora(model_args.lora_r)
-    tokenizer.model_max_length = model.config.docsplit["max_seq_length"]
+    tokenizer.model_max_length = settings["max_seq_length"]
     model.micro_batch_tokens, model.cache_gradients = args.micro_batch_tokens, args.cache_gradients
-    dtype = torch.bfloat16 if args.bf16 else torch.float16 if args.fp16 else torch.float32
     if args.packed_sequences != "false":
         model.to(args.device)  # type: ignore[arg-type]  # transformers' decorator hides its type
-        _pack(model, args.packed_sequences == "true", dtype)
+        _pack(model, args.packed_sequences == "true", _dtype(args))
     if args.compile_options is not None:
         torch._dynamo.config.optimize_ddp = False  # it would cut the encoder's program where DDP sends gradients
         model.compile(**args.compile_options)
-    how = "packed" if model.packing is not None else "padded"
+    packed = "packed (on a GPU without dropout of attention weights: --packed_sequences false keeps it)"
+    how = packed if model.packing is not None else "padded"
     logger.info(f"A forward pass takes up to {model.micro_batch_tokens:,} tokens of views, {how}.")
     return model
 
@@ -190,8 +181,7 @@ def _pack(model: DocSplitForContrastivePretraining, is_asked_for: bool, dtype: t
     Raises:
         ValueError: if it was asked for and cannot be.
     """
-    on_cuda = model.device.type == "cuda"
-    if not is_asked_for and (not on_cuda or dtype == torch.float32):
+    if not is_asked_for and (model.device.type != "cuda" or dtype == torch.float32):
         return
     try:
         model.pack_sequences(dtype)
@@ -199,26 +189,6 @@ def _pack(model: DocSplitForContrastivePretraining, is_asked_for: bool, dtype: t
         if is_asked_for:
             raise
         logger.info(f"Sequences are padded. {error}")
-        return
-    config = family_of(model.config).token_encoder(model.config)
-    names = ("attention_probs_dropout_prob", "attention_dropout")
-    dropout = next((value for name in names if (value := getattr(config, name, 0))), 0)
-    if on_cuda and dropout:
-        logger.warning(
-            f"Packed sequences: the encoder's dropout of attention weights, {dropout}, is left out. To keep it: "
-            "--packed_sequences false, which is slower."
-        )
-
-
-def describe_start(start: DocSplitForContrastivePretraining | None, options: RunOptions) -> str:
-    """Describe device, precision and attention of a run, from the result of `load_start`: documents take long."""
-    args = options.training
-    dtype = torch.bfloat16 if args.bf16 else torch.float16 if args.fp16 else torch.float32
-    config = start.config if start is not None else random_config(options.model)
-    reader = family_of(config).token_encoder(config)
-    if start is None:
-        reader = _build_without_memory(reader, options.model).config  # which chooses the attention
-    return describe_computing(args.device, dtype, reader)
 
 
 def _random(model_args: ModelArguments, tokenizer: Any, settings: Settings) -> DocSplitForContrastivePretraining:
@@ -261,33 +231,3 @@ def name_of_start(model_args: ModelArguments) -> str | None:
     if name is None or family_named(model_args.model_type).built_on is None:
         return name
     return name if read_config(name).model_type == model_args.model_type else None
-
-
-def _record_view(settings: Settings, data: DataArguments) -> None:
-    """Keep the view in the checkpoint's settings, for those who go on, and the words of its passages if it has any."""
-    settings |= {option: getattr(data, option) for option in OF_VIEWS}
-    if data.view not in OF_PASSAGES:
-        settings.pop("passage_words")
-    VIEWS.record(str(data.view), settings)
-
-
-def _note_passages(model: DocSplitForContrastivePretraining, data: DataArguments) -> None:
-    """Let the checkpoint of a graph document model cut documents into passages as they are cut in training."""
-    config: Any = model.encoder.config
-    if family_of(config).rows != "passages":
-        return
-    if data.sentence_splitter != DEFAULT_SPLITTER:
-        logger.warning(
-            f"--sentence_splitter {data.sentence_splitter} finds the sentences of passages in training alone: a "
-            f"checkpoint finds them by {DEFAULT_SPLITTER}, which it carries."
-        )
-    config.passage_words = data.passage_words
-
-
-def length_of_views(settings: Settings, view_max_length: int | None) -> int:
-    """Return the tokens of a view in training, at most what the encoder reads; warn if more are wanted."""
-    longest = settings["max_seq_length"]
-    if view_max_length is not None and view_max_length > longest:
-        logger.warning(f"--view_max_length is {view_max_length}, but the encoder reads {longest} tokens: so do views.")
-        return longest
-    return view_max_length or longest

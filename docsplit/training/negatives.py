@@ -40,10 +40,6 @@ logger = logging.getLogger(__name__)
 
 NOTE = "negatives.json"  # in a checkpoint
 FILE = "negatives.npy"  # in a folder of its own, with its record
-CODE = (
-    *("docsplit/training/negatives.py", "docsplit/embedding", "docsplit/modeling", "docsplit/data"),
-    "docsplit/runtime/vectors.py",
-)
 
 
 def mine(
@@ -68,7 +64,8 @@ def mine(
     kept = exists & ~is_relevant & ~above
     if margin is not None:
         best = np.where(is_relevant & exists, ranked.scores, -np.inf).max(axis=1, keepdims=True)  # (Q, 1)
-        limit = np.where(np.isfinite(best), best - np.abs(np.where(np.isfinite(best), best, 0)) * margin, -np.inf)
+        with np.errstate(invalid="ignore"):  # of a list without a relevant document, whose limit is -inf
+            limit = np.nan_to_num(best - np.abs(best) * margin, nan=-np.inf, neginf=-np.inf)
         skipped["within_margin"] = kept & (ranked.scores > limit)
         kept &= ranked.scores <= limit
     number = max(int(exists.sum()), 1)
@@ -104,19 +101,17 @@ class NegativesCallback(TrainerCallback):
         self.note = None
         if checkpoint is not None and (checkpoint / NOTE).exists():
             self.note = read_json(checkpoint / NOTE)
-            if self.note["file"] is not None and (reason := _why_unusable(self.folder / self.note["file"])):
+            file = self.folder / self.note["file"] if self.note["file"] is not None else None
+            if file is not None and (reason := why_folder_damaged(file.parent, most_bytes=READ_WHEN_OPENED)):
                 raise ValueError(
-                    f"{checkpoint} was trained with the negatives of {self.folder / self.note['file']}, but {reason}: "
-                    "put it back, or start a new run from these weights with --model_name_or_path."
+                    f"{checkpoint} was trained with the negatives of {file}, but {reason}: put it back, or start a "
+                    "new run from these weights with --model_name_or_path."
                 )
 
     def on_train_begin(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
         """Check that there is a half, and go on with the negatives of the checkpoint."""
         if len(self.phases) > 1 and state.num_train_epochs < 2:
-            raise ValueError(
-                f"--negatives {' '.join(self.options.negatives)} change when half the epochs are over, and there is "
-                "one: raise --num_train_epochs or --max_steps."
-            )
+            raise ValueError("--negatives change when half the epochs are over, and there is one: raise the epochs.")
         if self.note is not None:
             self._use(self.note["phase"], self.note["file"])
 
@@ -144,7 +139,7 @@ class NegativesCallback(TrainerCallback):
         with torch.random.fork_rng():  # what is loaded may draw: a resumed run does not load it again
             vectors, weights = self._embed() if kind == "self" else (None, kind)
         ranking = self.dataset.collection.ranking
-        about = [weights, ranking.fingerprint(), self.dataset.numbers.tolist(), hash_of_code(*CODE)]
+        about = [weights, ranking.fingerprint(), self.dataset.numbers.tolist(), hash_of_code("docsplit")]
         about += [options.negatives_depth, options.negatives_min_rank, options.negatives_margin]
         key = hashlib.blake2b(json.dumps(about).encode(), digest_size=12).hexdigest()
 
@@ -199,19 +194,8 @@ class NegativesCallback(TrainerCallback):
         ranked.rows[has_no_tokens & (ranked.rows >= 0)] = -1
         is_relevant = np.stack([np.isin(ids[rows], names) for rows, names in zip(ranked.rows, relevant_ids)])
         pools, shares = mine(ranked, is_relevant, self.options.negatives_min_rank, self.options.negatives_margin)
-        few = int(((pools >= 0).sum(axis=1) < self.collator.negatives_per_query).sum())
         skipped = ", ".join(f"{100 * share:.1f} % {name.replace('_', ' ')}" for name, share in shares.items())
         logger.info(
-            f"Negatives of {kind}: {int((pools >= 0).sum()):,} documents to draw from, for {len(pools):,} queries. "
-            f"Skipped: {skipped} of the ranked ones. {few:,} queries have too few, and get random ones too."
+            f"Negatives of {kind}: {int((pools >= 0).sum()):,} for {len(pools):,} queries; skipped: {skipped}."
         )
         return pools
-
-
-def _why_unusable(file: Path) -> str | None:
-    """Say why a run cannot go on with a file of negatives; None if it can."""
-    if not file.exists():
-        return f"{file.name} is not there"
-    if file.name != FILE:  # of an earlier version, which recorded nothing
-        return None
-    return why_folder_damaged(file.parent, most_bytes=READ_WHEN_OPENED)

@@ -1,23 +1,41 @@
-"""The probe beside pretraining: accuracy of the frozen encoder on labelled documents, before, during and after."""
+"""The probe beside pretraining, and what follows from it: the start is released where training did not beat it.
 
+The probe is the accuracy of the frozen encoder on labelled documents, before, during and after training.
+"""
+
+import filecmp
+import logging
+import shutil
 import sys
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from accelerate.utils import broadcast_object_list
-from transformers import (
-    Trainer,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
-)
+from huggingface_hub import try_to_load_from_cache
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from docsplit.data.seen_documents import contamination
+from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE, contamination
 from docsplit.data.sets.labelled import LabelledSplit
 from docsplit.embedding.encode import encode
+from docsplit.embedding.loading import has_words, load_encoder, save_plain
 from docsplit.evaluation.heads.frozen import probe_accuracy, tfidf_accuracy
-from docsplit.runtime.files import JsonObject
+from docsplit.modeling.objectives.table import prepared_files
+from docsplit.modeling.saving import TRAINING_STATE_FILE
+from docsplit.release.hub import RELEASE
+from docsplit.release.manifest import MANIFEST
+from docsplit.runtime.files import JsonObject, move_aside
+from docsplit.runtime.sharing import RECORD, from_first, remove
+from docsplit.training.arguments import PretrainingArguments
+from docsplit.training.checkpoints import RESULTS
+
+logger = logging.getLogger(__name__)
+
+OF_A_MODEL = (  # what a loader may read, and what is said of the model
+    *("*.json", "*.txt", "*.model", "*.safetensors", "*.bin", "*.py", "README.md", "LICENSE*"),
+    *("[0-9]*_*/*", "adapter/*"),
+)
+OF_A_RUN = {*RESULTS, MANIFEST, *prepared_files(), "trainer_state.json", RECORD} - {TRAINING_DOCUMENTS_FILE}
 
 
 class ProbeCallback(TrainerCallback):
@@ -49,10 +67,7 @@ class ProbeCallback(TrainerCallback):
         wanted = ["train", "validation", *(["test"] if with_test else [])]
         if missing := [part for part in wanted if part not in self.features]:
             self._embed(missing)
-            results: list[Any] = [None]
-            if self.trainer.is_world_process_zero():
-                results = [probe_accuracy(self.split, self.features)]
-            by_part = broadcast_object_list(results)[0]
+            by_part = from_first(lambda: probe_accuracy(self.split, self.features))
             self.measured = {f"probe_{name}": value for name, value in by_part["validation"].items()}
             self.measured |= {f"probe_test_{name}": value for name, value in by_part.get("test", {}).items()}
         return {name: value for name, value in self.measured.items() if with_test or "probe_test_" not in name}
@@ -70,24 +85,13 @@ class ProbeCallback(TrainerCallback):
         Raises:
             ValueError: if the run resumes and has it not.
         """
-        if any("probe_test_accuracy" in entry for entry in state.log_history):
-            return
         if self.history():
-            raise ValueError(
-                "The run to resume measured its probe on documents that selection looked at, as versions before did, "
-                "and trained on some that are test documents now: resume without --probe_corpus, or start a new run."
-            )
+            return
         if state.global_step > 0:
             raise ValueError("--probe_corpus cannot be added when resuming: nothing was measured before training.")
         self.trainer.log(self.measure(with_test=True))
 
-    def on_evaluate(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        **kwargs: Any,
-    ):
+    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
         """Measure on validation, and put the numbers among the metrics of the evaluation."""
         result = self.measure()
         kwargs["metrics"].update({f"eval_{name}": value for name, value in result.items()})
@@ -120,3 +124,71 @@ class ProbeCallback(TrainerCallback):
         results |= {f"tfidf_validation_{name}": value for name, value in tfidf["validation"].items()}
         shares = contamination(str(self.trainer.args.output_dir), self.split.test_texts)
         return results | {f"probe_{name}": value for name, value in shares.items()}
+
+
+def folder_of(start: str | None) -> Path | None:
+    """Find the files of an encoder that was loaded by its name: its folder, or that in the cache of the Hub.
+
+    To be called before training: the Hub's files of that name may change meanwhile. None where there is no start, or
+    where the cache does not have it, which is logged.
+    """
+    if start is None or Path(start).is_dir():
+        return None if start is None else Path(start)
+    config = try_to_load_from_cache(start, "config.json")
+    if not isinstance(config, str):
+        logger.warning(f"The files of {start} are not in the Hub's cache: the start cannot be kept if it is better.")
+        return None
+    return Path(config).parent
+
+
+def keeps_start(probe: ProbeCallback | None, start: Path | None, args: PretrainingArguments) -> bool:
+    """Tell whether nothing beat the start on the probe's validation documents, so that its files are released.
+
+    All processes must call it, with the weights that would be saved. The metric is the one that chose the best
+    checkpoint, if that is the probe's, else the accuracy with 5 labels a class.
+
+    Args:
+        start: of `folder_of`.
+    """
+    if probe is None or from_first(lambda: start is None):
+        return False
+    chosen = (args.metric_for_best_model or "").removeprefix("eval_")
+    metric = chosen if chosen.startswith("probe_") else "probe_5shot_accuracy"
+    before, after = probe.history()[0][metric], probe.measure()[metric]
+    if after > before:
+        return False
+    documents = len(probe.split.validation_texts or [])
+    comparison = f"{metric} on {documents} validation documents was {before:.4f} before training and is {after:.4f}"
+    if not args.keep_better_start:
+        logger.warning(f"{comparison}; the trained weights are saved all the same, for --keep_better_start is false.")
+        return False
+    if probe.trainer.is_world_process_zero():
+        assert start is not None
+        with tempfile.TemporaryDirectory() as folder:
+            kept, plain = "the start, unchanged", start
+            if has_words(str(start)):  # the encoder inside was trained
+                kept, plain = "the encoder inside the start, without its words", Path(folder)
+                save_plain(load_encoder(str(start), device="cpu"), plain)
+            count = put_back(plain, Path(str(args.output_dir)))
+        logger.warning(
+            f"Keep what you had: {comparison}. {args.output_dir} holds the {count} files of {kept} "
+            "(--keep_better_start false would save the trained weights)."
+        )
+    return True
+
+
+def put_back(start: Path, output_dir: Path) -> int:
+    """Fill a folder with the files of an encoder, in place of a release that is there; return how many.
+
+    A file of another name that is in the way, and may be the user's, is renamed.
+    """
+    paths = {path.relative_to(start).as_posix(): path for pattern in OF_A_MODEL for path in start.glob(pattern)}
+    names = [name for name, path in paths.items() if path.is_file() and name not in OF_A_RUN]
+    remove(output_dir, (*RELEASE, TRAINING_STATE_FILE))
+    for name in sorted(names, key=lambda name: Path(name).name == "config.json"):  # last: nothing loads without it
+        path = output_dir / name
+        if path.exists() and not filecmp.cmp(start / name, path, shallow=False):
+            logger.warning(f"{path} is in the way of the start's: it is kept as {move_aside(path).name}.")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(start / name, path)
+    return len(names)

@@ -16,8 +16,6 @@ from tqdm.auto import tqdm
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 
-from docsplit.data.corpora import PYTHON_DOCS
-from docsplit.data.views import QUERY_DOCUMENT
 from docsplit.modeling.objectives.base import Objective
 from docsplit.modeling.sentence_transformers_files import trust_argument
 from docsplit.release.probe_table import probe_table
@@ -112,11 +110,11 @@ def loss_names(objective: Objective, has_contrast: bool) -> dict[str, str]:
 def training_line(logs: Mapping[str, float], names: Mapping[str, str]) -> str:
     """Return loss, its parts and the speed; a loss of one part is called by its name."""
     parts = {name: logs[key] for key, name in names.items() if key in logs}
+    text = f"loss {number(logs['loss'])}"
     if len(parts) == 1:
-        text = f"{next(iter(parts))} loss {number(logs['loss'])}"
-    else:
-        text = f"loss {number(logs['loss'])}"
-        text += f" ({', '.join(f'{name} {number(value)}' for name, value in parts.items())})" if parts else ""
+        text = f"{next(iter(parts))} {text}"
+    elif parts:
+        text += f" ({', '.join(f'{name} {number(value)}' for name, value in parts.items())})"
     return text + (f"  {logs['tokens_per_second']:,.0f} tokens/s" if "tokens_per_second" in logs else "")
 
 
@@ -134,73 +132,36 @@ def counts_table(counts: Mapping[str, int | float | None]) -> str:
         if value and name != "documents_dropped":  # each reason has its line
             title = name.replace("documents_dropped_", "left out: ").replace("probe_", "probe: ")
             title = COUNTS.get(name, title.removeprefix("documents_").replace("_", " "))
-            rows.append((title, _count(name, value)))
-    if not rows:
-        return ""
-    left, right = (max(map(len, column)) for column in zip(*rows))
+            share = f"{100 * value:.1f} %" if name.endswith("_share") else None
+            rows.append((title, share or (f"{value:,.1f}" if isinstance(value, float) else f"{value:,}")))
+    left, right = (max(map(len, column)) for column in zip(("", ""), *rows))
     return "\n".join(["Documents", *(f"  {title:<{left}}  {value:>{right}}" for title, value in rows)])
 
 
-def _count(name: str, value: float) -> str:
-    if name.endswith("_share"):
-        return f"{100 * value:.1f} %"
-    return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
-
-
 def closing_text(options: RunOptions, results: JsonObject) -> str:
-    """Return what ends a run: the probe before and after, what was written, and the next commands."""
-    folder = options.output_dir
-    measured = (
+    """Return what ends a run: the probe before and after, the time, what was written, and how it is used."""
+    folder, parts = options.output_dir, [probe_table(results)]
+    if "probe_after_5shot_accuracy" in results:
+        after, tfidf = (results[f"{name}_5shot_accuracy"] for name in ("probe_after", "tfidf"))
+        if tfidf - after > max(results[f"{name}_5shot_accuracy_std"] for name in ("probe_after", "tfidf")):
+            parts.append("TF-IDF, which counts words and needs no training, is better than this encoder: prefer it.")
+    parts.append(
         f"{results['global_step']:,} steps of training took {duration(results['train_runtime'])}, "
         f"{results['train_tokens_per_second']:,.0f} tokens/s."
     )
-    if results["kept_start"]:
-        written = f"Wrote {folder}: the start, unchanged, and results (all_results.json) and plot of the training."
-    else:
-        written = f"Wrote {folder}: the encoder, its card (README.md), results (all_results.json) and plot."
-    lines = [written, f"In Python, SentenceTransformer({str(folder)!r}{trust_argument(folder)}) loads it. Next:"]
-    lines += [f"    {command}" for command in next_commands(options, None if results["kept_start"] else options.start)]
-    return "\n\n".join([probe_table(results), *probe_sentences(results), measured, "\n".join(lines)])
-
-
-def probe_sentences(results: JsonObject) -> list[str]:
-    """Return what the probe says, for people: with few labels, before, after and beside TF-IDF; [] without a probe."""
-    if "probe_after_5shot_accuracy" not in results:
-        return []
-    names = ("probe_before", "probe_after", "tfidf")
-    before, after, tfidf = (100 * results[f"{name}_5shot_accuracy"] for name in names)
-    spread = 100 * max(results[f"{name}_5shot_accuracy_std"] for name in names[1:])
-    text = (
-        f"With 5 labels a class, accuracy went from {before:.1f} to {after:.1f} %, on "
-        f"{results['probe_test_documents']:,} test documents. TF-IDF, which counts words and needs no training, has "
-        f"{tfidf:.1f} %"
+    made = (
+        "the start, unchanged, and results" if results["kept_start"] else "the encoder, its card (README.md), results"
     )
-    if tfidf - after > spread:  # more than draws of the labels differ
-        return [f"{text}: prefer it to this encoder. Train longer, or start from a good encoder."]
-    return [f"{text}."]
+    parts.append(f"Wrote {folder}: {made} (all_results.json) and plot.\n{use_of(folder)}")
+    return "\n\n".join(parts)
 
 
-def next_commands(options: RunOptions, start: str | None) -> list[str]:
-    """Return two commands that use the encoder of a run: one measures it, beside its start, one searches with it."""
-    folder, corpus, probe = options.output_dir, options.data.corpus, options.data.probe_corpus
-    if options.data.view == QUERY_DOCUMENT:
-        folds = ["--fold", options.queries.fold, "--folds", options.queries.folds]
-        fold = [] if options.queries.fold is None else folds
-        words = ["--collection", corpus, *fold, "--model_name_or_path", folder, "bm25"]
-        measure = command_line("run_document_retrieval.py", *words)
-    else:
-        labelled = ["--train_file", probe or "YOUR_LABELLED_DOCUMENTS.jsonl"]
-        if PYTHON_DOCS in (probe, corpus):  # which the script has by default
-            labelled = []
-        elif probe is not None and not Path(probe).exists():  # on the Hub
-            labelled = ["--dataset_name", probe]
-        words = ["--model_name_or_path", *filter(None, [start]), folder, "tfidf", *labelled]
-        measure = command_line("run_probe_classification.py", *words)
-    documents = corpus if corpus == PYTHON_DOCS or Path(corpus).exists() else "YOUR_DOCUMENTS"
-    column = ["--text_column", options.data.text_column] if options.data.text_column != "text" else []
-    column += ["--encoding", options.data.encoding] if options.data.encoding else []
-    words = ["build", documents, "--model", folder, "--index_dir", f"{folder}.index", *column]
-    return [measure, command_line("search.py", *words)]
+def use_of(folder: Path) -> str:
+    """Say how the encoder in a folder is used."""
+    loading = f"SentenceTransformer({str(folder)!r}{trust_argument(folder)})"
+    return f"In Python, {loading} loads it. To search:\n    " + command_line(
+        "search.py", "build", "YOUR_DOCUMENTS", "--model", folder, "--index_dir", f"{folder}.index"
+    )
 
 
 def number(value: float) -> str:
@@ -209,14 +170,8 @@ def number(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return seconds in the two units that matter: 40 s, 12 min, 3 h 20 min, 2 days 4 h."""
+    """Return seconds in the units that matter: 40 s, 12 min, 3 h 20 min."""
     if round(seconds) < 60:
         return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    if minutes < 60:
-        return f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 24:
-        return f"{hours} h {minutes} min"
-    days, hours = divmod(hours, 24)
-    return f"{days} {'day' if days == 1 else 'days'} {hours} h"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"

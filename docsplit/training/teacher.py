@@ -8,7 +8,6 @@ start's vectors, under the hash of the encoder.
 import hashlib
 import json
 import logging
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
@@ -24,7 +23,6 @@ from docsplit.data.seen_documents import document_id
 from docsplit.embedding.encode import embed_documents
 from docsplit.embedding.loading import load_encoder, without_words
 from docsplit.embedding.neighbours import check_search, smooth, word_vectors
-from docsplit.modeling.after_pooling import embedding_width
 from docsplit.modeling.objectives.neighbour_distillation import TARGETS_FILE, NeighbourDistillation, Targets
 from docsplit.runtime.files import cache_directory
 from docsplit.runtime.sharing import first_on_machine
@@ -32,8 +30,6 @@ from docsplit.training.arguments import DataArguments, RunOptions
 from docsplit.training.documents import TrainingData
 
 logger = logging.getLogger(__name__)
-
-FEW_DOCUMENTS = 500  # with 100 and 258 nothing was gained, with 1,173 something (docs/adaptation.md)
 
 
 def provide_targets(
@@ -58,19 +54,18 @@ def provide_targets(
         ValueError: for a stream, a random start, or a checkpoint whose targets are of other documents or options.
     """
     if options.data.streaming:
-        raise ValueError(
-            "--streaming does not go with --objective neighbour_distillation, whose neighbours are those of the whole "
-            "corpus: leave it out, or name another objective."
-        )
+        raise ValueError("--streaming does not go with --objective neighbour_distillation: neighbours are of all.")
     if options.start is None:
-        raise ValueError(
-            "--objective neighbour_distillation learns from the start's vectors of the documents, and a random start "
-            "has none worth learning: give --model_name_or_path."
-        )
+        raise ValueError("--objective neighbour_distillation learns from the start: give --model_name_or_path.")
     started, path, document_ids = perf_counter(), options.output_dir / TARGETS_FILE, data.document_ids()
     about = {"options": json.dumps(asdict(smoothing), sort_keys=True)}
-    about |= {"documents": hashlib.blake2b(document_ids.astype("<i8").tobytes(), digest_size=16).hexdigest()}
-    saved = _saved_targets(path, options.start) if checkpoint is not None else None
+    about["documents"] = hashlib.blake2b(document_ids.astype("<i8").tobytes(), digest_size=16).hexdigest()
+    saved = None
+    if checkpoint is not None:
+        try:
+            saved = Targets(path)
+        except (OSError, ValueError) as error:
+            logger.warning(f"{str(error).removesuffix('.')}: the targets are made again from {options.start}.")
     if saved is None:
         targets = _make_targets(options, smoothing, config, document_ids)
         if options.training.process_index == 0:
@@ -79,27 +74,10 @@ def provide_targets(
         if options.training.world_size > 1:
             dist.barrier()
     elif about != saved.about:
-        there = saved.about
-        different = {name: (there.get(name), value) for name, value in about.items() if there.get(name) != value}
-        raise ValueError(
-            f"{path} has the targets of other documents or options (there, here): {different}. Resume with the "
-            "corpus and the options of the run, or start a new one."
-        )
+        raise ValueError(f"{path} has the targets of other documents or options: {saved.about}, here {about}.")
     data.counts["distillation_targets"] = len(document_ids)
     data.counts["distillation_seconds"] = round(perf_counter() - started, 2)
     return path
-
-
-def _saved_targets(path: Path, start: str) -> Targets | None:
-    """Open the targets that a run was started with; None, with a warning, where they have to be made again."""
-    try:
-        return Targets(path)
-    except FileNotFoundError:
-        reason = f"{path} is not there"
-    except ValueError as error:
-        reason = str(error).removesuffix(".")
-    logger.warning(f"{reason}: the targets are made again from {start}.")
-    return None
 
 
 def _make_targets(
@@ -109,40 +87,18 @@ def _make_targets(
     args, num_documents = options.training, len(document_ids)
     check_search(num_documents)
     start = without_words(load_encoder(str(options.start), config.docsplit["pooling"], device=str(args.device)))
-    width = start.truncate_dim or start.get_embedding_dimension()
-    if width != (trained := embedding_width(config)):
-        raise ValueError(
-            f"{options.start} gives vectors of {width} values, the encoder that is trained {trained}: it cuts its "
-            "vectors (truncate_dim), which this training does not. Leave that out, or start from another encoder."
-        )
     with first_on_machine():
         texts = texts_of(document_ids, options.data)
     show_progress = args.should_log and not args.disable_tqdm
     vectors, _ = embed_documents(start, texts, cache_dir=cache_directory(), show_progress=show_progress)
     if args.process_index > 0:
         return vectors
-    if num_documents < FEW_DOCUMENTS:
-        keep = "" if options.data.probe_corpus else " --probe_corpus with labelled documents keeps the better encoder."
-        logger.warning(
-            f"{num_documents} documents are few: where this was measured, an encoder gained nothing with 100 or 258."
-            + keep
-        )
-    by_words = f" and {smoothing.neighbour_words:g} x that of their words" if smoothing.neighbour_words else ""
-    logger.info(
-        f"Targets: {options.start}'s vectors of {num_documents:,} documents (the first {start.max_seq_length} "
-        f"tokens), averaged {smoothing.smoothing_rounds} times with {smoothing.num_neighbours} neighbours, found by "
-        f"its cosine{by_words}."
-    )
-    return smoothed(vectors, texts, smoothing)
-
-
-def smoothed(vectors: np.ndarray, texts: Sequence[str], smoothing: NeighbourDistillation.Options) -> np.ndarray:
-    """Average the start's vectors (N, H) of distinct documents with their neighbours': (N, H) of length one."""
-    averages = smoothing.num_neighbours and smoothing.smoothing_rounds
-    uses_words = averages and smoothing.neighbour_words
-    words = smoothing.neighbour_words**0.5 * word_vectors(texts) if uses_words else None
-    weights = smoothing.smoothing_share, smoothing.neighbour_temperature
-    return smooth(vectors, smoothing.num_neighbours, smoothing.smoothing_rounds, *weights, words)
+    if num_documents < 500:
+        logger.warning(f"{num_documents} documents are few: an encoder gained nothing with 100 or 258.")
+    rounds, weight = smoothing.smoothing_rounds, smoothing.neighbour_words
+    words = weight**0.5 * word_vectors(texts) if weight and rounds and smoothing.num_neighbours else None
+    shares = smoothing.smoothing_share, smoothing.neighbour_temperature
+    return smooth(vectors, smoothing.num_neighbours, rounds, *shares, words)
 
 
 def texts_of(document_ids: np.ndarray, data_args: DataArguments) -> Any:

@@ -70,7 +70,7 @@ def test_all_stop_where_one_has_not_the_checkpoint(machines):
     lines = machines.errors_of("--resume_from_checkpoint")
     for line in lines:
         assert line.startswith("error: rank 1 on ")
-        assert f"cannot resume from {machines.outputs[1] / 'checkpoint-3'}, as rank 0 on " in line
+        assert f"cannot resume from {machines.outputs[1] / 'checkpoint-3'}, as rank 0 does: it is not there" in line
         assert "copy the checkpoint to resume from to the same place on each machine" in line
 
 

@@ -184,31 +184,12 @@ def test_a_broken_upload_is_tried_again(hub, pretrain):
     older["model.safetensors"] = b"of a release without a head, which would be read before the files of this one"
     hub.files["tester/docsplit-tiny"] = older  # an existing repository is used
     hub.failures = ["drop", "error"]
-    result = pretrain("--hub_strategy", "end")
+    result = pretrain()
     assert "again in" in result.stderr
     assert TOKEN not in result.stderr + result.stdout
     assert [message for _, message, _ in hub.commits] == ["End of training"]
     assert set(hub.files["tester/docsplit-tiny"]) >= {"notes.txt", WEIGHTS}
     assert not {"evaluations/topics/results.json", "model.safetensors"} & set(hub.files["tester/docsplit-tiny"])
-
-
-def test_whole_checkpoints_arrive_by_strategy_and_resume(hub, pretrain, tmp_path):
-    pretrain("--hub_strategy", "checkpoint", "--hub_always_push", "--save_total_limit", 1)
-    files = hub.files["tester/docsplit-tiny"]
-    folder = tmp_path / "downloaded" / "checkpoint-4"
-    for name, content in files.items():
-        if name.startswith("last-checkpoint/"):
-            path = folder / name.removeprefix("last-checkpoint/")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-    assert not list((tmp_path / "out").glob(".push-*"))
-    stale = tmp_path / "out" / "evaluations" / "topics" / "results.json"
-    stale.parent.mkdir(parents=True)
-    stale.write_text("{}")
-    options = ["--max_steps", 6, "--resume_from_checkpoint", folder, "--overwrite_output_dir"]
-    pretrain("--hub_strategy", "end", *options)
-    assert json.loads((tmp_path / "out" / "all_results.json").read_text())["global_step"] == 6
-    assert not stale.exists()
 
 
 @pytest.mark.parametrize(
@@ -231,7 +212,7 @@ def test_a_token_on_the_command_line_is_refused(tmp_path):
 
 
 def test_results_are_added_to_the_card_on_the_hub(hub, python, pretrain, tmp_path, corpus_file):
-    pretrain("--hub_strategy", "end")
+    pretrain()
     weights = hub.files["tester/docsplit-tiny"][WEIGHTS]
     result = python(
         "run_probe_classification.py", "--model_name_or_path", "tester/docsplit-tiny", "tfidf",

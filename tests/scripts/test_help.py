@@ -18,7 +18,7 @@ import run_aan_retrieval
 import run_document_retrieval
 import run_embedding_analysis
 import run_probe_classification
-from docsplit.training.adaptation.options import AdaptOptions
+from docsplit.training.adapt_options import AdaptOptions
 from docsplit.training.arguments import PretrainingArguments
 from docsplit.training.options import DataArguments, ModelArguments, TrainingOptions
 

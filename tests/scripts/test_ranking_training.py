@@ -132,10 +132,3 @@ def test_a_recipe_says_what_the_paper_says(name, negatives, number, epochs, batc
 )
 def test_bad_input_ends_with_a_message(failure_of, collection, tmp_path, options, message):
     assert message in failure_of(main, *words(tmp_path / "out", collection, *options))
-
-
-def test_a_collection_without_train_judgments_names_the_remedy(failure_of, tmp_path):
-    collection = write_collection(tmp_path / "dev", "dev")
-    assert "--fold 0, here and with `python run_document_retrieval.py`" in failure_of(
-        main, *words(tmp_path / "out", collection)
-    )

@@ -436,8 +436,6 @@ def test_continuing_from_a_checkpoint_of_ours(finished, corpus_file, tmp_path):
         (["--text_column", "body"], "text_column"),
         (["--sentence_splitter", "xx_none"], "spacy download"),
         (["--max_seq_length", "500"], "64 tokens"),
-        (["--new_mlm_head"], "a random start has a head"),
-        (["--label_smoothing_factor", "0.1"], "--label_smoothing_factor"),
         (["--momentum_queue_size", "8"], "momentum_queue_size is an option of objective momentum_contrast, not of"),
         (["--objective", "momentum_contrast"], "set mlm_weight=0"),
         (["--eval_strategy", "steps", "--per_device_eval_batch_size", "1"], "without negatives"),

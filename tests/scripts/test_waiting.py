@@ -19,8 +19,7 @@ from docsplit.modeling.distributed import gather_counts, gather_documents
 from docsplit.modeling.objectives import info_nce
 from docsplit.modeling.objectives.info_nce import info_nce as _info_nce
 from docsplit.modeling.transfer import fetch, send
-from docsplit.training.callbacks import InterruptCallback
-from docsplit.training.finite import FiniteCallback
+from docsplit.training.callbacks import StopCallback
 from run_docsplit_pretraining import main
 from tests.processes import spawn
 from tests.trajectories import VARIANTS, Variant, options_of
@@ -47,7 +46,7 @@ STEPS = {
 }
 OF_ONE_VIEW = ("momentum_contrast", "contrastive_tension", "neighbours")  # the encoder reads one view alone
 EVENT = "an event of the step before"
-FINITE = ("docsplit/training/finite.py", "_look")  # what the step before answers
+FINITE = ("docsplit/training/callbacks.py", "_look")  # what the step before answers
 TARGETS = ("docsplit/modeling/objectives/neighbour_distillation.py", "of")  # ids, whose vectors the host has
 ALLOWED = {FINITE: 1, TARGETS: 1}  # times a step, by file and function
 
@@ -282,8 +281,7 @@ def _step_of_two_processes():
     device, found = register(), Watch()
     model = torch.nn.Linear(4, 4)
     move(model)
-    interrupt = InterruptCallback()
-    callback, args = FiniteCallback(model, interrupt), SimpleNamespace(world_size=2)
+    callback, args = StopCallback(model), SimpleNamespace(world_size=2)
     collectives = {
         "is_initialized": lambda: True,
         "get_world_size": lambda: 2,

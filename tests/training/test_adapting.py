@@ -1,10 +1,14 @@
-"""Adapting: from texts, files and folders to a folder that loads anywhere and gives the vectors of the formula."""
+"""Adapting: from texts and files to a folder that loads anywhere, gives the formula, and is whole or absent."""
 
 import json
 import os
+import resource
 import signal
-import time
+import subprocess
 from collections import Counter
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,21 +20,30 @@ from tokenizers import Tokenizer
 from transformers import AutoModel
 
 from docsplit import AdaptOptions, adapt
-from docsplit.data.seen_documents import document_id
-from docsplit.data.sets.labelled import load_probe
+from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE, TrainingDocuments, document_id, training_documents_of
+from docsplit.data.sets.labelled import LabelledSplit, load_probe
 from docsplit.embedding import lexical_ridge
-from docsplit.embedding.lexical_ridge import fit
+from docsplit.embedding.lexical_ridge import RidgeSettings, fit
 from docsplit.embedding.loading import load_encoder, words_of
 from docsplit.evaluation.heads.frozen import probe_accuracy
-from docsplit.release.adapted_card import ADAPTATION_FILE, Adaptation, candidates_table
+from docsplit.release.adapted_card import ADAPTATION_FILE, Adaptation, Candidate
+from docsplit.release.run_record import Start
 from docsplit.runtime.vectors import unit
 from docsplit.training import adapting
-from docsplit.training.adaptation import folder
-from docsplit.training.adapting import read_texts
+from docsplit.training.adapting import (
+    Side,
+    Variant,
+    best,
+    measure,
+    read_texts,
+    train,
+    words_of_texts,
+    working_folder,
+    write,
+)
 from modeling_docsplit import DocSplitForContrastivePretraining
-from run_docsplit_pretraining import main as pretrain
-from tests.conftest import make_corpus, weights_of
-from tests.processes import Script, run
+from tests.conftest import make_corpus
+from tests.processes import Script, run, wait_until
 
 CORPUS = [row["text"] for row in make_corpus(120, seed=5)]
 TEXTS = [*CORPUS, "", CORPUS[0] + " ", " \n"]  # a copy, and two without text
@@ -43,11 +56,18 @@ def options(**given):
     return AdaptOptions(**{"dtype": "float32"} | given)
 
 
+def load(folder):
+    return load_encoder(str(folder), device="cpu")
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
 def slow_words(encoder, sublinear, texts):
     """Return r of texts by words fitted to TEXTS, for each text its tokens one after another."""
-    model = load_encoder(str(encoder), device="cpu")
-    settings = adapting.RidgeSettings(sublinear=sublinear)
-    ridge = fit(model, CORPUS, model.encode(CORPUS), settings)
+    model = load(encoder)
+    ridge = fit(model, CORPUS, model.encode(CORPUS), RidgeSettings(sublinear=sublinear))
     dense = ridge.features.toarray()
     idf = np.log((1 + len(CORPUS)) / (1 + (dense > 0).sum(axis=0))) + 1
     table = dict(zip(ridge.words.pieces.tolist(), ridge.coefficients * idf[:, None]))
@@ -63,133 +83,109 @@ def slow_words(encoder, sublinear, texts):
     return np.array(rows)
 
 
-@pytest.fixture
-def labelled(tmp_path):
-    """A file of labelled documents of the same topics."""
-    path = tmp_path / "labelled.jsonl"
-    path.write_text("\n".join(json.dumps(row) for row in make_corpus(150)))
-    return path
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder of documents, in a file of texts and one of rows, labelled ones, and a recipe of two steps."""
+    place = tmp_path_factory.mktemp("place")
+    (place / "documents.txt").write_text("\n".join(CORPUS))
+    (place / "documents.jsonl").write_text("\n".join(json.dumps({"body": text}) for text in TEXTS))
+    (place / "labelled.jsonl").write_text("\n".join(json.dumps(row) for row in make_corpus(150)))
+    (place / "tiny.yaml").write_text(json.dumps(RECIPE))
+    return place
 
 
-# --- Documents ---
+@pytest.fixture(scope="module")
+def worded(reads_little, tmp_path_factory):
+    """What came out of adapting by default, which several tests look at."""
+    return adapt(str(reads_little), TEXTS, tmp_path_factory.mktemp("worded") / "out", options())
 
 
-@pytest.mark.parametrize("kind", ["list", "generator", "folder", "lines", "rows", "columns", "parquet"])
-def test_texts_come_from_lists_files_and_folders(kind, tmp_path, caplog):
-    caplog.set_level("INFO")
-    texts, column = ["A ship.", "Bread\nand butter.", "", "A tree."], "text"
-    if kind in ("list", "generator"):
-        documents = texts if kind == "list" else (text for text in texts)
-    elif kind == "folder":
-        documents = tmp_path / "notes"
-        (documents / "more").mkdir(parents=True)
-        for name, text in zip(("a.txt", "b.md", "c.rst", "more/d.txt"), texts, strict=True):
-            (documents / name).write_text(text)
+@pytest.fixture(scope="module")
+def static(reads_little, tmp_path_factory):
+    return adapt(reads_little, TEXTS, tmp_path_factory.mktemp("static") / "out", options(static=True))
+
+
+# --- Documents and options ---
+
+
+@pytest.mark.parametrize("kind", ["generator", "ids", "lines", "columns"])
+def test_texts_come_from_lists_and_files(kind, tmp_path):
+    texts, column = ["A ship.", "Bread and butter.", "", "A tree."], "body" if kind == "columns" else "text"
+    documents = tmp_path / ("notes.jsonl" if kind == "columns" else "notes.txt")
+    if kind in ("generator", "ids"):
+        documents = (text for text in texts) if kind == "generator" else dict(enumerate(texts))
     elif kind == "lines":
-        texts[1] = "Bread and butter."
-        documents = tmp_path / "notes.txt"
         documents.write_text("\n".join(texts))
     else:
-        column = "text" if kind == "rows" else "body"
-        rows = [{column: text, "number": number} for number, text in enumerate(texts)]
-        documents = tmp_path / "notes.jsonl"
-        documents.write_text("\n".join(map(json.dumps, rows)))
-        if kind == "parquet":
-            documents = tmp_path / "notes.parquet"
-            adapting.load_corpus(str(tmp_path / "notes.jsonl")).to_parquet(documents)
-    read = read_texts(documents, column)
-    assert [text for text in read if text] == [text for text in texts if text]
-    assert ("lines: each line is a document." in caplog.text) == (kind == "lines")
+        documents.write_text("\n".join(json.dumps({column: text, "number": 1}) for text in texts))
+    assert [text for text in read_texts(documents, column) if text] == [text for text in texts if text]
 
 
 @pytest.mark.parametrize(
-    ("documents", "problem"),
+    ("documents", "given", "problem"),
     [
-        (CORPUS[:19] + TEXTS[-2:], "19 distinct documents with text, of 21, are too few to adapt to: give 20 or more"),
-        ([], "0 distinct documents with text, of 0, are too few"),
-        ([*CORPUS, None, 3], "is a NoneType: give texts"),
-        ([CORPUS], "Document 0 is a list: give texts"),
-        ("no/such/folder", "no/such/folder"),
+        (CORPUS[:19] + TEXTS[-2:], {}, "19 distinct documents with text, of 21, are too few to adapt to: give 20"),
+        ([*CORPUS, None, 3], {}, "is a NoneType: give texts"),
+        ("no/such/folder", {}, "no/such/folder"),
+        (TEXTS, {"max_seq_length": 1000}, "--max_seq_length is 1000, but .* has positions for 128 tokens"),
+        (TEXTS, {"probe_corpus": "labelled.jsonl", "probe_label_column": "topic"}, r"needs columns \['topic'\]"),
+        (TEXTS, {"penalty": float("nan")}, "--penalty nan: give a number above 0"),
+        (TEXTS, {"neighbours": -1}, "--neighbours -1: give a number of at least 0"),
     ],
 )
-def test_documents_that_cannot_be_adapted_to_are_refused(documents, problem, reads_little, tmp_path):
+def test_what_cannot_be_adapted_to_is_refused_in_a_line(
+    documents, given, problem, reads_little, place, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(place)
     with pytest.raises(ValueError, match=problem) as failure:
-        adapt(str(reads_little), documents, tmp_path / "out")
+        adapt(str(reads_little), documents, tmp_path / "out", options(**given))
     assert "\n" not in str(failure.value)
-    assert not list(tmp_path.iterdir())
+    assert names(tmp_path) == []
 
 
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ({"max_seq_length": 1000}, "--max_seq_length is 1000, but .* has positions for 128 tokens"),
-        (
-            {"probe_corpus": "LABELLED", "probe_label_column": "topic"},
-            r"column topic: .* needs columns \['topic'\]",
-        ),
-        ({"probe_corpus": "LABELLED", "probe_text_column": "body"}, r"_text_column body .* needs columns \['body'\]"),
+        ({"recipe": "docsplit"}, "--recipe docsplit is for --train: add it"),
+        ({"train": True, "recipe": "no_such"}, "no_such.*adapt"),  # the recipes that there are
+        ({"hub_model_id": "a/b"}, "--hub_model_id names where --push_to_hub uploads to: add that"),
     ],
 )
-def test_options_that_do_not_fit_are_refused_before_any_work(given, problem, reads_little, labelled, tmp_path):
-    given = {name: str(labelled) if value == "LABELLED" else value for name, value in given.items()}
+def test_options_that_do_not_go_together_are_refused(given, problem):
     with pytest.raises(ValueError, match=problem):
-        adapt(str(reads_little), TEXTS, tmp_path / "out", options(**given))
-    assert [path.name for path in tmp_path.iterdir()] == [labelled.name]
+        AdaptOptions(**given)
 
 
-def test_a_name_without_an_encoder_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"There is no .*nothing: name a folder with an encoder"):
-        adapt(str(tmp_path / "nothing"), TEXTS, tmp_path / "out")
-    assert not list(tmp_path.iterdir())
+# --- What is made ---
 
 
-# --- What is written ---
-
-
-def test_an_encoder_with_words_gives_the_formula_wherever_it_is_loaded(reads_little, tmp_path, caplog):
-    caplog.set_level("INFO")
-    adapted = adapt(str(reads_little), TEXTS, tmp_path / "out", options())
-    assert (adapted.output, adapted.kept, adapted.weight) == (tmp_path / "out", "words", 1.0)
-    assert (adapted.facts.documents, adapted.facts.empty, adapted.facts.duplicates) == (120, 2, 1)
-    assert "Words of 120 documents (without 2 empty and 1 copy): " in caplog.text
-    assert caplog.text.count("dampened counts") == 1
-    assert "plain counts" not in caplog.text
+def test_an_encoder_with_words_gives_the_formula_wherever_it_is_loaded(worded, reads_little):
+    assert (worded.kept, worded.weight) == ("words", 1.0)
+    assert (worded.facts.documents, worded.facts.empty, worded.facts.duplicates) == (120, 2, 1)
     start = SentenceTransformer(str(reads_little), device="cpu")
     for texts in (CORPUS, NEW):
         plain, words = start.encode(texts), slow_words(reads_little, True, texts)
         lengths = np.linalg.norm(plain, axis=1, keepdims=True)
         expected = np.where(words.any(axis=1, keepdims=True), unit(unit(plain) + words) * lengths, plain)
         for model in (
-            SentenceTransformer(str(tmp_path / "out"), device="cpu", trust_remote_code=True),
-            load_encoder(str(tmp_path / "out"), device="cpu"),
+            SentenceTransformer(str(worded.output), device="cpu", trust_remote_code=True),
+            load(worded.output),
         ):
             np.testing.assert_allclose(model.encode_document(texts), expected, atol=2e-5)
             np.testing.assert_allclose(model.encode(texts), expected, atol=2e-5)
             np.testing.assert_allclose(model.encode_query(texts), plain, atol=1e-6)
     assert np.abs(expected - plain).max() > 0.1
-    before, after = (AutoModel.from_pretrained(path).state_dict() for path in (reads_little, tmp_path / "out"))
+    before, after = (AutoModel.from_pretrained(path).state_dict() for path in (reads_little, worded.output))
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before if "pooler" not in name)  # it is random
 
 
-def test_words_that_explain_little_are_written_with_less_weight(reads_little, tmp_path, monkeypatch):
-    monkeypatch.setattr(lexical_ridge.RidgeFacts, "share_explained", 0.1)
-    adapted = adapt(str(reads_little), TEXTS, tmp_path / "out", options())
-    assert adapted.weight == adapted.facts.weight == 0.5
-    assert load_encoder(str(tmp_path / "out"), device="cpu")[-1].weight == adapted.weight
-
-
-def test_a_static_encoder_is_a_mean_of_token_vectors(reads_little, tmp_path, caplog):
-    caplog.set_level("INFO")
-    adapted = adapt(reads_little, TEXTS, tmp_path / "out", options(static=True))
-    assert (adapted.kept, adapted.weight, adapted.facts.sublinear) == ("static", None, False)
-    assert caplog.text.count("plain counts") == 1
-    assert "dampened counts" not in caplog.text
-    model = SentenceTransformer(str(tmp_path / "out"), device="cpu")
-    table = load_file(tmp_path / "out" / "model.safetensors")["embeddings"].numpy()
-    tokenizer = Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
-    texts = [*CORPUS, *NEW]
-    means = []
+def test_a_static_encoder_is_a_mean_of_token_vectors(static, reads_little):
+    assert (static.kept, static.weight, static.facts.sublinear) == ("static", None, False)
+    model = SentenceTransformer(str(static.output), device="cpu")
+    table = load_file(static.output / "model.safetensors")["embeddings"].numpy()
+    tokenizer = Tokenizer.from_file(str(static.output / "tokenizer.json"))
+    texts, means = [*CORPUS, *NEW], []
     for text in texts:
         ids = tokenizer.encode(text, add_special_tokens=False).ids
         means.append(np.mean([table[token] for token in ids], axis=0) if ids else np.zeros(32))
@@ -199,75 +195,37 @@ def test_a_static_encoder_is_a_mean_of_token_vectors(reads_little, tmp_path, cap
     np.testing.assert_allclose(model.encode_query(texts), vectors, atol=1e-6)
     assert not vectors[len(CORPUS) + 1].any()
     assert np.abs(vectors - slow_words(reads_little, True, texts)).max() > 1e-3
-    np.testing.assert_allclose(load_encoder(str(tmp_path / "out"), device="cpu").encode(texts), vectors, atol=1e-6)
 
 
-def test_options_of_the_encoder_are_written_with_it(reads_little, tmp_path):
-    adapt(str(reads_little), TEXTS, tmp_path / "out", options(prompt="ship: ", max_seq_length=20, penalty=2.0))
-    model = load_encoder(str(tmp_path / "out"), device="cpu")
+def test_a_static_folder_is_no_start(static, tmp_path):
+    with pytest.raises(ValueError, match=r"holds the words alone of reads_little.*: adapt that encoder"):
+        adapt(str(static.output), TEXTS, tmp_path / "second", options())
+    with pytest.raises(ValueError, match=r"is a static encoder, .*: start from the encoder that it was made of"):
+        DocSplitForContrastivePretraining.from_pretrained(static.output)
+
+
+def test_options_of_the_encoder_are_written_with_it_and_words_weigh_what_they_explain(
+    reads_little, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(lexical_ridge.RidgeFacts, "share_explained", 0.1)
+    given = options(prompt="ship: ", max_seq_length=20, penalty=2.0)
+    adapted = adapt(str(reads_little), TEXTS, tmp_path / "out", given)
+    model, record = load(tmp_path / "out"), Adaptation.read(tmp_path / "out")
     assert (model.max_seq_length, model.prompts["document"]) == (20, "ship: ")
-    record = Adaptation.read(tmp_path / "out")
-    assert record.facts.penalty == 2.0
-    assert tuple(record.facts.shares_explained) == (2.0,)
+    assert (record.facts.penalty, tuple(record.facts.shares_explained)) == (2.0, (2.0,))
+    assert model[-1].weight == adapted.weight == adapted.facts.weight == 0.5
 
 
-def test_words_of_the_start_are_fitted_anew(reads_little, tmp_path, caplog):
-    caplog.set_level("INFO")
-    adapt(str(reads_little), TEXTS, tmp_path / "first", options())
-    adapt(str(tmp_path / "first"), TEXTS, tmp_path / "second", options())
-    count = len(words_of(load_encoder(str(tmp_path / "first"), device="cpu")).pieces)
-    assert f"{tmp_path / 'first'} has words, of {count} tokens: they are left out, and those of these" in caplog.text
-    first, second = (load_encoder(str(tmp_path / name), device="cpu") for name in ("first", "second"))
-    np.testing.assert_allclose(second.encode(NEW), first.encode(NEW), atol=1e-6)
-    torch.testing.assert_close(words_of(second).vectors(), words_of(first).vectors())
-
-
-def test_words_of_other_documents_are_replaced(reads_little, tmp_path):
+def test_words_of_other_documents_are_replaced(worded, reads_little, tmp_path):
     """What a folder learnt of its first documents is gone after the second."""
     others = [row["text"].replace("ship", "zebra") for row in make_corpus(60, seed=9)]
     adapt(str(reads_little), others, tmp_path / "first", options())
     adapt(str(tmp_path / "first"), TEXTS, tmp_path / "second", options())
-    adapt(str(reads_little), TEXTS, tmp_path / "alone", options())
     first, second, alone = (
-        load_encoder(str(tmp_path / name), device="cpu").encode(NEW) for name in ("first", "second", "alone")
+        load(path).encode(NEW) for path in (tmp_path / "first", tmp_path / "second", worded.output)
     )
     np.testing.assert_allclose(second, alone, atol=1e-6)
     assert np.abs(first - second).max() > 1e-3
-
-
-def test_a_static_folder_is_refused_with_the_encoder_that_it_is_made_of(reads_little, tmp_path):
-    adapt(str(reads_little), TEXTS, tmp_path / "first", options(static=True))
-    with pytest.raises(ValueError, match=r"first holds the words alone of reads_little.*: adapt that encoder"):
-        adapt(str(tmp_path / "first"), TEXTS, tmp_path / "second", options())
-    assert not (tmp_path / "second").exists()
-
-
-@pytest.mark.parametrize("objective", ["info_nce", "neighbour_distillation"])
-def test_a_training_starts_from_the_encoder_inside(objective, reads_little, tmp_path, run_here, caplog):
-    """As from the plain encoder: the same weights come out, and no words."""
-    caplog.set_level("INFO")
-    adapt(str(reads_little), TEXTS, tmp_path / "first", options())
-    for name, start in (("inside", tmp_path / "first"), ("plain", reads_little)):
-        run_here(
-            pretrain, "--model_name_or_path", start, "--corpus", "tests/data/documents.jsonl", "--objective",
-            objective, "--view", "simcse", "--mlm_weight", 0, "--output_dir", tmp_path / name, "--max_steps", 2,
-            "--per_device_train_batch_size", 8, "--use_cpu", "--bf16", "false", "--learning_rate", 1e-2,
-        )  # fmt: skip
-    count = len(words_of(load_encoder(str(tmp_path / "first"), device="cpu")).pieces)
-    message = f"first is an encoder with words of {count} tokens: the start is the encoder inside, and its words are"
-    assert message in caplog.text
-    inside, plain = (weights_of(tmp_path / name) for name in ("inside", "plain"))
-    before = weights_of(tmp_path / "first")
-    for key, value in inside.items():
-        assert torch.equal(value, plain[key]), key
-    assert any(not torch.equal(value, before[key]) for key, value in inside.items())
-    assert words_of(load_encoder(str(tmp_path / "inside"), device="cpu")) is None
-
-
-def test_a_static_encoder_is_no_start_of_a_training(reads_little, tmp_path):
-    adapt(str(reads_little), TEXTS, tmp_path / "static", options(static=True))
-    with pytest.raises(ValueError, match=r"is a static encoder, .*: start from the encoder that it was made of"):
-        DocSplitForContrastivePretraining.from_pretrained(tmp_path / "static")
 
 
 def test_where_words_explain_nothing_the_encoder_is_written_with_a_warning(
@@ -280,35 +238,27 @@ def test_where_words_explain_nothing_the_encoder_is_written_with_a_warning(
     adapted = adapt(str(reads_little), TEXTS, tmp_path / "out", options())
     assert (adapted.kept, adapted.weight, adapted.facts) == ("start", None, None)
     assert f"Words explain nothing of the vectors of {reads_little}" in caplog.text
-    model = SentenceTransformer(str(tmp_path / "out"), device="cpu")
-    expected = SentenceTransformer(str(reads_little), device="cpu").encode(CORPUS[:5])
-    np.testing.assert_allclose(model.encode_document(CORPUS[:5]), expected, atol=1e-6)
     files = [folder / "model-00001-of-00002.safetensors" for folder in (tmp_path / "out", reads_little)]
     assert files[0].read_bytes() == files[1].read_bytes()
     with pytest.raises(ValueError, match=r"Words explain nothing .* leave out --static, or give more documents"):
         adapt(str(reads_little), TEXTS, tmp_path / "static", options(static=True))
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert names(tmp_path) == ["out"]
 
 
 # --- Labelled documents ---
 
 
-def test_what_is_best_on_validation_documents_is_written(reads_little, labelled, tmp_path, caplog, capsys):
+def test_what_is_best_on_validation_documents_is_written(reads_little, place, tmp_path, caplog):
     caplog.set_level("INFO")
-    split = load_probe(str(labelled))
-    known = split.train_texts[:7]
-    documents = [*TEXTS, *known, *split.validation_texts[:4], *split.test_texts[:5]]
-    adapted = adapt(str(reads_little), documents, tmp_path / "out", options(probe_corpus=str(labelled)))
+    split = load_probe(str(place / "labelled.jsonl"))
+    documents = [*TEXTS, *split.train_texts[:7], *split.validation_texts[:4], *split.test_texts[:5]]
+    given = options(probe_corpus=str(place / "labelled.jsonl"))
+    adapted = adapt(str(reads_little), documents, tmp_path / "out", given)
     measured_on = len({document_id(text) for text in [*split.validation_texts, *split.test_texts]})
     left_out = f"9 of {len(documents)} documents are left out: they are among the {measured_on} validation and test"
     assert left_out in caplog.text
-    assert "7 labelled training documents are among the documents: their words are leave-one-out." in caplog.text
     assert caplog.text.count("Words of 127 documents") == 2
-    assert "vectors of the encoder, once to stand beside them and once to stand alone." in caplog.text
-    few = f"{len(split.validation_texts)} validation documents of --probe_corpus choose what is written: so few say"
-    assert few in caplog.text
-    assert len(split.validation_texts) < adapting.FEW_VALIDATION
-    assert caplog.text.count("dampened counts") == caplog.text.count("plain counts") == 1
+    assert f"{len(split.validation_texts)} validation documents of --probe_corpus choose" in caplog.text
     # Five candidates, of which the first with the best validation accuracy is written
     labels = [candidate.label for candidate in adapted.candidates]
     assert labels == ["start", "words", "words, weight 0.5", "words, weight 2", "static"]
@@ -316,181 +266,337 @@ def test_what_is_best_on_validation_documents_is_written(reads_little, labelled,
     chosen = adapted.candidates[scores.index(max(scores))]
     assert (adapted.kept, adapted.weight) == (chosen.name, chosen.weight)
     assert adapted.kept == "words"
-    assert load_encoder(str(tmp_path / "out"), device="cpu")[-1].weight == adapted.weight
+    assert load(tmp_path / "out")[-1].weight == adapted.weight
     assert adapted.facts.sublinear
-    assert candidates_table(adapted.candidates, chosen.label) in capsys.readouterr().out
-    assert f"**{chosen.label}**" in (tmp_path / "out" / "README.md").read_text()
     # The start, measured on its own vectors
     start = SentenceTransformer(str(reads_little), device="cpu")
     expected = probe_accuracy(split, {part: start.encode(texts) for part, texts in split.texts.items()})
-    assert adapted.candidates[0].test["accuracy"] == pytest.approx(expected["test"]["accuracy"])
-    assert adapted.candidates[0].validation["5shot_accuracy"] == pytest.approx(
-        expected["validation"]["5shot_accuracy"]
-    )
+    for part, ours in (("test", adapted.candidates[0].test), ("validation", adapted.candidates[0].validation)):
+        assert ours["accuracy"] == pytest.approx(expected[part]["accuracy"])
+        assert ours["5shot_accuracy"] == pytest.approx(expected[part]["5shot_accuracy"])
 
 
-def test_words_alone_are_written_where_they_are_wanted_though_others_are_better(
-    reads_little, labelled, tmp_path, monkeypatch, caplog
+@pytest.mark.parametrize(
+    ("given", "accuracies", "kept", "warning"),
+    [
+        ({"static": True}, [0.9, 0.2, 0.2, 0.2, 0.1], "static", "--static writes static encoders alone, though start"),
+        ({"max_seq_length": 8}, [0.5] * 5, "start", "Keep what you had: nothing is better than the start"),
+    ],
+)
+def test_words_alone_or_the_start_are_written_with_a_warning(
+    given, accuracies, kept, warning, reads_little, place, tmp_path, monkeypatch, caplog
 ):
-    accuracy = iter([0.9, 0.2, 0.2, 0.2, 0.1])
+    left = iter(accuracies)
 
     def probe_accuracy(split, features):
-        scores = {"5shot_accuracy": next(accuracy), "accuracy": 0.5}
-        return {"validation": scores, "test": scores}
+        accuracies = {"5shot_accuracy": next(left), "accuracy": 0.5}
+        return {"validation": accuracies, "test": accuracies}
 
-    monkeypatch.setattr(adapting.choice, "probe_accuracy", probe_accuracy)
-    given = options(probe_corpus=str(labelled), static=True)
+    monkeypatch.setattr(adapting, "probe_accuracy", probe_accuracy)
+    given = options(probe_corpus=str(place / "labelled.jsonl"), **given)
     adapted = adapt(str(reads_little), TEXTS, tmp_path / "out", given)
-    assert "--static writes static encoders alone, though start is better on validation" in caplog.text
-    assert (adapted.kept, adapted.facts.sublinear) == ("static", False)
+    assert warning in caplog.text
+    assert (adapted.kept, adapted.weight, adapted.facts.sublinear) == (kept, None, kept == "start")  # tried, or kept
     assert not list((tmp_path / "out").glob("words*"))
+    assert load(tmp_path / "out").max_seq_length == (8 if kept == "start" else np.inf)
 
 
-def test_the_start_is_kept_where_nothing_beats_it(reads_little, labelled, tmp_path, monkeypatch, caplog):
-    scores = {"5shot_accuracy": 0.5, "accuracy": 0.5}
-    monkeypatch.setattr(adapting.choice, "probe_accuracy", lambda *_: {"validation": scores, "test": scores})
-    given = options(probe_corpus=str(labelled), max_seq_length=8)
-    adapted = adapt(str(reads_little), TEXTS, tmp_path / "out", given)
-    assert (adapted.kept, adapted.weight) == ("start", None)
-    assert load_encoder(str(tmp_path / "out"), device="cpu").max_seq_length == 8
-    assert adapted.facts.sublinear  # of the words that were tried
-    assert "Keep what you had: nothing is better than the start on the validation documents." in caplog.text
-    assert not list((tmp_path / "out").glob("words*"))
+def split_of(labelled):
+    """Labelled documents; the second half of the training documents are documents, too."""
+    return LabelledSplit(
+        train_texts=[*labelled[:6], *CORPUS[10:16]], train_labels=np.arange(12) % 2, class_names=["a", "b"],
+        validation_texts=labelled[6:14], validation_labels=np.arange(8) % 2,
+        test_texts=[*labelled[14:22], ""], test_labels=np.arange(9) % 2,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def side(reads_little):
+    """The start with vectors of any length, words of both kinds, and labelled documents."""
+    model = load(reads_little)
+    vectors = 2 * model.encode(CORPUS[:40])
+    ridges = {
+        kind: fit(model, CORPUS[:40], vectors, RidgeSettings(0.5, 3, sublinear=kind == "words"))
+        for kind in ("words", "static")
+    }
+    split = split_of([row["text"] for row in make_corpus(24, seed=3)])
+    probe = {part: 2 * model.encode(texts) for part, texts in split.texts.items()}
+    return Side("start", str(reads_little), model, vectors, probe, ridges=ridges), split
+
+
+def test_candidates_are_measured_with_words_that_have_not_seen_the_document(side, monkeypatch):
+    start, split = side
+    seen, documents = [], CORPUS[:40]
+
+    def slow(ridge, part):
+        """For each document that words were fitted on by a solution without it, for others by that of all."""
+        dense, width = ridge.features.toarray().astype(np.float64), ridge.features.shape[1]
+        rows = []
+        for text in split.texts[part]:
+            if text in documents:
+                row = documents.index(text)
+                others, targets = np.delete(dense, row, axis=0), np.delete(ridge.targets, row, axis=0)
+                solution = np.linalg.solve(others.T @ others + 0.5 * np.eye(width), others.T @ targets)
+                rows.append(unit(dense[row : row + 1] @ solution)[0])
+            else:
+                rows.append(ridge.words(**ridge.words.preprocess([text])).numpy()[0])
+        return np.array(rows)
+
+    def probe_accuracy(split, features):
+        seen.append(features)
+        return {part: {"accuracy": float(len(seen)), "5shot_accuracy": 0.0} for part in ("validation", "test")}
+
+    monkeypatch.setattr(adapting, "probe_accuracy", probe_accuracy)
+    monkeypatch.setattr(adapting, "CHUNK_TEXTS", 7)
+    variants = [
+        Variant(start, "plain"),
+        *(Variant(start, "words", weight) for weight in (1, 0.5)),
+        Variant(start, "static"),
+    ]
+    measured = measure(variants, split, documents)
+    assert [(one.name, one.weight, one.validation["accuracy"]) for one in measured] == [
+        (variant.name, variant.weight, number + 1.0) for number, variant in enumerate(variants)
+    ]
+    for part in split.texts:
+        words, static = (slow(start.ridges[kind], part) for kind in ("words", "static"))
+        plain = start.probe[part]
+        lengths = np.linalg.norm(plain, axis=1, keepdims=True)
+        worded = [
+            np.where(words.any(axis=1, keepdims=True), unit(unit(plain) + weight * words) * lengths, plain)
+            for weight in (1, 0.5)
+        ]
+        for features, vectors in zip(seen, [plain, *worded, static], strict=True):
+            np.testing.assert_allclose(features[part], vectors, atol=1e-5)
+    # It matters which words are left out
+    ridge = start.ridges["static"]
+    assert np.abs(seen[-1]["train"][6:] - words_of_texts(ridge.words, split.train_texts[6:])).max() > 1e-2
+    assert not seen[-1]["test"][-1].any()  # of a text without words
+
+
+def test_the_best_is_chosen_with_few_labels_then_with_all_then_the_first():
+    def candidate(few, every, test):
+        scores = ({"5shot_accuracy": a, "accuracy": b} for a, b in ((few, every), (test, test)))
+        return Candidate("one", None, *scores)
+
+    variants = [Variant(SimpleNamespace(name=name), "plain") for name in "abcd"]
+    scores = [candidate(0.5, 0.9, 0.9), candidate(0.6, 0.7, 0.1), candidate(0.6, 0.8, 0.2), candidate(0.6, 0.8, 0.9)]
+    assert best(variants, scores) is variants[2]
+    assert best(variants[:2], scores[:2]) is variants[1]
+
+
+# --- The folder ---
+
+
+def write_folder(output, variant, **given):
+    facts = variant.ridge.facts if variant.ridge else None
+    record = Adaptation(variant.kind, variant.name, variant.weight, "e", Start(None), None, "d", True, facts)
+    with working_folder(output, True) as work:
+        write(output, work, variant, record, CORPUS[:40], options(**given))
+
+
+@contextmanager
+def files_of_at_most(size):
+    """No file grows beyond this number of bytes: as on a full disk, writing ends with an error in the middle."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_what_exists_is_refused_unless_it_is_an_empty_folder(side, tmp_path):
+    full, file, empty = (tmp_path / name for name in ("full", "file", "empty"))
+    full.mkdir()
+    (full / "notes.txt").write_text("mine")
+    file.write_text("mine")
+    for path in (full, file):
+        with pytest.raises(ValueError, match="exists and is not empty: name another OUTPUT"):
+            write_folder(path, Variant(side[0], "static"))
+    with pytest.raises(OSError, match=r"out\.partial cannot be written: choose another OUTPUT\. The cause: .*file"):
+        write_folder(file / "out", Variant(side[0], "static"))
+    empty.mkdir()
+    write_folder(empty, Variant(side[0], "static"))
+    assert (empty / "model.safetensors").exists()
+    assert names(tmp_path) == ["empty", "file", "full"]
+    assert (full / "notes.txt").read_text() == file.read_text() == "mine"
+    with working_folder(tmp_path / "out", False):
+        assert names(tmp_path) == ["empty", "file", "full"]  # another process writes
+
+
+@pytest.mark.parametrize("kind", ["words", "static", "plain"])
+def test_a_full_disk_leaves_nothing(side, tmp_path, kind):
+    variant = Variant(side[0], kind, 1.0 if kind == "words" else None)
+    output = tmp_path / "a" / "out"
+    with (
+        files_of_at_most(2000),
+        pytest.raises(OSError, match=r"out cannot be written, and nothing is left of it: .*File too large"),
+    ):
+        write_folder(output, variant)
+    assert names(tmp_path / "a") == []
+    write_folder(output, variant)  # there is room now
+    assert names(tmp_path / "a") == ["out"]
+    assert (output / ADAPTATION_FILE).exists()
+
+
+def test_a_bug_at_the_end_leaves_nothing_and_what_appears_meanwhile_is_kept(side, tmp_path, monkeypatch):
+    def fail(folder, address):
+        assert (folder / "model.safetensors").exists()
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(adapting, "write_adapted_card", fail)
+    with pytest.raises(KeyError):
+        write_folder(tmp_path / "out", Variant(side[0], "words", 1.0))
+    assert names(tmp_path) == []
+
+    def appear(folder, address):
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out" / "notes.txt").write_text("mine")
+
+    monkeypatch.setattr(adapting, "write_adapted_card", appear)
+    write_folder(tmp_path / "out", Variant(side[0], "static"))
+    assert names(tmp_path) == ["out", "out.kept"]
+    assert names(tmp_path / "out.kept") == ["notes.txt"]
+
+
+def test_a_users_file_in_the_working_folder_stops_the_run(tmp_path):
+    (tmp_path / ".out.partial").mkdir()
+    (tmp_path / ".out.partial" / "notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match=r"notes\.txt is of no run of adapt\.py"):
+        working_folder(tmp_path / "out", True).__enter__()
+    assert names(tmp_path / ".out.partial") == ["notes.txt"]
+
+
+def test_an_encoder_that_is_kept_has_the_files_of_the_start_unless_options_change_it(
+    side, worded, reads_little, tmp_path
+):
+    def contents(folder):
+        return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    write_folder(tmp_path / "out", Variant(side[0], "plain"))
+    start, ours = contents(reads_little), contents(tmp_path / "out")
+    changed = {name for name in start if ours.get(name) != start[name]}
+    assert not changed - {Path("README.md"), Path("checkpoint_manifest.json")}
+    assert {str(name) for name in ours.keys() - start.keys()} == {"README.md", ADAPTATION_FILE}
+    # Without the words of the start; with another length
+    write_folder(tmp_path / "plain", Variant(replace(side[0], place=str(worded.output)), "plain"))
+    assert not list((tmp_path / "plain").glob("words*"))
+    np.testing.assert_allclose(2 * load(tmp_path / "plain").encode(CORPUS[:5]), side[0].vectors[:5], atol=1e-5)
+    side[0].model.max_seq_length = 6
+    write_folder(tmp_path / "short", Variant(side[0], "plain"), max_seq_length=6)
+    side[0].model.max_seq_length = 10
+    assert load(tmp_path / "short").max_seq_length == 6
+
+
+def test_documents_that_words_were_fitted_on_are_recorded(side, tmp_path):
+    write_folder(tmp_path / "first", Variant(side[0], "words", 1.0))
+    record = training_documents_of(str(tmp_path / "first"))
+    assert len(record.run) == 40
+    assert not record.is_complete  # of the start nothing is known
+    write_folder(tmp_path / "second", Variant(replace(side[0], place=str(tmp_path / "first")), "static"))
+    record = TrainingDocuments.load(tmp_path / "second" / TRAINING_DOCUMENTS_FILE)
+    assert (len(record.before), len(record.run)) == (40, 40)
 
 
 # --- Training, processes, the script ---
 
 
-@pytest.fixture
-def tiny_recipe(tmp_path):
-    """A file with a recipe of two steps."""
-    (tmp_path / "recipes").mkdir()
-    (tmp_path / "recipes" / "tiny.yaml").write_text(json.dumps(RECIPE))
-    return tmp_path / "recipes" / "tiny.yaml"
+def test_a_training_gets_the_options_the_prompt_and_the_distinct_documents(side, tmp_path, monkeypatch):
+    calls = []
+
+    def run(words, env):
+        calls.append((words[2:], env))
+        Path(words[words.index("--output_dir") + 1]).mkdir()
+        return subprocess.CompletedProcess(words, 0)
+
+    monkeypatch.setattr(adapting, "subprocess", SimpleNamespace(run=run))
+    monkeypatch.setenv("RANK", "0")
+    given = {"train": True, "recipe": "adapt", "max_seq_length": 9, "pooling": "mean", "dtype": "bfloat16"}
+    texts = [*CORPUS, "", CORPUS[0] + " "]
+    place = train(side[0].place, side[0].model, texts, AdaptOptions(**given), tmp_path)
+    rows = [json.loads(line) for line in (tmp_path / "documents.jsonl").read_text().splitlines()]
+    assert [row["text"] for row in rows] == CORPUS
+    (recipe, *words), environment = calls[0]
+    assert (recipe, dict(zip(words[::2], words[1::2], strict=True))) == ("adapt", {
+        "--model_name_or_path": side[0].place, "--corpus": str(tmp_path / "documents.jsonl"), "--output_dir": place,
+        "--pooling": "mean", "--max_seq_length": "9", "--bf16": "True",
+    })  # fmt: skip
+    assert "RANK" not in environment
+    assert environment["PATH"] == os.environ["PATH"]
+    (tmp_path / "trained").rmdir()
+    with_prompt = load(side[0].place)
+    with_prompt.prompts["document"] = "text: "
+    train(side[0].place, with_prompt, CORPUS, AdaptOptions(train=True, prompt="text: "), tmp_path)
+    start = calls[1][0][calls[1][0].index("--model_name_or_path") + 1]
+    assert SentenceTransformer(start, device="cpu").prompts["document"] == "text: "
+    failed = SimpleNamespace(run=lambda words, env: subprocess.CompletedProcess(words, 3))
+    monkeypatch.setattr(adapting, "subprocess", failed)
+    with pytest.raises(ValueError, match="ended with exit code 3: its last lines, above, say why"):
+        train(side[0].place, side[0].model, CORPUS, AdaptOptions(train=True), tmp_path)
 
 
-def check_trained(output):
-    """The record tells what was tried, with an encoder trained before and without."""
-    record = Adaptation.read(output)
-    names = ["start", "words", "static", "trained", "trained + words", "static of trained"]
-    assert list(dict.fromkeys(one.name for one in record.candidates)) == names
-    is_trained = record.kept.startswith(("trained", "static of trained"))
-    assert record.recipe == ("tiny.yaml" if is_trained else None)
-    assert {"load", "embed", "train", "embed what was trained", "fit", "choose"} <= record.seconds.keys()
-    assert load_encoder(str(output), device="cpu").encode("A ship.").shape == (32,)
+def test_the_encoder_is_trained_in_a_process_of_its_own(worded, place, tmp_path, monkeypatch):
+    """From the encoder inside an encoder with words: no words are trained."""
 
-
-def test_the_encoder_is_trained_in_a_process_of_its_own(
-    reads_little, labelled, tiny_recipe, tmp_path, monkeypatch, caplog
-):
     def run_forked(words, env):  # as subprocess.run, without the seconds that a new Python takes to start
         script = Script(*words[1:], env=env).wait()
         assert script.returncode == 0, script.stderr
         return script
 
-    caplog.set_level("INFO")
-    monkeypatch.setattr(folder, "subprocess", SimpleNamespace(run=run_forked))
-    given = {"train": True, "recipe": str(tiny_recipe), "probe_corpus": str(labelled)}
-    adapt(str(reads_little), TEXTS, tmp_path / "out", options(**given))
-    assert f"Training by the recipe {tiny_recipe} on {len(TEXTS):,} documents" in caplog.text
-    assert "/trained is for this run alone and goes at its end." in caplog.text
-    check_trained(tmp_path / "out")
-    assert sorted(path.name for path in tmp_path.iterdir()) == [labelled.name, "out", "recipes"]
-
-
-@pytest.mark.slow
-def test_the_script_trains_as_its_call_does(reads_little, labelled, tiny_recipe, tmp_path):
-    (tmp_path / "documents.jsonl").write_text("\n".join(json.dumps({"body": text}) for text in TEXTS))
-    result = run(
-        "adapt.py", reads_little, tmp_path / "documents.jsonl", tmp_path / "out", "--text_column", "body", "--train",
-        "--recipe", tiny_recipe, "--probe_corpus", labelled, "--dtype", "float32",
-    )  # fmt: skip
-    assert "| trained + words" in result.stdout
-    check_trained(tmp_path / "out")
+    monkeypatch.setattr(adapting, "subprocess", SimpleNamespace(run=run_forked))
+    given = {"train": True, "recipe": str(place / "tiny.yaml"), "probe_corpus": str(place / "labelled.jsonl")}
+    adapt(str(worded.output), TEXTS, tmp_path / "out", options(**given))
+    record = Adaptation.read(tmp_path / "out")
+    wanted = ["start", "words", "static", "trained", "trained + words", "static of trained"]
+    assert list(dict.fromkeys(one.name for one in record.candidates)) == wanted
+    is_trained = record.kept.startswith(("trained", "static of trained"))
+    assert record.recipe == ("tiny.yaml" if is_trained else None)
+    assert {"load", "embed", "train", "embed what was trained", "fit", "choose"} <= record.seconds.keys()
+    assert names(tmp_path) == ["out"]
 
 
 def test_a_trained_encoder_is_what_words_are_fitted_to(reads_little, tmp_path, monkeypatch):
     monkeypatch.setattr(adapting, "train", lambda *_: str(tmp_path / "trained"))
-    start = load_encoder(str(reads_little), device="cpu")
+    start = load(reads_little)
     with torch.no_grad():
         start[0].model.embeddings.word_embeddings.weight.mul_(-1)
     start.save(str(tmp_path / "trained"))
     adapted = adapt(str(reads_little), TEXTS, tmp_path / "out", options(train=True))
     assert adapted.kept == "trained + words"
-    model = load_encoder(str(tmp_path / "out"), device="cpu")
-    expected = load_encoder(str(tmp_path / "trained"), device="cpu").encode(CORPUS)
+    model, expected = load(tmp_path / "out"), load(tmp_path / "trained").encode(CORPUS)
     np.testing.assert_allclose(model.encode_query(CORPUS), expected, atol=1e-6)
     words = slow_words(tmp_path / "trained", True, CORPUS)
     np.testing.assert_allclose(unit(model.encode(CORPUS)), unit(unit(expected) + words), atol=2e-5)
     assert Adaptation.read(tmp_path / "out").recipe == "adapt"
 
 
-def test_the_script_writes_what_its_call_does_and_says_what_is_next(reads_little, tmp_path):
-    (tmp_path / "documents.jsonl").write_text("\n".join(json.dumps({"body": text}) for text in TEXTS))
-    result = run(
-        "adapt.py", reads_little, tmp_path / "documents.jsonl", tmp_path / "out", "--text_column", "body",
-        "--dtype", "float32", "--neighbours", 5,
-    )  # fmt: skip
-    *_, written, explained, loading, build, measure = result.stdout.splitlines()
-    facts = Adaptation.read(tmp_path / "out").facts
-    made = f"{reads_little.name} with the words of {facts.documents} documents"
-    assert written.startswith(f"Wrote {tmp_path / 'out'}: {made}")
-    share = facts.share_explained
-    assert f" {100 * share:.0f} % of the variance" in explained
-    assert loading == f"In Python, SentenceTransformer('{tmp_path / 'out'}', trust_remote_code=True) loads it. Next:"
-    assert build.strip() == (
-        f"python search.py build {tmp_path / 'documents.jsonl'} --model {tmp_path / 'out'} --index_dir "
-        f"{tmp_path / 'out'}.index --text_column body"
-    )
-    assert measure.strip().startswith(f"python run_probe_classification.py --model_name_or_path {reads_little}")
-    adapt(str(reads_little), TEXTS, tmp_path / "called", options(neighbours=5))
-    ours, called = (load_encoder(str(tmp_path / name), device="cpu").encode(NEW) for name in ("out", "called"))
-    np.testing.assert_allclose(ours, called, atol=1e-5)
+def test_two_processes_of_the_script_write_what_the_call_does_and_say_so(worded, reads_little, place, tmp_path):
+    words = (reads_little, place / "documents.jsonl", tmp_path / "two", "--text_column", "body", "--dtype", "float32")
+    lines = run("adapt.py", *words, processes=2).stdout.splitlines()
+    assert names(tmp_path) == ["two"]
+    np.testing.assert_allclose(load(tmp_path / "two").encode(NEW), load(worded.output).encode(NEW), atol=1e-5)
+    assert lines[-4].startswith(f"Wrote {tmp_path / 'two'}: words, of {reads_little.name}.")
+    assert f" {100 * worded.facts.share_explained:.0f} % of the variance" in lines[-3]
+    assert lines[-2].startswith(f"In Python, SentenceTransformer('{tmp_path / 'two'}', trust_remote_code=True) loads")
 
 
-def test_the_script_answers_a_mistake_in_one_line(reads_little, tmp_path):
-    result = Script("adapt.py", reads_little, tmp_path / "nothing.jsonl", tmp_path / "out").wait()
-    assert result.returncode == 1
-    assert result.stderr.splitlines()[-1].startswith("error: ")
-    assert "nothing.jsonl" in result.stderr.splitlines()[-1]
-    assert "Traceback" not in result.stderr
-
-
-def test_a_kill_leaves_a_partial_folder_that_the_next_run_removes(reads_little, tmp_path):
+def test_a_kill_leaves_a_partial_folder_that_the_next_run_removes(reads_little, place, tmp_path):
     code = """
 import sys, time
 from docsplit import adapt
-from docsplit.training.adaptation import folder
-folder.write_adapted_card = lambda *_: time.sleep(300)
-adapt(sys.argv[1], sys.argv[2], sys.argv[3])
+from docsplit.training import adapting
+adapting.write_adapted_card = lambda *_: time.sleep(300)
+adapt(*sys.argv[1:])
 """
-    (tmp_path / "documents.txt").write_text("\n".join(CORPUS))
     out = tmp_path / "new" / "out"
-    script = Script("-c", code, reads_little, tmp_path / "documents.txt", out)
-    deadline = time.monotonic() + 60
-    while not list(out.parent.glob(f".out.partial/output/{ADAPTATION_FILE}")):
-        assert time.monotonic() < deadline
-        assert script.returncode is None, script.stderr
-        time.sleep(0.02)
+    script = Script("-c", code, reads_little, place / "documents.txt", out)
+    assert wait_until(lambda: script.returncode or list(out.parent.glob(f".out.partial/output/{ADAPTATION_FILE}")))
+    assert script.returncode is None, script.stderr
     with pytest.raises(ValueError, match=rf"in use by process {script.pid} on .*: wait until it has ended, or choose"):
         adapt(str(reads_little), CORPUS, out, options())
     os.kill(script.pid, signal.SIGKILL)
     script.wait()
-    assert [path.name for path in out.parent.iterdir()] == [".out.partial"]
+    assert names(out.parent) == [".out.partial"]
     adapt(str(reads_little), CORPUS, out, options())
-    assert [path.name for path in out.parent.iterdir()] == ["out"]
-    assert words_of(load_encoder(str(out), device="cpu")) is not None
-
-
-def test_several_processes_write_what_one_does(reads_little, tmp_path):
-    (tmp_path / "documents.txt").write_text("\n".join(CORPUS))
-    given = (reads_little, tmp_path / "documents.txt")
-    run("adapt.py", *given, tmp_path / "two", "--dtype", "float32", processes=2)
-    adapt(str(reads_little), CORPUS, tmp_path / "one", options())
-    one, two = (load_encoder(str(tmp_path / name), device="cpu").encode(NEW) for name in ("one", "two"))
-    np.testing.assert_allclose(one, two, atol=1e-5)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["documents.txt", "one", "two"]
-
-
-def test_documents_by_id_are_adapted_to_by_their_texts():
-    assert read_texts({"one": "A ship.", "two": ""}, "text") == ["A ship.", ""]
+    assert names(out.parent) == ["out"]
+    assert words_of(load(out)) is not None

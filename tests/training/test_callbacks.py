@@ -1,13 +1,18 @@
-"""The numbers that are logged beside the loss, and the epoch that the views are drawn for."""
+"""The work beside the steps: what is logged, which epoch is drawn, when a training stops, and what it has seen."""
 
 import json
 import math
+import os
+import signal
 from collections import defaultdict
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
+from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from torch import nn
 from transformers import (
@@ -21,12 +26,30 @@ from transformers import (
 
 from docsplit.data.collators import DocSplitCollator
 from docsplit.data.preparation import tokenize
+from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE, TrainingDocuments, document_id, sketch
 from docsplit.evaluation.analysis.geometry import embedding_geometry, spread, usage
 from docsplit.modeling.sentence_transformers_files import prompt_of
-from docsplit.training.callbacks import NUM_SPREAD, DocSplitCallback
+from docsplit.release.manifest import MANIFEST
+from docsplit.training.callbacks import NUM_SPREAD, DocSplitCallback, SeenDocumentsCallback, StopCallback
 from modeling_docsplit import DocSplitForContrastivePretraining, DocSplitOutput
 from run_docsplit_pretraining import main
-from tests.conftest import tiny_config, weights_of
+from tests.conftest import make_corpus, tiny_config, weights_of
+from tests.processes import ROOT, spawn, start, wait_until
+from tests.waits import Watch, move, register, watched
+
+TINY = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=64,max_position_embeddings=64"
+FROM_NOTHING = ("--config_overrides", TINY, "--vocab_size", 300)
+SKETCHES = {document_id(row["text"]): sketch([row["text"]])[0].tolist() for row in make_corpus(150)}
+
+
+def words(output_dir, corpus_file, *options, start=FROM_NOTHING):
+    return [
+        "--corpus", corpus_file, "--output_dir", output_dir, *start, "--pooling", "mean", "--max_seq_length", 48,
+        "--use_cpu", "--per_device_train_batch_size", 4, "--save_steps", 3, "--disable_tqdm", "true", *options,
+    ]  # fmt: skip
+
+
+# --- What is logged ---
 
 
 def test_geometry_against_a_loop():
@@ -83,8 +106,7 @@ def test_spread_and_histograms_are_those_of_the_documents_since_the_last_log():
         assert logged["padding_share"] == 0.5  # 4 tokens of 8
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("has_callback", [True, False])
+@pytest.mark.parametrize(("has_callback", "workers"), [(True, 0), (True, 2), (False, 0)])
 def test_a_trainer_of_ones_own_tells_the_truth(has_callback, workers, corpus, wordpiece, tmp_path, caplog):
     """Other views in each epoch, or a line that says not; what was drawn in config.json; the parts of the loss."""
     torch.manual_seed(0)
@@ -142,23 +164,6 @@ def test_the_epoch_reaches_the_collator(wordpiece, tiny_model, tmp_path, epoch, 
     assert collator.epoch.value == expected
 
 
-@pytest.mark.parametrize("strategy", ["steps", "epoch"])
-def test_a_finished_run_that_is_resumed_takes_no_step(tmp_path, corpus_file, run_here, strategy):
-    """At a learning rate that is not 0 at the end: stock Trainer takes one step more."""
-    saving = ("--save_strategy", strategy, "--save_steps", 4)
-    words = (
-        "--corpus", corpus_file, "--output_dir", tmp_path, "--vocab_size", 300, "--max_seq_length", 32, "--use_cpu",
-        "--config_overrides", "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=64",
-        "--per_device_train_batch_size", 4, "--max_steps", 4, "--lr_scheduler_type", "constant", *saving,
-    )  # fmt: skip
-    run_here(main, *words)
-    before = weights_of(tmp_path)
-    run_here(main, *words, "--resume_from_checkpoint", "--overwrite_output_dir")
-    after = weights_of(tmp_path)
-    assert all(torch.equal(before[name], after[name]) for name in before)
-    assert json.loads((tmp_path / "all_results.json").read_text())["global_step"] == 4
-
-
 @pytest.mark.parametrize("resumed", [False, True])
 def test_the_stall_is_the_time_of_the_loader_alone(resumed, tmp_path, monkeypatch):
     """A made-up clock moves 1 for each row fetched, and much more for all that is not fetching: steps, callbacks,
@@ -210,25 +215,256 @@ def test_the_stall_is_the_time_of_the_loader_alone(resumed, tmp_path, monkeypatc
         assert entry["loader_stall"] == pytest.approx(fetched / seconds, rel=1e-3)
 
 
-def test_the_callback_may_be_added_twice_and_a_training_may_fail(corpus, wordpiece, tmp_path, caplog):
-    """Neither leaves loaders that call themselves; copies among the documents are no views that come again."""
-    documents = tokenize(corpus.select([*range(8), *range(8)]), wordpiece)[0].with_format("numpy")
+@pytest.mark.parametrize("strategy", ["steps", "epoch"])
+def test_a_finished_run_that_is_resumed_takes_no_step(tmp_path, corpus_file, run_here, strategy):
+    """At a learning rate that is not 0 at the end: stock Trainer takes one step more."""
+    saving = ("--save_strategy", strategy, "--save_steps", 4)
+    given = words(tmp_path, corpus_file, "--max_steps", 4, "--lr_scheduler_type", "constant", *saving)
+    run_here(main, *given)
+    before = weights_of(tmp_path)
+    run_here(main, *given, "--resume_from_checkpoint", "--overwrite_output_dir")
+    after = weights_of(tmp_path)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert json.loads((tmp_path / "all_results.json").read_text())["global_step"] == 4
 
-    def train(fails):
-        model = DocSplitForContrastivePretraining(tiny_config(wordpiece), max_seq_length=32)
-        collator = DocSplitCollator.for_model(model, wordpiece)
-        args = TrainingArguments(
-            str(tmp_path), use_cpu=True, per_device_train_batch_size=4, num_train_epochs=1, report_to=[],
-            remove_unused_columns=False, disable_tqdm=True, save_strategy="no", logging_steps=1,
-        )  # fmt: skip
-        trainer = Trainer(model, args, collator, documents, processing_class=wordpiece)
-        trainer.add_callback(DocSplitCallback(trainer))
-        if fails:
-            model.register_forward_pre_hook(lambda *_: 1 / 0)
-        trainer.train()
-        return [entry for entry in trainer.state.log_history if "contrastive_loss" in entry]
 
-    with pytest.raises(ZeroDivisionError):
-        train(fails=True)
-    assert len(train(fails=False)) == 4
-    assert "the same views" not in caplog.text
+# --- When a training stops ---
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--gradient_accumulation_steps", 2, *FROM_NOTHING),
+        ("--lora_r", 4, "--model_name_or_path", ROOT / "tests/data/checkpoints/docsplit"),
+        ("--objective", "momentum_contrast", "--momentum_queue_size", 16, "--mlm_weight", 0, *FROM_NOTHING),
+        ("--save_strategy", "steps", "--save_steps", 1, *FROM_NOTHING),
+        ("--save_strategy", "epoch", "--max_steps", 1, *FROM_NOTHING),  # its only step is its last
+    ],
+    ids=["accumulation", "lora", "moco", "saving", "last_step"],
+)
+def test_a_diverging_run_stops_within_two_steps_and_writes_no_weights(run_here, tmp_path, corpus_file, options):
+    given = (
+        "--learning_rate",
+        1e38,
+        "--max_grad_norm",
+        0,
+        "--warmup_steps",
+        0,
+        "--save_strategy",
+        "no",
+        "--max_steps",
+        9,
+    )
+    with pytest.raises(FloatingPointError, match=r"not finite after step [12]: .*--learning_rate"):
+        run_here(main, *words(tmp_path, corpus_file, *given, *options, start=()))
+    checkpoints = list(tmp_path.glob("checkpoint-*"))
+    for folder in checkpoints:  # of the first step, after which they may be huge and yet finite
+        assert all(value.isfinite().all() for value in load_file(folder / "model.safetensors").values())
+    assert checkpoints or not [path for path in tmp_path.rglob("*") if path.suffix in (".safetensors", ".bin", ".pt")]
+
+
+class SpoilAParameter(TrainerCallback):
+    """As an optimizer might, in the third step."""
+
+    def on_optimizer_step(self, args, state, control, model, **kwargs):
+        if state.global_step == 2:
+            with torch.no_grad():
+                next(model.parameters())[0, 0] = torch.inf
+
+
+def train(model, documents, tokenizer, folder, *callbacks):
+    args = TrainingArguments(
+        str(folder), max_steps=6, per_device_train_batch_size=4, remove_unused_columns=False, use_cpu=True,
+        report_to=[], disable_tqdm=True, save_strategy="no", logging_nan_inf_filter=False,
+    )  # fmt: skip
+    collator, stop = DocSplitCollator(tokenizer, max_seq_length=64), StopCallback(model)
+    trainer = Trainer(model, args, collator, documents, callbacks=[*callbacks, stop])
+    trainer.train()
+    return trainer
+
+
+@pytest.mark.parametrize("where", ["loss", "parameter", "nothing"])
+def test_a_loss_or_a_parameter_is_enough(tiny_model, corpus, wordpiece, tmp_path, where):
+    documents = tokenize(corpus, wordpiece)[0].with_format("numpy")
+    calls = []
+
+    def spoil(model, inputs, output):
+        calls.append(1)
+        if len(calls) == 3:  # without gradient: the parameters stay finite
+            output.loss = output.loss + torch.tensor(torch.nan)
+            output.loss.register_hook(torch.zeros_like)
+
+    if where == "loss":
+        tiny_model.register_forward_hook(spoil)
+    if where == "nothing":
+        assert train(tiny_model, documents, wordpiece, tmp_path).state.global_step == 6
+        return
+    with pytest.raises(FloatingPointError, match="step 3"):
+        train(tiny_model, documents, wordpiece, tmp_path, *([SpoilAParameter()] if where == "parameter" else []))
+
+
+def test_gradients_that_the_scaler_skips_are_no_reason_to_stop(tiny_model, tmp_path):
+    """As under fp16: infinite gradients, a step that is left out, a finite loss and unchanged parameters."""
+    callback = StopCallback(tiny_model)
+    for parameter in tiny_model.parameters():
+        parameter.grad = torch.full_like(parameter, torch.inf)
+    args = TrainingArguments(str(tmp_path), use_cpu=True)
+    tiny_model.train()
+    callback._observe(tiny_model, None, SimpleNamespace(loss=torch.tensor(1.0)))
+    callback.on_step_end(args, TrainerState(global_step=1), TrainerControl())
+    callback.on_train_end(args, TrainerState(global_step=1), TrainerControl())
+
+
+def test_a_device_answers_one_step_later_or_at_once_before_a_checkpoint():
+    spawn(_answers_of_a_device, ())
+
+
+def _answers_of_a_device(index):
+    args, device = SimpleNamespace(world_size=1, learning_rate=1e-3, max_grad_norm=1.0, fp16=False), register()
+    model = torch.nn.Linear(2, 2).eval()
+    move(model)
+
+    def end_step(callback, loss, control):
+        callback._observe(model.train(), None, SimpleNamespace(loss=torch.tensor(loss)))
+        with watched(Watch()):
+            callback.losses = [loss.to(device) for loss in callback.losses]
+            callback.on_step_end(args, TrainerState(global_step=1), control)
+
+    for control in (TrainerControl(), TrainerControl(should_save=True), TrainerControl(should_training_stop=True)):
+        callback = StopCallback(model)
+        if control == TrainerControl():
+            end_step(callback, torch.nan, control)
+        with pytest.raises(FloatingPointError, match="after step 1"):
+            end_step(callback, torch.nan, control)
+
+    # A signal to another process: the answers of two are reduced
+    args.world_size = 2
+    callback, control = StopCallback(model), TrainerControl()
+    with mock.patch.object(dist, "all_reduce", lambda answers, op: answers[1].zero_()):
+        end_step(callback, 1.0, control)
+        assert (callback.stopped, control.should_save) == (False, False)
+        end_step(callback, 1.0, control)
+    assert callback.stopped
+    assert (control.should_save, control.should_training_stop, callback.pending) == (True, True, None)
+
+
+def test_a_signal_to_one_process_stops_both_after_the_same_step(tmp_path, corpus_file):
+    given = words(tmp_path, corpus_file, "--logging_steps", 1, "--num_train_epochs", 100, "--save_strategy", "no")
+    first, second = start("run_docsplit_pretraining.py", *given, processes=2)
+    assert wait_until(lambda: "tokens/s" in first.stdout or first.returncode or second.returncode)
+    os.kill(second.pid, signal.SIGTERM)
+    assert [script.wait(100).returncode for script in (first, second)] == [130, 130], first.stderr + second.stderr
+    (checkpoint,) = tmp_path.glob("checkpoint-*")
+    assert (checkpoint / MANIFEST).exists()
+
+
+@pytest.mark.parametrize("where", ["encoder", "adapter", "objective"])
+def test_weights_that_are_not_finite_are_not_written(where, wordpiece, tmp_path):
+    """A release that is there loses nothing, its head included."""
+    settings = {"objective": "momentum_contrast", "momentum_queue_size": 8, "mlm_weight": 0}
+    settings = settings if where == "objective" else {}
+    model = DocSplitForContrastivePretraining(tiny_config(wordpiece), pooling="mean", max_seq_length=64, **settings)
+    if where == "adapter":
+        model.add_lora(2)
+    model.save_pretrained(tmp_path / "good")
+    before = {file: file.read_bytes() for file in (tmp_path / "good").rglob("*") if file.is_file()}
+    with torch.no_grad():
+        values = model.objective.buffers() if where == "objective" else model.encoder.parameters()
+        [value for value in values if value.is_floating_point()][-1].view(-1)[0] = torch.nan
+    for name in ("bad", "good"):
+        with pytest.raises(FloatingPointError, match="objective" if where == "objective" else "1 of .* not finite"):
+            model.save_pretrained(tmp_path / name)
+    assert not list((tmp_path / "bad").glob("*"))
+    assert {file: file.read_bytes() for file in (tmp_path / "good").rglob("*") if file.is_file()} == before
+
+
+# --- What it has seen ---
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    """The documents of each training batch, as the model gets them."""
+    seen, forward = [], DocSplitForContrastivePretraining.forward
+
+    def spy(self, *args, **inputs):
+        if self.training:
+            seen.append(inputs["document_ids"].tolist())
+        return forward(self, *args, **inputs)
+
+    monkeypatch.setattr(DocSplitForContrastivePretraining, "forward", spy)
+    return seen
+
+
+def record_in(directory):
+    return TrainingDocuments.load(directory / TRAINING_DOCUMENTS_FILE)
+
+
+def assert_is(documents, batches):
+    expected = sorted({document for batch in batches for document in batch})
+    assert documents.ids.tolist() == expected
+    assert documents.sketches.tolist() == [SKETCHES[document] for document in expected]
+
+
+@pytest.mark.parametrize(
+    ("options", "in_corpus"),
+    [
+        (
+            [
+                "--max_train_samples",
+                24,
+                "--eval_strategy",
+                "steps",
+                "--eval_steps",
+                2,
+                "--max_eval_samples",
+                4,
+                "--per_device_eval_batch_size",
+                2,
+            ],
+            24,
+        ),
+        (["--dataloader_num_workers", 2], 150),
+        (["--streaming", "--shuffle_buffer_size", 20, "--gradient_accumulation_steps", 2], None),
+    ],
+)
+def test_the_record_is_what_the_steps_saw(run_here, steps, tmp_path, corpus_file, options, in_corpus):
+    """Of several epochs, each document once."""
+    run_here(main, *words(tmp_path, corpus_file, "--max_steps", 7, *options))
+    per_step = len(steps) // 7
+    assert_is(record_in(tmp_path / "checkpoint-3").run, steps[: 3 * per_step])
+    assert_is(record_in(tmp_path).run, steps)
+    assert_is(record_in(tmp_path).before, [])
+    assert record_in(tmp_path).is_complete
+    results = json.loads((tmp_path / "all_results.json").read_text())
+    assert results["documents_used"] == len({document for batch in steps for document in batch})
+    assert results["documents_in_corpus"] == in_corpus
+
+
+def test_further_pretraining_keeps_what_the_start_had_seen(run_here, steps, tmp_path, corpus_file):
+    first, second = tmp_path / "one", tmp_path / "two"
+    run_here(main, *words(first, corpus_file, "--max_steps", 12))
+    given = words(second, corpus_file, "--max_steps", 12, "--seed", 1, start=("--model_name_or_path", first))
+    run_here(main, *given)
+    assert_is(record_in(second).before, steps[:12])
+    assert_is(record_in(second).run, steps[12:24])
+    assert set(steps[0] + steps[1]) & {document for batch in steps[12:] for document in batch}  # some were seen twice
+    assert json.loads((second / "all_results.json").read_text())["documents_used"] == len(record_in(second).run)
+    # From a checkpoint of it; and without a record, after which the whole is unknown
+    (first / TRAINING_DOCUMENTS_FILE).write_bytes(b"no such file")
+    records = {}
+    for place in (second / "checkpoint-9", first):
+        model = SimpleNamespace(register_forward_pre_hook=lambda *_, **__: None)
+        records[place] = SeenDocumentsCallback(SimpleNamespace(model=model), str(place), None).record
+    assert_is(records[second / "checkpoint-9"].before, steps[:21])
+    assert [record.is_complete for record in records.values()] == [True, False]
+
+
+def test_the_best_weights_come_with_their_own_documents(run_here, tmp_path, corpus_file):
+    given = ("--max_steps", 6, "--eval_strategy", "steps", "--eval_steps", 3, "--learning_rate", "3e-2")
+    best = ("--load_best_model_at_end", "--metric_for_best_model", "eval_loss", "--greater_is_better", "true")
+    run_here(main, *words(tmp_path, corpus_file, *given, *best))
+    chosen = json.loads((tmp_path / "checkpoint-6" / "trainer_state.json").read_text())["best_model_checkpoint"]
+    assert chosen == str(tmp_path / "checkpoint-3")  # or this shows nothing
+    ours, theirs = (folder / TRAINING_DOCUMENTS_FILE for folder in (tmp_path, tmp_path / "checkpoint-3"))
+    assert ours.read_bytes() == theirs.read_bytes()
+    assert json.loads((tmp_path / "all_results.json").read_text())["documents_used"] == 24

@@ -1,4 +1,4 @@
-"""The documents of a run: none is trained on that is measured on, and a stream reads the same ones."""
+"""The training data of a run: none is trained on that is measured on, and streams and queries keep that too."""
 
 import json
 import shutil
@@ -6,28 +6,47 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from transformers import BertConfig
 
 from docsplit.data.seen_documents import document_id
+from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.labelled import load_probe
+from docsplit.data.sets.rankings import divide, load_collection
 from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments, QueryArguments, RunOptions
-from docsplit.training.documents import load_documents, load_tokenizer, measured_on, note_sections, stream_documents
-from tests.conftest import make_corpus
+from docsplit.training.documents import (
+    load_documents,
+    load_queries,
+    load_tokenizer,
+    make_query_collator,
+    measured_on,
+    note_sections,
+    stream_documents,
+)
+from modeling_docsplit import DocSplitForContrastivePretraining
+from tests.conftest import make_corpus, tiny_config
+from tests.scripts.test_run_document_retrieval import write_collection
 
 
 @pytest.fixture
 def options(corpus_file, wordpiece, tmp_path):
-    """A function of further options of documents and training."""
+    """A function of further options of documents, queries and training."""
     wordpiece.save_pretrained(tmp_path / "tokenizer")
 
-    def make(data=(), **training):
-        training = {"per_device_train_batch_size": 4, "eval_strategy": "steps", "eval_steps": 1} | training
-        args = PretrainingArguments(output_dir=str(tmp_path / "out"), use_cpu=True, **training)
+    def make(data=(), queries=(), **training):
+        training = {"per_device_eval_batch_size": 2, "eval_strategy": "steps", "eval_steps": 1} | training
+        args = PretrainingArguments(
+            str(tmp_path / "out"), use_cpu=True, **{"per_device_train_batch_size": 4} | training
+        )
         model_args = ModelArguments(tokenizer_name=str(tmp_path / "tokenizer"))
         data_args = DataArguments(**{"corpus": str(corpus_file), "max_eval_samples": 10} | dict(data))
-        return RunOptions(model_args, data_args, QueryArguments(), args)
+        return RunOptions(model_args, data_args, QueryArguments(**dict(queries)), args)
 
     return make
+
+
+@pytest.fixture(scope="module")
+def collection(tmp_path_factory):
+    folder = write_collection(tmp_path_factory.mktemp("ranking") / "ships", "train")
+    return {"corpus": str(folder), "view": "query_document"}
 
 
 def ids_of(dataset):
@@ -45,28 +64,21 @@ def test_parts_are_disjoint_and_the_counts_add_up(options, corpus_file):
     assert read + data.counts["documents_dropped"] == 150
     assert data.stream is None
     assert data.probe.test_texts == load_probe(str(corpus_file)).test_texts
+    alone = load_documents(options({"max_train_samples": 20}, eval_strategy="no"), None)
+    assert alone.datasets == [alone.train]
+    assert ids_of(alone.train) <= {document_id(row["text"]) for row in make_corpus(150)[:20]}
+    with pytest.raises(ValueError, match="151"):
+        load_documents(options(per_device_train_batch_size=151, per_device_eval_batch_size=4), None)
 
 
-def test_without_evaluation_all_documents_are_trained_on(options):
-    data = load_documents(options({"max_train_samples": 20}, eval_strategy="no"), None)
-    assert data.held_out is None
-    assert data.datasets == [data.train]
-    assert ids_of(data.train) <= {document_id(row["text"]) for row in make_corpus(150)[:20]}
-
-
-def test_a_stream_holds_its_first_documents_out(options):
-    data = stream_documents(options({"streaming": True}, max_steps=2), None)
+def test_a_stream_holds_its_first_documents_and_the_probes_out(options, corpus_file):
+    data = stream_documents(options({"streaming": True, "probe_corpus": str(corpus_file)}, max_steps=2), None)
     assert data.stream is data.train
     first = [document_id(row["text"]) for row in make_corpus(150)[:10]]
     assert ids_of(data.held_out) <= set(first)
     streamed = {int(document["document_id"]) for document, _ in zip(data.stream, range(100)) if document is not None}
     assert len(streamed) > 50
-    assert not streamed & ids_of(data.held_out)
-
-
-def test_a_batch_that_the_documents_do_not_fill_is_refused(options):
-    with pytest.raises(ValueError, match="151"):
-        load_documents(options(per_device_train_batch_size=151, per_device_eval_batch_size=4), None)
+    assert not streamed & (ids_of(data.held_out) | measured_on(data.probe))
 
 
 def test_the_tokenizer_is_that_of_the_checkpoint_when_a_run_resumes(options, byte_level_bpe, corpus, tmp_path):
@@ -77,45 +89,24 @@ def test_the_tokenizer_is_that_of_the_checkpoint_when_a_run_resumes(options, byt
     np.testing.assert_array_equal(ids[0], ids[2])
 
 
-@pytest.mark.parametrize("load", [load_documents, stream_documents])
-def test_a_folder_of_several_kinds_of_files_is_read_whole(options, tmp_path, load):
-    rows = make_corpus(24)
-    folder = tmp_path / "documents"
-    folder.mkdir()
-    for number, row in enumerate(rows[:12]):
-        (folder / f"{number}.{'md' if number % 2 else 'txt'}").write_text(row["text"])
-    (folder / "rows.csv").write_text("body\n" + "".join(f"{row['text']}\n" for row in rows[12:]))
-    given = {"corpus": str(folder), "text_column": "body"}
-    data = load(options(given, eval_strategy="no", max_steps=2), None)
-    documents = data.train if load is load_documents else (row for row, _ in zip(data.train, range(24)))
-    assert {int(row["document_id"]) for row in documents} == {document_id(row["text"]) for row in rows}
-
-
-def test_what_another_machine_reads_is_compared_by_its_content(options, corpus_file, tmp_path):
-    """A copy of the corpus at another place is the same; another document, tokenizer or shard is not."""
+def test_what_another_machine_reads_is_compared_by_its_content(options, corpus_file, collection, tmp_path):
+    """A copy of the corpus at another place is the same; another document, tokenizer or query is not."""
     copied = shutil.copy(corpus_file, tmp_path / "copy.jsonl")
     fewer = tmp_path / "fewer.jsonl"
     fewer.write_text("".join(corpus_file.read_text().splitlines(keepends=True)[:-1]))
     probed = {"probe_corpus": str(corpus_file)}
-    here, there, other = (
-        load_documents(options({"corpus": str(path)} | probed), None).fingerprints()
-        for path in (corpus_file, copied, fewer)
-    )
+    loaded = [load_documents(options({"corpus": str(path)} | probed), None) for path in (corpus_file, copied, fewer)]
+    here, there, other = (data.fingerprints() for data in loaded)
     assert here == there
-    assert here.keys() == {
-        "the tokenizer",
-        "the training documents",
-        "the held-out documents",
-        "the probe's documents",
-    }
+    assert list(here) == ["the tokenizer", "the training documents", "the held-out documents", "the probe's documents"]
     assert here["the training documents"] != other["the training documents"]
-    data = load_documents(options(), None)
-    data.tokenizer("a text", truncation=True, max_length=4)  # leaves a mark in it
-    assert data.fingerprints()["the tokenizer"] == here["the tokenizer"]
-    data.tokenizer.add_tokens(["anchovy"])
-    assert data.fingerprints()["the tokenizer"] != here["the tokenizer"]
+    loaded[0].tokenizer.add_tokens(["anchovy"])
+    assert loaded[0].fingerprints()["the tokenizer"] != here["the tokenizer"]
     stream = stream_documents(options({"streaming": True}, max_steps=2), None).fingerprints()
-    assert stream.keys() == {"the tokenizer", "the shards of the stream", "the held-out documents"}
+    assert list(stream) == ["the tokenizer", "the shards of the stream", "the held-out documents"]
+    folds = [load_queries(options(collection, {"fold": fold}), None, None).fingerprints() for fold in (0, 0, 1)]
+    assert folds[0] == folds[1]
+    assert folds[0]["the training documents"] != folds[2]["the training documents"]
 
 
 @pytest.mark.parametrize("with_sections", [True, False])
@@ -129,9 +120,36 @@ def test_a_model_that_joins_passages_by_section_says_where_the_documents_have_no
     data = load_documents(options(passages, eval_strategy="no"), None)
     for kind, layers in (("full", 2), ("section", 0)):
         note_sections(SimpleNamespace(graph_kind=kind, graph_layers=layers), data.train)
-    note_sections(BertConfig(), data.train)
     assert "joins" not in caplog.text
     note_sections(SimpleNamespace(graph_kind="section", graph_layers=2), data.train)
-    assert ("The model joins passages by section (graph_kind section), and none of the training" in caplog.text) == (
-        not with_sections
-    )
+    assert (
+        "The model joins passages by section (graph_kind section), and none of the" in caplog.text
+    ) != with_sections
+
+
+def test_queries_are_divided_into_those_trained_on_and_held_out(options, collection):
+    data = load_queries(options(collection), None, None)
+    assert (len(data.train), len(data.held_out)) == (22, 2)
+    assert not set(data.train.numbers) & set(data.held_out.numbers)
+    alone = load_queries(options(collection | {"max_train_samples": 20}, eval_strategy="no"), None, None)
+    assert (len(alone.train), alone.held_out) == (20, None)
+    assert (alone.counts["queries_used"], alone.counts["queries_in_collection"]) == (20, 24)
+    fold = load_queries(options(collection, {"fold": 1, "folds": "3", "split": "train"}), None, None)
+    train, held_out, reported = divide(load_collection(RankingArguments(collection["corpus"], "train")), "3", 1)
+    np.testing.assert_array_equal(fold.train.numbers, train)
+    np.testing.assert_array_equal(fold.held_out.numbers, held_out)
+    assert len(reported) == 8
+    with pytest.raises(ValueError, match="has 22 queries for this, which do not fill one batch of 30"):
+        load_queries(options(collection, per_device_train_batch_size=30), None, None)
+    with pytest.raises(ValueError, match="goes with --objective info_nce, not contrastive_tension"):
+        load_queries(options(collection, objective="contrastive_tension"), None, None)
+
+
+def test_the_collator_draws_as_many_negatives_as_the_options_say(options, collection, wordpiece):
+    run_options = options(collection, {"negatives": ["random"], "negatives_per_query": 3})
+    data = load_queries(run_options, None, None)
+    model = DocSplitForContrastivePretraining(tiny_config(wordpiece), max_seq_length=64)
+    batch = make_query_collator(model, data, run_options, 32)([data.train[0], data.train[1]])
+    assert batch["input_ids"].shape[:2] == (2, 5)  # the query, a relevant document and three others
+    assert batch["input_ids"].shape[2] <= 32
+    assert "mlm_targets" in batch

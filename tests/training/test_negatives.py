@@ -5,8 +5,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from transformers import TrainerState
 
-from docsplit.data.sets.rankings import Ranking, Retrieved
+from docsplit.data.sets.rankings import Retrieved
 from docsplit.runtime.files import build_once
 from docsplit.training.arguments import NEGATIVES_FOLDER, QueryArguments
 from docsplit.training.negatives import FILE, NOTE, NegativesCallback, mine
@@ -55,41 +56,23 @@ def callback(tmp_path, negatives, checkpoint=None):
     return NegativesCallback(trainer, QueryArguments(negatives=negatives), checkpoint)
 
 
-def test_negatives_that_changed_are_not_trained_with(tmp_path):
+def test_negatives_that_are_gone_or_changed_are_not_trained_with(tmp_path):
     def build(folder):
         np.save(folder / FILE, np.arange(40, dtype=np.int32).reshape(4, 10))
 
     build_once(tmp_path / "whole", build)
-    for seed in range(60):
+    for seed in range(21):
         output_dir = tmp_path / str(seed)
-        how = mutated_copy(tmp_path / "whole", output_dir / NEGATIVES_FOLDER / "key", seed)
-        (output_dir / "checkpoint-3").mkdir()
+        how = mutated_copy(tmp_path / "whole", output_dir / NEGATIVES_FOLDER / "key", seed) if seed else "gone"
+        (output_dir / "checkpoint-3").mkdir(parents=True)
         (output_dir / "checkpoint-3" / NOTE).write_text(json.dumps({"phase": 1, "file": f"key/{FILE}"}))
         with pytest.raises(ValueError, match=rf"key/{FILE}, but .*: put it back, or start") as refusal:
             callback(output_dir, ["self"], output_dir / "checkpoint-3")
         assert "\n" not in str(refusal.value), how
 
 
-def test_a_checkpoint_whose_negatives_are_gone_and_a_training_without_a_half(tmp_path):
-    (tmp_path / "checkpoint-3").mkdir()
-    (tmp_path / "checkpoint-3" / NOTE).write_text(json.dumps({"phase": 1, "file": "gone.npy"}))
-    with pytest.raises(ValueError, match=r"gone\.npy, but gone\.npy is not there: put it back"):
-        callback(tmp_path, ["self"], tmp_path / "checkpoint-3")
-    with pytest.raises(ValueError, match="bm25 self change when half the epochs are over, and there is one"):
-        callback(tmp_path, ["bm25", "self"]).on_train_begin(None, SimpleNamespace(num_train_epochs=1), None)
-
-
-def test_a_querys_own_document_is_neither_mined_nor_the_measure_of_a_margin(tmp_path):
-    texts = ["a red ship", "a red ship sails far", "a red boat with oars and a sail and a crew", "bread"]
-    names = [f"d{row}" for row in range(len(texts))]
-    ranking = Ranking(names, texts, ["d0"], texts[:1], {"d0": {"d2": 1}})
-    collection = SimpleNamespace(ranking=ranking, document_ids=np.arange(4), has_tokens=np.ones(4, dtype=bool))
-    dataset = SimpleNamespace(collection=collection, numbers=np.array([0]), relevant_ids=[np.array([0, 2])])
-    for margin, expected in ((None, [1]), (0.0, [])):  # d1 scores more than the answer, and less than the query
-        mining = callback(tmp_path, ["bm25"])
-        mining.dataset, mining.collator = dataset, SimpleNamespace(negatives_per_query=1)
-        mining.options = QueryArguments(negatives=["bm25"], negatives_margin=margin, negatives_depth=2)
-        mining.trainer.args.world_size = 1
-        mined = np.load(tmp_path / NEGATIVES_FOLDER / mining._search("bm25"))
-        assert mined.shape == (1, 2)  # the two best others
-        assert [row for row in mined[0] if row >= 0] == expected
+def test_a_training_of_one_epoch_has_no_half(tmp_path):
+    for kinds, epochs in ((["bm25"], 1), (["bm25", "self"], 2)):
+        callback(tmp_path, kinds).on_train_begin(None, TrainerState(num_train_epochs=epochs), None)
+    with pytest.raises(ValueError, match="change when half the epochs are over, and there is one"):
+        callback(tmp_path, ["bm25", "self"]).on_train_begin(None, TrainerState(num_train_epochs=1), None)

@@ -1,24 +1,30 @@
-"""The probe beside pretraining: selection looks at validation documents, and reports are of test documents."""
+"""The probe: selection sees validation documents, reports are of test documents; the better encoder stays."""
 
 import dataclasses
 import json
+import shutil
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from datasets import Dataset
-from transformers import TrainerControl, TrainerState
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import Normalize, Pooling, Transformer
+from transformers import AutoModel, TrainerState
 
-from docsplit.data.seen_documents import TrainingDocuments, document_id, sketch
+from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE, TrainingDocuments, document_id, sketch
 from docsplit.data.sets.labelled import probe_counts, split_labelled
+from docsplit.embedding.lexical_ridge import RidgeSettings, fit, save_with_words
+from docsplit.embedding.loading import load_encoder
 from docsplit.release.probe_table import probe_table
-from docsplit.training import documents
-from docsplit.training import probe as probe_module
+from docsplit.runtime.sharing import OutputFolder
+from docsplit.training import documents, probe
 from docsplit.training.probe import ProbeCallback
+from docsplit.training.run import COMMAND
 from run_docsplit_pretraining import main
 from tests.conftest import make_corpus
 
-TINY = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=64"
+TINY = ("--config_overrides", "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=64")
 
 
 @pytest.fixture(scope="module")
@@ -27,14 +33,14 @@ def split():
 
 
 @pytest.fixture
-def probe(split, tiny_model, wordpiece, monkeypatch):
+def callback(split, tiny_model, wordpiece, tmp_path, monkeypatch):
     """One whose state is at step 8, and which notes what is embedded."""
     state = TrainerState(global_step=8)
     trainer = SimpleNamespace(
         state=state,
         model=tiny_model,
         processing_class=wordpiece,
-        args=SimpleNamespace(disable_tqdm=True),
+        args=SimpleNamespace(disable_tqdm=True, output_dir=str(tmp_path)),
         is_world_process_zero=lambda: True,
         log=lambda entry: state.log_history.append(entry | {"step": state.global_step}),
     )
@@ -45,125 +51,168 @@ def probe(split, tiny_model, wordpiece, monkeypatch):
     return callback
 
 
-def test_an_evaluation_embeds_no_test_document(probe):
+def test_an_evaluation_embeds_no_test_document(callback):
     metrics = {}
-    probe.on_evaluate(None, probe.trainer.state, None, metrics=metrics)
-    assert probe.embedded == [["train", "validation"]]
+    callback.on_evaluate(None, callback.trainer.state, None, metrics=metrics)
+    assert callback.embedded == [["train", "validation"]]
     assert {"eval_probe_5shot_accuracy", "eval_probe_accuracy"} <= metrics.keys()
-    assert not any("test" in name for name in [*metrics, *probe.trainer.state.log_history[-1]])
-    whole = probe.measure(with_test=True)
-    assert probe.embedded[1:] == [["test"]]  # the others are known for this step
+    assert not any("test" in name for name in [*metrics, *callback.trainer.state.log_history[-1]])
+    whole = callback.measure(with_test=True)
+    assert callback.embedded[1:] == [["test"]]  # the others are known for this step
     assert whole["probe_accuracy"] == metrics["eval_probe_accuracy"]
-    assert probe.measure() == {name: value for name, value in whole.items() if "test" not in name}
-    probe.measure(with_test=True)
-    assert len(probe.embedded) == 2
+    assert callback.measure() == {name: value for name, value in whole.items() if "test" not in name}
+    for best, measured in ((False, 2), (True, 3)):  # the best model is measured anew
+        callback.on_train_end(SimpleNamespace(load_best_model_at_end=best), callback.trainer.state, None)
+        callback.measure(with_test=True)
+        assert len(callback.embedded) == measured
 
 
-@pytest.mark.parametrize(("best", "measured"), [(False, 1), (True, 2)])
-def test_the_best_model_is_measured_anew(probe, best, measured):
-    probe.measure(with_test=True)
-    args = SimpleNamespace(load_best_model_at_end=best)
-    probe.on_train_end(args, probe.trainer.state, TrainerControl())
-    probe.measure(with_test=True)
-    probe.measure()
-    assert len(probe.embedded) == measured
+def test_a_resumed_run_has_its_start_in_the_history(callback):
+    with pytest.raises(ValueError, match="cannot be added when resuming"):
+        callback.on_train_begin(None, callback.trainer.state, None)
+    callback.trainer.state.log_history = [{"probe_accuracy": 0.5, "probe_test_accuracy": 0.25, "step": 0}]
+    callback.on_train_begin(None, callback.trainer.state, None)
+    assert callback.embedded == []
 
 
-@pytest.mark.parametrize(
-    ("history", "message"),
-    [
-        ([], "cannot be added when resuming"),
-        ([{"probe_accuracy": 0.5, "probe_5shot_accuracy": 0.4, "step": 0}], "resume without --probe_corpus"),
-    ],
-)
-def test_a_run_that_did_not_measure_its_start_on_the_test_part_cannot_go_on(probe, history, message):
-    probe.trainer.state.log_history = history
-    with pytest.raises(ValueError, match=message):
-        probe.on_train_begin(None, probe.trainer.state, None)
-
-
-def test_a_resumed_run_has_its_start_in_the_history(probe):
-    probe.trainer.state.log_history = [{"probe_accuracy": 0.5, "probe_test_accuracy": 0.25, "step": 0}]
-    probe.on_train_begin(None, probe.trainer.state, None)
-    assert probe.embedded == []
-
-
-@pytest.fixture
-def train(run_here, tmp_path, corpus_file, monkeypatch):
-    """A function that trains for six steps with a probe on these documents, and gives state and results."""
-
-    def run(name, corpus_probe):
-        monkeypatch.setattr(documents, "load_probe", lambda corpus: corpus_probe)
-        run_here(
-            main, "--output_dir", tmp_path / name, "--corpus", corpus_file, "--probe_corpus", corpus_file,
-            "--config_overrides", TINY, "--vocab_size", 300, "--max_seq_length", 48, "--max_steps", 6, "--use_cpu",
-            "--per_device_train_batch_size", 4, "--eval_strategy", "steps", "--eval_steps", 2, "--save_steps", 2,
-            "--load_best_model_at_end", "--metric_for_best_model", "probe_5shot_accuracy", "--learning_rate", 1e-2,
-        )  # fmt: skip
-        state = json.loads((tmp_path / name / "checkpoint-6" / "trainer_state.json").read_text())
-        return state, json.loads((tmp_path / name / "all_results.json").read_text())
-
-    return run
-
-
-def test_the_test_part_changes_nothing_but_the_report(train, split):
-    state, results = train("as_it_is", split)
-    scrambled = dataclasses.replace(split, test_labels=np.roll(split.test_labels, 1))
-    same_state, other_results = train("scrambled", scrambled)
-    assert state["best_model_checkpoint"].rpartition("/")[2] == same_state["best_model_checkpoint"].rpartition("/")[2]
-    curves = [
-        [{name: value for name, value in entry.items() if name.startswith(("probe_", "eval_probe_"))} for entry in log]
-        for log in (state["log_history"], same_state["log_history"])
-    ]
-    for entry, same in zip(*curves, strict=True):
-        assert {n: v for n, v in entry.items() if "_test_" not in n} == {
-            n: v for n, v in same.items() if "_test_" not in n
-        }
-    assert sum("probe_5shot_accuracy" in entry for entry in curves[0]) == 4
-    assert [sum("probe_test_accuracy" in entry for entry in curve) for curve in curves] == [1, 1]
-    for name in ("probe_before_accuracy", "probe_after_accuracy", "tfidf_accuracy"):
-        assert results[name] != other_results[name], name
-    assert results["tfidf_validation_accuracy"] == other_results["tfidf_validation_accuracy"]
-    assert results["probe_seen_in_pretraining_share"] == 0
-
-
-def test_test_documents_that_the_encoder_was_trained_on_are_said(probe, split, tmp_path):
-    probe.trainer.args.output_dir = str(tmp_path)
-    probe.trainer.log(probe.measure(with_test=True))
+def test_test_documents_that_the_encoder_was_trained_on_are_said(callback, split, tmp_path):
+    callback.trainer.log(callback.measure(with_test=True))
     record, seen = TrainingDocuments(), sorted(set(split.test_texts))[::2]
     record.run.add(np.array([document_id(text) for text in seen]), sketch(seen))
     record.save(tmp_path)
-    results = probe.summary()
-    assert results["probe_seen_in_pretraining_share"] == len(seen) / len(set(split.test_texts)) > 0.4
-    assert f"seen in pretraining: {100 * results['probe_seen_in_pretraining_share']:.1f} %" in probe_table(
-        results | probe_counts(split)
-    )
+    results = callback.summary()
+    share = results["probe_seen_in_pretraining_share"]
+    assert share == len(seen) / len(set(split.test_texts)) > 0.4
+    assert f"seen in pretraining: {100 * share:.1f} %" in probe_table(results | probe_counts(split))
 
 
-def test_the_best_checkpoint_is_that_of_validation_and_the_report_is_of_test(train, split, monkeypatch):
-    validation = iter([0.5, 0.9, 0.7, 0.6, 0.9])  # of the start, steps 2, 4 and 6, and the best once more
-    test = iter([0.1, 0.25])
-
-    def accuracy(probe, features):
-        values = {
-            part: next(curve) for part, curve in {"validation": validation, "test": test}.items() if part in features
-        }
-        return {part: {"accuracy": value, "5shot_accuracy": value} for part, value in values.items()}
-
-    monkeypatch.setattr(probe_module, "probe_accuracy", accuracy)
-    monkeypatch.setattr("docsplit.release.reporting.write_run", lambda *arguments: written.append(arguments))
-    monkeypatch.setattr("docsplit.training.run.closing_text", lambda options, results: "")
-    written = []
-    with pytest.raises(FileNotFoundError):
-        train("patched", split)
-    ((output_dir, results, history, *_),) = written
-    state = json.loads((output_dir / "checkpoint-6" / "trainer_state.json").read_text())
-    assert state["best_model_checkpoint"].endswith("checkpoint-2")
-    assert results["probe_before_5shot_accuracy"] == 0.1
-    assert results["probe_after_5shot_accuracy"] == 0.25
-    assert [entry["probe_5shot_accuracy"] for entry in history if "probe_5shot_accuracy" in entry] == [
-        0.5,
-        0.9,
-        0.7,
-        0.6,
+def test_the_test_part_changes_nothing_but_the_report(run_here, tmp_path, corpus_file, split, monkeypatch):
+    states, all_results = [], []
+    for name, labels in (("as_it_is", split.test_labels), ("scrambled", np.roll(split.test_labels, 1))):
+        own = dataclasses.replace(split, test_labels=labels)
+        monkeypatch.setattr(documents, "load_probe", lambda corpus, own=own: own)
+        run_here(
+            main, "--output_dir", tmp_path / name, "--corpus", corpus_file, "--probe_corpus", corpus_file, *TINY,
+            "--vocab_size", 300, "--max_seq_length", 48, "--max_steps", 4, "--use_cpu", "--learning_rate", 1e-2,
+            "--per_device_train_batch_size", 4, "--eval_strategy", "steps", "--eval_steps", 2, "--save_steps", 2,
+            "--load_best_model_at_end", "--metric_for_best_model", "probe_5shot_accuracy",
+        )  # fmt: skip
+        states.append(json.loads((tmp_path / name / "checkpoint-4" / "trainer_state.json").read_text()))
+        all_results.append(json.loads((tmp_path / name / "all_results.json").read_text()))
+    assert len({state["best_model_checkpoint"].rpartition("/")[2] for state in states}) == 1
+    curves = [
+        [{n: v for n, v in entry.items() if "probe_" in n and "_test_" not in n} for entry in state["log_history"]]
+        for state in states
     ]
+    assert curves[0] == curves[1]
+    assert sum("probe_5shot_accuracy" in entry for entry in curves[0]) == 3
+    assert sum("probe_test_accuracy" in entry for entry in states[0]["log_history"]) == 1
+    for name in ("probe_before_accuracy", "probe_after_accuracy", "tfidf_accuracy"):
+        assert all_results[0][name] != all_results[1][name], name
+    assert all_results[0]["tfidf_validation_accuracy"] == all_results[1]["tfidf_validation_accuracy"]
+    assert all_results[0]["probe_seen_in_pretraining_share"] == 0
+
+
+# --- The start is released where nothing beat it ---
+
+
+@pytest.fixture
+def start(headless, tmp_path):
+    """A SentenceTransformer, with a card and with files of a run that are none of the encoder."""
+    folder = tmp_path / "start"
+    encoder = Transformer(str(headless), max_seq_length=48)
+    SentenceTransformer(modules=[encoder, Pooling(48), Normalize()], device="cpu").save_pretrained(str(folder))
+    (folder / "README.md").write_text("The card of the start.")
+    (folder / "all_results.json").write_text("{}")
+    (folder / "checkpoint-7").mkdir()
+    return folder
+
+
+def files_of(folder):
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_what_is_not_better_leaves_the_start_unless_told(keeps, run_here, start, tmp_path, corpus_file):
+    run_here(
+        main, "--model_name_or_path", start, "--output_dir", tmp_path / "out", "--corpus", corpus_file,
+        "--probe_corpus", corpus_file, "--max_steps", 2, "--use_cpu", "--per_device_train_batch_size", 4,
+        "--save_steps", 1, "--learning_rate", 0, "--keep_better_start", keeps,
+    )  # fmt: skip
+    out = files_of(tmp_path / "out")
+    assert json.loads(out["all_results.json"])["kept_start"] is keeps
+    assert (out["README.md"] == b"The card of the start.") is keeps
+    assert (TRAINING_DOCUMENTS_FILE in out) is not keeps  # the start has seen none of these documents
+    if keeps:
+        assert all(name == "all_results.json" or out[name] == content for name, content in files_of(start).items())
+    assert not (tmp_path / "out" / "checkpoint-7").exists()
+    assert "checkpoint-2/model.safetensors" in out
+
+
+@pytest.mark.parametrize(
+    ("chosen_by", "after", "kept"),
+    [
+        (None, 0.51, False),
+        (None, 0.5, True),
+        ("eval_loss", 0.49, True),
+        ("eval_probe_accuracy", 0.49, False),  # which is better by this metric
+    ],
+)
+def test_the_metric_that_chooses_among_checkpoints_decides(encoder, tmp_path, chosen_by, after, kept):
+    """Of an encoder with words the encoder inside is kept."""
+    plain, texts = load_encoder(str(encoder), device="cpu"), [row["text"] for row in make_corpus(40)]
+    ridge = fit(plain, texts, plain.encode(texts), RidgeSettings())
+    save_with_words(plain, ridge.words, 1.0, tmp_path / "words")
+    trainer = SimpleNamespace(is_world_process_zero=lambda: True)
+    measured = SimpleNamespace(
+        history=lambda: [{"probe_5shot_accuracy": 0.5, "probe_accuracy": 0.2}],
+        measure=lambda: {"probe_5shot_accuracy": after, "probe_accuracy": 0.9},
+        split=SimpleNamespace(validation_texts=["a", "b"]),
+        trainer=trainer,
+    )
+    out = tmp_path / "out"
+    args = SimpleNamespace(metric_for_best_model=chosen_by, keep_better_start=True, output_dir=str(out))
+    assert probe.keeps_start(measured, tmp_path / "words", args) is kept
+    assert out.exists() is kept
+    if kept:
+        vectors = [SentenceTransformer(str(folder), device="cpu").encode(texts) for folder in (encoder, out)]
+        np.testing.assert_allclose(*vectors, atol=1e-6)
+    assert not probe.keeps_start(None, tmp_path / "words", args)
+    assert not probe.keeps_start(measured, None, args)
+
+
+def test_an_earlier_release_leaves_nothing_behind_and_a_full_disk_nothing_that_loads(start, tmp_path, monkeypatch):
+    out, copied = tmp_path / "out", []
+    (out / "1_Pooling").mkdir(parents=True)
+    for name in ("mlm_head.safetensors", "training_state.safetensors", "longformer_transformer.py", "notes.txt"):
+        (out / name).write_text("of an earlier run")
+    (start / "notes.txt").write_text("of the start")
+    for _ in range(2):  # what is there already is not in the way
+        probe.put_back(start, out)
+        assert set(files_of(out)) == {*files_of(start), "notes.txt", "notes.txt.kept"} - {"all_results.json"}
+        assert (out / "notes.txt.kept").read_text() == "of an earlier run"
+        assert (out / "notes.txt").read_text() == "of the start"
+
+    def copy(source, target):
+        if len(copied) == 3:
+            raise OSError(28, "No space left on device")
+        copied.append(target.write_bytes(source.read_bytes()))
+
+    monkeypatch.setattr(probe.shutil, "copyfile", copy)
+    with pytest.raises(OSError, match="No space left"):
+        probe.put_back(start, out)
+    with pytest.raises((OSError, ValueError), match=r"config\.json"):
+        AutoModel.from_pretrained(out)
+
+
+def test_a_run_does_not_write_over_its_start(failure_of, start, corpus_file, caplog):
+    words = ["--model_name_or_path", start, "--output_dir", start, "--corpus", corpus_file, "--overwrite_output_dir"]
+    assert f" is of no run of {COMMAND}" in failure_of(main, *words)
+    moved = start.rename(start.with_name("moved"))
+    taken = OutputFolder(start, COMMAND, "--output_dir").take()
+    taken.begin_results()
+    shutil.copytree(moved, start, dirs_exist_ok=True)
+    taken.close()
+    assert "writes over its start" in failure_of(main, *words)
+    assert probe.folder_of("nobody/nothing") is None
+    assert "cannot be kept" in caplog.text

@@ -1,95 +1,23 @@
-"""A run between its loading and its results: what it prepares, and what it leaves."""
+"""A run between its loading and its results: what it keeps, what it removes, and what it leaves."""
 
 import os
 from types import SimpleNamespace
 
 import pytest
 
-import run_docsplit_pretraining
 from docsplit.modeling.objectives.neighbour_distillation import TARGETS_FILE
 from docsplit.release.manifest import seal
 from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments, QueryArguments, RunOptions
 from docsplit.training.documents import TrainingData
-from docsplit.training.run import (
-    Callbacks,
-    Run,
-    note_batch,
-    take_output,
-)
+from docsplit.training.run import Callbacks, Run, take_output
 
-
-def test_the_release_is_on_the_disk_before_any_result_says_so(tiny_model, options, tmp_path, monkeypatch):
-    state = SimpleNamespace(log_history=[], global_step=1)
-    trainer = SimpleNamespace(
-        state=state, is_world_process_zero=lambda: True, save_model=lambda: tiny_model.save_pretrained(tmp_path)
-    )
-    nothing = SimpleNamespace(totals=lambda history: {}, finish=lambda kept_start: {})
-    flushed, fsync = set(), os.fsync
-
-    def note(number):
-        flushed.add(os.readlink(f"/proc/self/fd/{number}"))
-        fsync(number)
-
-    def describe_run(*about):
-        files = [
-            tmp_path / name
-            for name in ("model-00001-of-00002.safetensors", "config.json", "modules.json", "1_Pooling")
-        ]
-        assert {str(path) for path in (*files, tmp_path)} <= flushed
-        raise RuntimeError("the run is described")
-
-    monkeypatch.setattr("docsplit.release.reporting.describe_run", describe_run)
-    monkeypatch.setattr(os, "fsync", note)
-    with pytest.raises(RuntimeError, match="is described"):
-        Run(options, None, TrainingData([], None, None, {}), tiny_model, take_output(options)).finish(
-            trainer, Callbacks(nothing, None, nothing, None, None), 1.0
-        )
+DATA = TrainingData([], None, None, {})
 
 
 @pytest.fixture
 def options(tmp_path):
     args = PretrainingArguments(output_dir=str(tmp_path), use_cpu=True)
     return RunOptions(ModelArguments(), DataArguments(), QueryArguments(), args)
-
-
-@pytest.mark.parametrize(
-    ("processes", "documents", "words", "level", "said"),
-    [
-        (1, 36, ["docsplit_bert"], None, ""),
-        (4, 36, ["docsplit_bert"], "WARNING", "4 processes of 36 documents: a contrastive batch of 144. For the "
-         "recipe's 36 in all: --per_device_train_batch_size 9."),
-        (8, 36, ["docsplit_bert"], "WARNING", "a contrastive batch of 288. For the recipe's 36 in all: 6 processes "
-         "with --per_device_train_batch_size 6."),
-        (8, 1, ["docsplit_bert"], "WARNING", "1 in all: 1 process with --per_device_train_batch_size 1."),
-        (8, 192, ["docsplit_bert", "--per_device_train_batch_size=192"], "INFO", "a contrastive batch of 1,536."),
-        (2, 36, ["--corpus", "python_docs"], "INFO", "a contrastive batch of 72."),
-    ],
-)  # fmt: skip
-def test_several_processes_say_what_becomes_of_the_batch(
-    processes, documents, words, level, said, options, monkeypatch, caplog
-):
-    """As `accelerate launch` without numbers starts one process for each of eight GPUs, whatever the recipe says."""
-    caplog.set_level("INFO")
-    monkeypatch.setattr("sys.argv", ["run_docsplit_pretraining.py", *words])
-    options.training.per_device_train_batch_size = documents
-    monkeypatch.setattr(PretrainingArguments, "world_size", property(lambda self: processes))
-    note_batch(options)
-    assert [record.levelname for record in caplog.records] == ([level] if level else [])
-    assert caplog.text.rstrip().endswith(said)
-
-
-def test_the_device_is_logged_before_documents_are_read(run_here, tmp_path, corpus_file, monkeypatch, caplog):
-    def stop(*arguments):
-        raise ValueError(f"{caplog.text.count('device: cpu (')} lines so far")
-
-    monkeypatch.setattr("docsplit.training.run.load_data", stop)
-    caplog.set_level("INFO")
-    words = ["--corpus", corpus_file, "--output_dir", tmp_path / "run", "--use_cpu", "--config_overrides"]
-    with pytest.raises(ValueError, match=r"^1 lines so far"):
-        run_here(run_docsplit_pretraining.main, *words, "hidden_size=32,num_attention_heads=2")
-
-
-IN_EACH_CHECKPOINT = ("config.json", "model.safetensors", "trainer_state.json")
 
 
 def fill(folder, *names):
@@ -99,20 +27,33 @@ def fill(folder, *names):
 
 
 def seal_with_all(checkpoint):
-    fill(checkpoint, *IN_EACH_CHECKPOINT)
+    fill(checkpoint, "config.json", "model.safetensors", "trainer_state.json")
     seal(checkpoint)
 
 
-def test_a_new_run_leaves_nothing_that_an_earlier_one_prepared(tiny_model, options, tmp_path):
-    take_output(options)
-    tiny_model.save_pretrained(tmp_path / "checkpoint-4")
-    (tmp_path / TARGETS_FILE).touch()
-    seal_with_all(tmp_path / "checkpoint-4")
-    for checkpoint, is_kept in ((tmp_path / "checkpoint-4", True), (None, False)):
-        run = Run(options, checkpoint, TrainingData([], None, None, {}), tiny_model, take_output(options))
-        run.prepare_objective()
-        assert (tmp_path / TARGETS_FILE).exists() == is_kept
-        assert run.results == {}
+def test_the_release_is_on_the_disk_before_any_result_says_so(tiny_model, options, tmp_path, monkeypatch):
+    trainer = SimpleNamespace(
+        state=SimpleNamespace(log_history=[], global_step=1),
+        is_world_process_zero=lambda: True,
+        save_model=lambda: tiny_model.save_pretrained(tmp_path),
+    )
+    nothing = SimpleNamespace(totals=lambda history: {}, finish=lambda kept_start: {})
+    flushed, fsync = set(), os.fsync
+
+    def note(number):
+        flushed.add(os.readlink(f"/proc/self/fd/{number}"))
+        fsync(number)
+
+    def describe_run(*about):
+        names = ("model-00001-of-00002.safetensors", "config.json", "modules.json", "1_Pooling")
+        assert {str(path) for path in (*(tmp_path / name for name in names), tmp_path)} <= flushed
+        raise RuntimeError("the run is described")
+
+    monkeypatch.setattr("docsplit.release.reporting.describe_run", describe_run)
+    monkeypatch.setattr(os, "fsync", note)
+    run = Run(options, None, DATA, tiny_model, take_output(options))
+    with pytest.raises(RuntimeError, match="is described"):
+        run.finish(trainer, Callbacks(nothing, None, nothing, None), 1.0)
 
 
 @pytest.mark.parametrize("name", ["README.md", "config.json", "run.json", "adapter/adapter_config.json"])
@@ -131,18 +72,43 @@ def test_a_users_file_is_never_overwritten(options, tmp_path, name, has_run):
 
 
 def test_a_new_run_removes_what_runs_write_and_nothing_else(tiny_model, options, tmp_path):
-    """Names that a user gave stay, in the folder of a checkpoint too."""
+    """Names that a user gave stay, in the folder of a checkpoint too; a run that resumes removes nothing prepared."""
     mined = f"negatives/{'0a' * 12}"
     ours = [f"{mined}/negatives.npy", f"{mined}/files.json", "training_state.safetensors", "all_results.json"]
     users = ["checkpoint-4/notes.txt", "negatives/mine.npy", "adapter/notes.txt", "notes.txt", "checkpoint-4-copy/a"]
     folder = take_output(options)
     folder.begin_results()
+    tiny_model.save_pretrained(tmp_path / "checkpoint-4")
     seal_with_all(tmp_path / "checkpoint-4")
-    fill(tmp_path, *ours, *users, "checkpoint-5/optimizer.pt", "checkpoint-5/.optimizer.pt.1.partial")
-    run = Run(options, None, TrainingData([], None, None, {}), tiny_model, take_output(options))
+    fill(tmp_path, *ours, *users, TARGETS_FILE, "checkpoint-5/optimizer.pt", "checkpoint-5/.optimizer.pt.1.partial")
+    Run(options, tmp_path / "checkpoint-4", DATA, tiny_model, folder).prepare_objective()
+    assert (tmp_path / TARGETS_FILE).exists()
+    run = Run(options, None, DATA, tiny_model, take_output(options))
+    run.prepare_objective()
+    assert not (tmp_path / TARGETS_FILE).exists()
     done = SimpleNamespace(training_loss=1.0)
     trainer = SimpleNamespace(is_world_process_zero=lambda: True, train=lambda **how: done)
-    run.train(trainer, Callbacks(None, SimpleNamespace(stopped=False), None, None, None))
+    assert run.train(trainer, Callbacks(None, SimpleNamespace(stopped=False), None, None)) == 1.0
     run.folder.close()
     left = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
     assert left == {*users, ".docsplit-run.json"}
+
+
+def test_a_best_checkpoint_that_is_damaged_is_not_released(tiny_model, options, tmp_path):
+    options.training.load_best_model_at_end = True
+    trainer = SimpleNamespace(
+        is_world_process_zero=lambda: False,
+        train=lambda **how: SimpleNamespace(training_loss=1.0),
+        state=SimpleNamespace(best_model_checkpoint=str(tmp_path / "checkpoint-4")),
+    )
+    run = Run(options, None, DATA, tiny_model, take_output(options))
+    callbacks = Callbacks(None, SimpleNamespace(stopped=False), None, None)
+    seal_with_all(tmp_path / "checkpoint-4")
+    assert run.train(trainer, callbacks) == 1.0
+    (tmp_path / "checkpoint-4" / "config.json").unlink()
+    with pytest.raises(ValueError, match=r"checkpoint-4, cannot be released: config\.json is missing"):
+        run.train(trainer, callbacks)
+    callbacks.stop.stopped = True
+    trainer.state.global_step = 3
+    with pytest.raises(SystemExit, match="130"):
+        run.train(trainer, callbacks)

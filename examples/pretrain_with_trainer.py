@@ -1,0 +1,50 @@
+"""DocSplit in the stock Trainer: from a column of texts to a SentenceTransformer.
+
+    python examples/pretrain_with_trainer.py
+    torchrun --nproc_per_node 2 examples/pretrain_with_trainer.py    # other documents of both are the negatives
+
+Change the constants: as `corpus` any `datasets.Dataset` with a column `text` will do.
+"""
+
+from sentence_transformers import SentenceTransformer
+from transformers import AutoTokenizer, Trainer, TrainingArguments
+
+from docsplit import DocSplitCallback, DocSplitCollator, DocSplitForContrastivePretraining
+from docsplit.data.corpora import for_pretraining, load_corpus
+from docsplit.data.preparation import tokenize
+
+START = "google-bert/bert-base-uncased"  # a name on the Hub, or a folder
+CORPUS = "python_docs"  # the docstrings of the installed packages; or a file or folder, or a data set on the Hub
+OUTPUT = "outputs/trained"
+STEPS = 1000
+
+
+def main() -> None:
+    """Train the encoder, save it, and embed a text with it."""
+    # Documents are cut into sentences once; each epoch draws two halves of each anew
+    tokenizer = AutoTokenizer.from_pretrained(START)
+    corpus = for_pretraining(CORPUS, load_corpus(CORPUS))  # without what evaluations are measured on
+    documents, _ = tokenize(corpus, tokenizer)
+    model = DocSplitForContrastivePretraining.from_pretrained(START, pooling="mean", max_seq_length=128)
+    collator = DocSplitCollator.for_model(model, tokenizer, view="docsplit")
+
+    args = TrainingArguments(
+        OUTPUT,
+        max_steps=STEPS,
+        per_device_train_batch_size=16,
+        learning_rate=5e-5,
+        remove_unused_columns=False,  # views are made of all columns
+        dataloader_drop_last=True,  # a smaller batch has fewer negatives
+        ddp_find_unused_parameters=False,
+    )
+    trainer = Trainer(model, args, collator, documents.with_format("numpy"), processing_class=tokenizer)
+    DocSplitCallback(trainer)  # other views in each epoch; the parts of the loss in the log
+    trainer.train()
+    trainer.save_model()
+    if trainer.is_world_process_zero():
+        vectors = SentenceTransformer(OUTPUT).encode(["Return the sum of an array."])
+        print(f"{OUTPUT} gives vectors of {vectors.shape[1]} numbers.")
+
+
+if __name__ == "__main__":
+    main()
