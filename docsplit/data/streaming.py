@@ -312,6 +312,4 @@ def _column(table: pyarrow.Table, text_column: str) -> list[Any]:
     if text_column in table.column_names:
         return [join_paragraphs(value) for value in table[text_column].to_pylist()]
     check_text_column(table.column_names, text_column)
-    return [
-        join_sections({"sections": sections}, text_column)[text_column] for sections in table["sections"].to_pylist()
-    ]
+    return [join_sections({"sections": sections}) for sections in table["sections"].to_pylist()]

@@ -16,7 +16,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from difflib import get_close_matches
 from itertools import pairwise, takewhile
 from pathlib import Path
@@ -36,6 +36,20 @@ TOKEN_REFUSED = (
 )
 RECIPE = "YAML file of options, or the name of one that comes with the project; options override it"
 WIDTH = 119  # columns of the short page
+
+
+def option(default: Any, help: str, common: bool = False, **metadata: Any) -> Any:
+    """Declare an option of a script: the field of a dataclass, with its help text.
+
+    Args:
+        default: a list becomes a new list of each set of options.
+        common: whether the short page of --help shows it.
+        metadata: `choices`, for those that a type does not say.
+    """
+    metadata |= {"help": help} | ({COMMON: True} if common else {})
+    if isinstance(default, list):
+        return field(default_factory=lambda: list(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
@@ -231,11 +245,11 @@ def _add_options(
 
     group: Any = parser.add_argument_group(title, description)
     types, before = get_type_hints(dtype), len(parser._actions)
-    for field in fields(dtype):
-        if field.name in names:
-            declared: Any = copy.copy(field)
-            declared.type = types[field.name]
-            declared.metadata = {name: value for name, value in field.metadata.items() if name != COMMON}
+    for original in fields(dtype):
+        if original.name in names:
+            declared: Any = copy.copy(original)
+            declared.type = types[original.name]
+            declared.metadata = {name: value for name, value in original.metadata.items() if name != COMMON}
             HfArgumentParser._parse_dataclass_field(group, declared)
     for action in parser._actions[before:]:
         # HfArgumentParser takes --learning-rate too: it works, and is not shown

@@ -40,12 +40,11 @@ from docsplit.data.corpora import PYTHON_DOCS, add_text, load_corpus
 from docsplit.data.passages import SECTION_BREAK, clean_text, heading_at
 from docsplit.data.python_docs.parts import PART, PART_NAMES, split_references
 from docsplit.data.readers.base import Problems
-from docsplit.data.readers.files import File
-from docsplit.data.readers.rows import headings_of, id_of_cell, join_sections, read_line_rows, text_of_cell
+from docsplit.data.readers.files import File, read_fields
+from docsplit.data.readers.rows import headings_of, id_of_cell, join_sections, read_rows, text_of_cell
 from docsplit.data.seen_documents import document_id
 from docsplit.data.segmentation import load_sentence_splitter
 from docsplit.data.sets.arguments import RankingArguments
-from docsplit.data.sets.tables import read_fields
 from docsplit.runtime.files import JsonObject, add_texts, refuse_missing_path
 
 logger = logging.getLogger(__name__)
@@ -480,7 +479,7 @@ def _json_lines(folder: Path, name: str, columns: tuple[str, str] = ("_id", "tex
 
     def rows() -> Iterator[tuple[str, JsonObject]]:
         problems = Problems(refuses_rows=True)
-        for number, row in read_line_rows(File(file, str(file)), problems):
+        for number, row in read_rows(File(file, str(file)), problems):
             yield f"{file}, row {number + 1}", row
         for warning in problems.warnings():
             logger.warning(warning)
@@ -495,7 +494,7 @@ def _table(rows: Iterable[tuple[str, JsonObject]], columns: tuple[str, str] = ("
         if text_column not in row:
             if "sections" not in row:
                 raise ValueError(f"{place} needs the column {text_column}, or sections; found {[*row]}.")
-            row = row | join_sections(row, text_column)
+            row = row | {text_column: join_sections(row)}
         text = text_of_cell(row[text_column], f"{place}: {text_column}")
         title = text_of_cell(row.get("title"), f"{place}: title")
         yield id_of_cell(row.get(id_column), f"{place}: {id_column}"), joined(title, text)
