@@ -46,15 +46,7 @@ def divide(rows: Sequence[PythonDoc]) -> list[str]:
     largest = np.argsort(-counts, kind="stable")[:NUM_STRATA]
     parts = _fill_parts(groups, np.where(np.isin(labels, largest), labels, len(names)))
     sizes = ", ".join(f"{(parts == number).sum():,} {name}" for number, name in enumerate(PART_NAMES))
-    links = undirected(see_also)
-    crossing = [int((parts[pairs[:, 0]] != parts[pairs[:, 1]]).sum()) for pairs in (links, alike)]
-    logger.info(
-        f"python_docs is divided: {sizes} documents; {crossing[0]:,} of {len(links):,} See Also links and "
-        f"{crossing[1]:,} of {len(alike):,} pairs that share {100 * RESEMBLANCE:.0f} % of their runs of "
-        "five words cross between parts."
-    )
-    if missing := names[np.setdiff1d(largest, labels[parts == PART_NAMES.index(TEST)])].tolist():
-        logger.warning(f"The sealed test part of python_docs has no document of {', '.join(missing)}.")
+    logger.info(f"python_docs is divided: {sizes} documents.")
     return [PART_NAMES[part] for part in parts]
 
 

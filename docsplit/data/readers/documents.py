@@ -58,8 +58,8 @@ def read_documents(
 
     A text file (.txt, .md, .rst, .tex, .html) and a converted one (.pdf, .docx, .pptx) is one document; its id is its
     path within the folder. A data file (.json, .jsonl, .csv, .tsv, .parquet, .arrow) has a document in each row, see
-    `docsplit.data.readers.rows.ids_of_rows`. All may be compressed. Hidden files are left out. In a folder, a file that
-    cannot be read is skipped, and so is a row that cannot be read; the log counts both by suffix and reason.
+    `docsplit.data.readers.rows.ids_of_rows`. All may be compressed. Hidden files are left out. In a folder, a file
+    that cannot be read is skipped, and so is a row that cannot be read; the log counts both by suffix and reason.
 
     Args:
         text_column: the column of the text in data files.

@@ -99,7 +99,7 @@ class File:
         except OSError as error:
             raise self.unreadable(error) from error
 
-    def read(self, size: int = -1) -> bytes:
+    def read(self, size: int | None = None) -> bytes:
         """Read the bytes, or the first ones, decompressed.
 
         Raises:
