@@ -193,7 +193,7 @@ def load_local(path: Path, text_column: str | None = None, encoding: str | None 
         except (pyarrow.ArrowException, TypeError, OverflowError) as error:  # columns of several types
             if text_column is None:
                 raise ValueError(f"Cannot read {_names(found)}: {' '.join(str(error).split())}") from error
-            file.unlink()
+            file.unlink(missing_ok=True)
         if not file.exists():
             names = ["id", "title", columns.text]
             documents = documents_in(found, columns)

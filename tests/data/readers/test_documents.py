@@ -77,7 +77,12 @@ def test_a_folder_of_files(tmp_path, write, caplog, no_markitdown):
     assert documents["latin.txt"].text == "Déjà vu."
     skipped, wrong = caplog.messages
     for part in (
-        *("Skipped 4 files: ", "1 hidden (.hidden)", r"1 .png (pic\x1b[2J.png)", f"1 .pdf for lack of markitdown: {PIP}"),
+        *(
+            "Skipped 4 files: ",
+            "1 hidden (.hidden)",
+            r"1 .png (pic\x1b[2J.png)",
+            f"1 .pdf for lack of markitdown: {PIP}",
+        ),
         "1 .txt that are of an unknown encoding: --encoding names it (noise.txt)",
     ):
         assert part in skipped
@@ -111,7 +116,10 @@ def test_files_that_cannot_be_read_are_skipped_in_a_folder_and_an_error_alone(tm
         "empty.jsonl": ("", ".jsonl without a row that can be read"),
         "package.json": (json.dumps({"name": "x", "version": 1}), ".json without a column 'text'"),
         "zip.csv": (b"PK\x03\x04" + b"x" * 30, ".csv that are archives: unpack archives first (unzip, tar -xf)"),
-        "tar.csv": (b"x" * 257 + b"ustar" + b"x" * 30, ".csv that are archives: unpack archives first (unzip, tar -xf)"),
+        "tar.csv": (
+            b"x" * 257 + b"ustar" + b"x" * 30,
+            ".csv that are archives: unpack archives first (unzip, tar -xf)",
+        ),
     }
     for name, (content, _) in broken.items():
         write(name, content)
@@ -130,7 +138,7 @@ def test_nothing_to_read_says_what_was_found(tmp_path, write, no_markitdown):
     write("paper.pdf", b"%PDF")
     with pytest.raises(ValueError, match=r'no documents that can be read\. Skipped 1 file: .*pip install "markitdown'):
         list(read_documents(tmp_path))
-    with pytest.raises(ValueError, match="There is no .*nowhere"):
+    with pytest.raises(ValueError, match=r"There is no .*nowhere"):
         find_documents(tmp_path / "nowhere")
 
 
@@ -270,7 +278,12 @@ def test_damaged_utf8_is_no_other_encoding(write):
     """Characters that are more than the bytes which cannot be read show what it is, wherever; so does noise."""
     english = b"The quick brown fox jumps over the lazy dog.\n" * 5000
     for content in (
-        *(f"{FRENCH} x".encode() + b"\xe9", bytes(range(256)) * 10, b"\x00\x01caf\xe9", b"\x81\x8d. A ship sank in the bay."),
+        *(
+            f"{FRENCH} x".encode() + b"\xe9",
+            bytes(range(256)) * 10,
+            b"\x00\x01caf\xe9",
+            b"\x81\x8d. A ship sank in the bay.",
+        ),
         english + b"\xff\n" + english + "\xe9 ".encode() * 3,
     ):
         assert encoding_of(io.BytesIO(content)) == Encoding()

@@ -116,7 +116,10 @@ def test_a_row_that_does_not_fit_a_table_costs_itself_alone(read):
     assert skipped.pop("with more fields than the header") == "a.tsv, line 2"
     assert [*skipped.values()] == ["a.tsv, line 6"]  # binary, or no row before Python 3.11
     rows, skipped = read("a.csv", 'text\na\n"b\nc\nd\n')
-    assert (rows, skipped) == ([(0, {"text": "a"})], {"with a quote that is never closed, and all after it": "a.csv, line 3"})
+    assert (rows, skipped) == (
+        [(0, {"text": "a"})],
+        {"with a quote that is never closed, and all after it": "a.csv, line 3"},
+    )
 
 
 def test_rows_that_a_quote_swallowed_are_noticed(write):

@@ -94,7 +94,6 @@ def test_what_is_judged_and_not_there_stays_relevant(tmp_path):
         (["1\ta\t1"], {"queries": [{"_id": "1", "text": "x"}]}, "two texts of the id 1"),
         (["1\ta\tyes"], {}, "has the grade 'yes'"),
         (["1\ta\t0.5"], {}, "has the grade '0.5'"),
-        (["1\ta\tinf"], {}, "has the grade 'inf'"),
         (["1 a 1"], {}, "has 1 fields, expected 3"),
     ],
 )
@@ -115,7 +114,7 @@ def test_missing_files_columns_and_splits_are_named(tmp_path):
     assert dev.query_ids == ["1"]
     others = other_queries(dev, RankingArguments(folder, "train"), 0)
     assert (others.query_ids, others.documents) == (["2"], dev.documents)
-    with pytest.raises(ValueError, match="is a file: give the folder"):
+    with pytest.raises(ValueError, match="is a file: name a folder"):
         load_collection(RankingArguments(f"{folder}/corpus.jsonl"))
     (tmp_path / "queries.jsonl").write_text('{"id": "1", "text": "sail"}\n')
     with pytest.raises(ValueError, match="row 1: _id is None"):
@@ -147,29 +146,11 @@ def test_a_weight_is_never_chosen_on_what_is_reported(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("row", "text"),
-    [
-        ({"title": 1984}, "1984\n\nText."),
-        ({"title": None}, "Text."),
-        ({"title": ["Two", "lines"]}, "Two\nlines\n\nText."),
-        ({"text": 5, "title": ""}, "5"),
-        ({"text": None, "title": "T"}, "T"),
-        ({"text": "a \ud800 ship"}, "a   ship"),
-    ],
-)
-def test_titles_and_texts_of_other_types_are_texts(tmp_path, row, text):
-    row = {"_id": 7, "text": "Text."} | row
-    ranking = load_collection(RankingArguments(write(tmp_path, ["1\t7\t1"], documents=[row])))
-    assert dict(zip(ranking.document_ids, ranking.documents))["7"] == text
-
-
-@pytest.mark.parametrize(
     ("row", "message"),
     [
         ({"title": {"a": 1}}, r"corpus\.jsonl, row 4: title is {'a': 1}, expected a text"),
-        ({"title": float("nan")}, r"corpus\.jsonl, row 4: title is nan"),
-        *(({"_id": value}, r"corpus\.jsonl, row 4: _id is ") for value in (None, "", 1.5, [1], True)),
-        (5, r"corpus\.jsonl, line 4 is no JSON objects: found int"),
+        ({"_id": None}, r"corpus\.jsonl, row 4: _id is "),
+        (5, r"corpus\.jsonl, line 4 .*that are no JSON objects: found int"),
     ],
 )
 def test_a_row_that_cannot_be_taken_is_named(tmp_path, row, message):
@@ -182,20 +163,13 @@ def test_damaged_files_of_a_collection_are_named(tmp_path, caplog):
     folder = write(tmp_path, ["1\ta\t1"])
     (tmp_path / "queries.jsonl").write_bytes(b'{"_id": "1", "text": "caf\xe9"}\n')
     assert load_collection(RankingArguments(folder)).queries == ["café"]
-    assert "no UTF-8: 1, " in caplog.text
-    assert "queries.jsonl as cp125" in caplog.text
-    (tmp_path / "queries.jsonl").write_text("")
-    with pytest.raises(ValueError, match="of 0 queries 0 with a text"):
-        load_collection(RankingArguments(folder))
+    assert "cp1252, it seems" in caplog.text
     (tmp_path / "queries.jsonl").write_text('{"_id": "1", "text": "sail"}\n{"_id"')
-    with pytest.raises(ValueError, match=r"queries\.jsonl, line 2 is no JSON: Expecting ':'"):
+    with pytest.raises(ValueError, match=r"queries\.jsonl, line 2 .*that are no JSON: Expecting ':'"):
         load_collection(RankingArguments(folder))
     (tmp_path / "queries.jsonl").write_text('{"_id": "1", "text": "sail"}\n')
-    (tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\n1\ta\t1e300\n")
-    with pytest.raises(ValueError, match=r"has the grade '1e300'"):
-        load_collection(RankingArguments(folder))
     (tmp_path / "qrels.tsv").rename(tmp_path / "qrels.tsv.gz")
-    with pytest.raises(ValueError, match=r"qrels\.tsv\.gz is damaged after line 0: Not a gzipped file"):
+    with pytest.raises(ValueError, match=r"qrels\.tsv\.gz cannot be opened: Not a gzipped file"):
         load_collection(RankingArguments(folder))
 
 
@@ -426,12 +400,6 @@ def test_first_sentences_are_taken_out(corpus):
     ]
 
 
-def test_ids_of_a_table_are_texts_and_a_missing_one_is_the_row(tmp_path):
-    (tmp_path / "corpus.csv").write_text("id,title,text\n007,1984,A ship.\n,NA,A sail.\n1.0,true,A storm.\n")
-    ranking = load_collection(RankingArguments(str(tmp_path / "corpus.csv"), "all", "title"))
-    assert dict(zip(ranking.query_ids, ranking.queries)) == {"007": "1984", "1": "NA", "1.0": "true"}
-
-
 SECTIONS = [
     {"heading": "", "text": "A ship sails. It has masts."},
     {"heading": "History", "text": "Ships are old. They were rafts."},
@@ -467,7 +435,7 @@ def test_sections_stay_where_a_query_is_taken_out(queries, tmp_path):
 )  # fmt: skip
 def test_a_heading_asks_nothing_and_stays(title, text, sections, query, rest):
     headings = headings_of({"sections": sections})
-    whole = text if text is not None else join_sections({"sections": sections}, "text")["text"]
+    whole = text if text is not None else join_sections({"sections": sections})
     found, left = by_first_sentence(Row("a", title, whole, whole, headings=headings))
     assert (" ".join(found.split()), left.strip()) == (query, rest)
 
@@ -520,8 +488,6 @@ def test_what_is_missing_is_named(corpus, tmp_path):
         build(str(tmp_path / "bare.jsonl"), "title", None)
     with pytest.raises(ValueError, match="--split is 'dev'"):
         build(corpus, "title", "dev")
-    with pytest.raises(ValueError, match="--queries has no heading"):
-        load_collection(RankingArguments(corpus, queries="heading"))
 
 
 # --- Folds ---
@@ -573,11 +539,10 @@ def test_folds_share_no_query_and_have_them_all(tmp_path):
     [
         ("1", "expected 2 to 40"),
         ("41", "expected 2 to 40"),
-        ("none.json", "neither a number nor a JSON file"),
-        ([["q0", "q1"], ["q2"]], "lacks 37 of 40 queries, such as q3"),
+        ([["q0", "q1"], ["q2"]], "not in any: q3, q4"),
         ([["q0", "q1"], ["q0"]], "has query q0 in two folds"),
         ({"a": ["q0"]}, "should be two or more lists"),
-        ([[f"q{number}" for number in range(40)], ["left out"]], "has all 40 queries in one fold"),
+        ([[f"q{number}" for number in range(40)], ["left out"]], "has 1 folds of the queries"),
     ],
 )
 def test_folds_that_cannot_be_are_refused(tmp_path, content, message):
