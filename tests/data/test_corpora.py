@@ -7,7 +7,6 @@ import os
 from collections import Counter
 from pathlib import Path
 
-import datasets
 import numpy as np
 import pyarrow
 import pytest
@@ -31,31 +30,11 @@ from docsplit.data.readers.rows import join_sections
 from docsplit.data.seen_documents import document_id, sketch
 from docsplit.data.segmentation import load_sentence_splitter
 from docsplit.data.sets.arguments import LabelledArguments
-from docsplit.data.sets.labelled import load_labelled, read_texts
+from docsplit.data.sets.labelled import load_labelled
 from docsplit.training import adapting
 from tests.conftest import make_corpus
 
 TEXTS = ["The ship was in the storm. It had a sail.", "Bread and butter. Flour to sugar."]
-
-
-@pytest.mark.parametrize("suffix", ["json", "jsonl", "csv", "tsv", "parquet", "txt"])
-def test_each_local_format_gives_the_same_texts(tmp_path, suffix):
-    path = tmp_path / f"documents.{suffix}"
-    dataset = Dataset.from_dict({"text": TEXTS})
-    match suffix:
-        case "json":
-            path.write_text(json.dumps([{"text": text} for text in TEXTS]))
-        case "jsonl":
-            dataset.to_json(path)
-        case "csv":
-            dataset.to_csv(path)
-        case "tsv":
-            dataset.to_csv(path, sep="\t")
-        case "parquet":
-            dataset.to_parquet(path)
-        case "txt":
-            path.write_text("\n".join(TEXTS))
-    assert load_corpus(str(path))["text"][:] == TEXTS
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", "txt"])
@@ -87,33 +66,6 @@ def test_a_parquet_file_whose_strings_are_no_utf8_is_refused(tmp_path):
         load_corpus(str(tmp_path / "bad.parquet"))
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("broken.jsonl", '{"text": "one"}\n{"text": "tw', r"broken\.jsonl, line 2"),
-        ("broken.parquet", b"no parquet", r"broken\.parquet"),
-        ("notes.docx", b"", r"notes\.docx"),
-        ("empty.jsonl", "", "no documents"),
-    ],
-)
-def test_files_that_cannot_be_read_are_named(tmp_path, name, content, message, write):
-    with pytest.raises(ValueError, match=message):
-        load_corpus(str(write(name, content)))
-
-
-def test_a_name_that_is_nowhere_raises():
-    with pytest.raises(ValueError, match="neither 'python_docs', nor a file"):
-        load_corpus("nobody/has-this")
-
-
-def test_of_a_hub_data_set_the_train_split_alone_is_read(monkeypatch):
-    """The recipes of the Bregman paper train on a data set whose validation and test documents are evaluated on."""
-    parts = {name: Dataset.from_list([{"text": f"A {name} document."}]) for name in ("train", "validation", "test")}
-    monkeypatch.setattr(datasets, "load_dataset", lambda name, configuration, split: parts[split])
-    corpus = corpora.for_pretraining("somebody/documents:long", load_corpus("somebody/documents:long"))
-    assert corpus["text"][:] == ["A train document."]
-
-
 def test_sections_become_the_text_where_there_is_none(corpus):
     sections = [{"heading": "", "text": "A ship."}, {"heading": "Storm", "text": "It sank."}]
     dataset = add_text(Dataset.from_dict({"sections": [sections, []]}), "text")
@@ -121,15 +73,6 @@ def test_sections_become_the_text_where_there_is_none(corpus):
     assert add_text(corpus, "text") is corpus
     with pytest.raises(ValueError, match=r"'body'.*\['text', 'label'\]"):
         add_text(corpus, "body")
-
-
-def test_lists_of_paragraphs_are_joined_as_the_probes_join_them(tmp_path):
-    rows = [{"text": ["A ship.", "It sank."], "label": "a"}, {"text": [], "label": "b"}]
-    dataset = add_text(Dataset.from_list(rows), "text")
-    assert dataset["text"][:] == ["A ship.\nIt sank.", ""] == read_texts(Dataset.from_list(rows), ["text"], False, "x")
-    assert dataset["label"][:] == ["a", "b"]
-    assert add_text(Dataset.from_list([{"text": ["A ship.", None]}, {"text": None}]), "text")["text"][:] == [None] * 2
-    assert add_text(Dataset.from_list([{"text": [1, 2]}]), "text")["text"][:] == [None]
 
 
 def test_breaks_of_sections_change_neither_sentences_nor_the_document_id():
@@ -376,14 +319,6 @@ def test_one_text_file_has_a_document_in_each_line_and_a_folder_one_in_each_file
     assert load_local(write("b.md", "# B\n"), "text").to_list() == [{"id": "b.md", "title": "B", "text": "# B\n"}]
 
 
-def test_nothing_is_left_of_a_folder_that_cannot_be_read(tmp_path, write, monkeypatch):
-    monkeypatch.setattr(corpora, "cache_directory", lambda: tmp_path / "cache")
-    write("docs/a.png")
-    with pytest.raises(ValueError, match=r"no documents that can be read\. Skipped 1 file: 1 \.png"):
-        load_local(tmp_path / "docs", "text")
-    assert list((tmp_path / "cache").iterdir()) == []
-
-
 def test_a_folder_is_the_same_in_maps_and_streams(tmp_path, write):
     write("docs/a.txt", "Déjà vu.".encode("utf-16"))
     write("docs/b.txt", "Déjà vu.".encode("latin-1"))
@@ -504,18 +439,3 @@ def test_problems_are_told_after_the_texts_of_their_file(tmp_path, write, monkey
     ]
     other = pyarrow.table({"text": ["a"]})
     assert take_problems(other, problems) is other
-
-
-def test_a_file_that_is_named_itself_is_refused(write):
-    stream = corpora._stream_local(write("b.jsonl", '{"body": "a"}'), "text", None).rows
-    with pytest.raises(ValueError, match=r"b\.jsonl: --text_column is 'text', but the columns are \['body'\]"):
-        list(stream)
-
-
-def test_the_fingerprint_is_of_the_files_and_the_column(tmp_path, write):
-    write("docs/a.jsonl", '{"text": "a"}')
-    key = corpora._stream_local(tmp_path / "docs", "text", None).fingerprint
-    assert corpora._stream_local(tmp_path / "docs", "text", None).fingerprint == key
-    assert corpora._stream_local(tmp_path / "docs", "body", None).fingerprint != key
-    write("docs/a.jsonl", '{"text": "ab"}')
-    assert corpora._stream_local(tmp_path / "docs", "text", None).fingerprint != key

@@ -58,10 +58,6 @@ def test_docsplit_equals_coin_flips_redrawn_until_no_half_is_empty():
             assert sorted(set(tokens[view])) == half
 
 
-def test_simcse_is_the_whole_document_twice():
-    assert all(view.all() for view in draw("simcse", [3, 1]))
-
-
 def extent(view):
     (tokens,) = view.nonzero()
     return tokens[0], tokens[-1] + 1
@@ -97,15 +93,6 @@ def test_half_is_cut_at_the_boundary_nearest_to_the_middle():
     assert draw("half", [3, 2, 2, 3])[0].sum() == 5
     first, _ = draw("half", [3, 2, 2, 3])
     assert first[:5].all()
-
-
-@given(documents, seeds)
-def test_passages_takes_half_of_them(lengths, seed):
-    first, second = (
-        [unit.all() for unit in np.split(view, lengths.cumsum()[:-1])] for view in draw("passages", lengths, seed)
-    )
-    assert sum(first) == len(lengths) // 2
-    assert [not is_in for is_in in first] == second
 
 
 def test_each_half_of_the_passages_is_drawn_equally_often():

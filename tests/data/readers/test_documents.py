@@ -177,14 +177,6 @@ def test_hidden_and_other_files_are_counted(tmp_path, write):
     assert FILE == INDEX_FILE
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may open every folder")
-def test_a_folder_that_may_not_be_opened_is_counted(tmp_path, write):
-    write("a/b.txt").parent.chmod(0)
-    found = find_files(tmp_path, (".txt",))
-    (tmp_path / "a").chmod(0o755)
-    assert found.problems.counts["file"] == {"that cannot be opened": (1, "a")}
-
-
 def test_what_a_python_call_is_given_are_documents(tmp_path, write):
     """A folder, a file, texts by id, texts, `Document`s; no table."""
     write("notes/a.txt", "A ship.")

@@ -100,16 +100,6 @@ def test_small_classes_and_rows_without_a_label_do_no_harm(monkeypatch, caplog):
     assert "leaves out 3 documents without a text or a single label" in caplog.text
 
 
-def test_labelled_sets_that_cannot_be_probed_raise():
-    for rows, message in (
-        ([{"text": "a b"}], "label"),
-        ([{"text": "a b", "label": "x"}] * 30, "two or more classes"),
-        ([{"text": f"a b {n}", "label": "x" if n else "y"} for n in range(30)], r"fewer: y \(1\)"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            split_labelled(Dataset.from_list(rows))
-
-
 # --- Few-shot draws ---
 
 
@@ -210,14 +200,6 @@ def test_the_fingerprint_sees_every_text_label_and_border(tmp_path, parts):
     seen.add(split.fingerprint())
     split.class_names[0] = "other"
     assert len({*seen, split.fingerprint()}) == 5
-
-
-def test_samples_keep_the_proportions_and_the_order(tmp_path, parts):
-    split = load(tmp_path, options={"max_train_samples": 31, "max_test_samples": 12}, **parts)
-    assert np.bincount(split.train_labels).tolist() in ([10, 10, 11], [10, 11, 10], [11, 10, 10])
-    assert np.bincount(split.test_labels).tolist() == np.bincount(split.validation_labels).tolist() == [4, 4, 4]
-    positions = [[row["text"] for row in parts["train"]].index(text) for text in split.train_texts]
-    assert positions == sorted(positions)
 
 
 def test_stratified_samples_are_fair():
@@ -482,15 +464,3 @@ def test_sources_that_contradict_each_other_are_named(tmp_path, options, message
         load_labelled(
             LabelledArguments(**{name: train if value == "TRAIN" else value for name, value in options.items()})
         )
-
-
-def test_real_documents(real_data):
-    files = {f"{part}_file": str(real_data / "20newsgroups" / f"{part}.parquet") for part in ("train", "test")}
-    split = load_labelled(LabelledArguments(**files))
-    assert len(split.class_names) == 20
-    assert len(split.test_texts) == 7532
-    assert len(split.train_texts) + split.counts["train_duplicates_dropped"] == 11314
-    files = {f"{part}_file": str(real_data / "ecthr" / f"{part}.parquet") for part in ("train", "validation", "test")}
-    split = load_labelled(LabelledArguments(**files, label_column="labels"))
-    assert split.train_labels.shape == (len(split.train_texts), len(split.class_names))
-    assert split.train_labels.sum() > 0

@@ -75,12 +75,6 @@ def test_each_defect_has_one_count_and_one_line(tmp_path, caplog, change, count,
     assert ranking.query_ids == ["1", "2"]
 
 
-def test_what_is_judged_and_not_there_stays_relevant(tmp_path):
-    ranking = load_collection(RankingArguments(write(tmp_path, ["1\ta\t1", "1\tz\t3", "1\ta\t2"])))
-    assert ranking.judgments == {"1": {"a": 2, "z": 3}}
-    assert ranking.relevant_documents == ["ships sail ."]
-
-
 @pytest.mark.parametrize(
     ("judgments", "change", "message"),
     [
@@ -143,20 +137,6 @@ def test_a_weight_is_never_chosen_on_what_is_reported(tmp_path):
             other_queries(ranking, RankingArguments(folder, split), 0)
     assert len(other_queries(ranking, RankingArguments(folder, "dev", max_queries=4), 0).query_ids) == 4
     assert ranking.notes[-1] == "4 of 9 queries are drawn (--selection_split dev)."
-
-
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ({"title": {"a": 1}}, r"corpus\.jsonl, row 4: title is {'a': 1}, expected a text"),
-        ({"_id": None}, r"corpus\.jsonl, row 4: _id is "),
-        (5, r"corpus\.jsonl, line 4 .*that are no JSON objects: found int"),
-    ],
-)
-def test_a_row_that_cannot_be_taken_is_named(tmp_path, row, message):
-    row = {"_id": "d", "text": "Text."} | row if isinstance(row, dict) else row
-    with pytest.raises(ValueError, match=message):
-        load_collection(RankingArguments(write(tmp_path, ["1\ta\t1"], documents=[row])))
 
 
 def test_damaged_files_of_a_collection_are_named(tmp_path, caplog):
@@ -355,11 +335,6 @@ def test_the_hub(tmp_path, monkeypatch, qrels_apart):
         load_collection(RankingArguments("user/name", split="dev"))
 
 
-def test_what_is_nowhere_is_named():
-    with pytest.raises(ValueError, match="'no/collection' is neither python_docs, nor a folder here"):
-        load_collection(RankingArguments("no/collection"))
-
-
 # --- Queries of a corpus ---
 
 
@@ -440,11 +415,6 @@ def test_a_heading_asks_nothing_and_stays(title, text, sections, query, rest):
     assert (" ".join(found.split()), left.strip()) == (query, rest)
 
 
-def test_headings_alone_ask_nothing_in_linear_time():
-    for text in ("# Ship\n\n## Sail", "Ship", "", "\n" * 200_000, "## A\n\n" * 100_000):
-        assert by_first_sentence(Row("a", "Ship", text, text))[0] == ""
-
-
 def test_splits_share_no_query_and_are_the_same_each_time(tmp_path):
     rows = [{"title": f"Title {number}", "text": f"Text of {number}."} for number in range(300)]
     (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -480,14 +450,6 @@ def test_python_docs_are_their_sealed_part_without_first_lines_and_see_also_list
     assert ranking.judgments == {"m.ship": {"m.ship": 2, "m.other": 1}, "m.other": {"m.other": 2}}
     assert ranking.relevant_documents == [rows[0]["text"], rows[1]["text"]]
     assert load_collection(RankingArguments("python_docs", split="train")).query_ids == ["m.old"]
-
-
-def test_what_is_missing_is_named(corpus, tmp_path):
-    (tmp_path / "bare.jsonl").write_text('{"text": "A text. Another."}\n')
-    with pytest.raises(ValueError, match="needs a corpus with the column title"):
-        build(str(tmp_path / "bare.jsonl"), "title", None)
-    with pytest.raises(ValueError, match="--split is 'dev'"):
-        build(corpus, "title", "dev")
 
 
 # --- Folds ---
