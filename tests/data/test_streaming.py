@@ -217,7 +217,7 @@ def test_what_cannot_be_read_is_passed_over_counted_and_said(make, tmp_path, cap
     for kind in (
         *(
             "1 that are no JSON (a.jsonl, line 41)",
-            "1 that are of an unknown encoding: --encoding names it (b.jsonl, line",
+            "that are of an unknown encoding: --encoding names it (b.jsonl, line 21)",
         ),
         *("1 .jsonl that are damaged, from there on (c.jsonl.gz)", "without a column 'text' (d.jsonl)"),
     ):
@@ -226,7 +226,7 @@ def test_what_cannot_be_read_is_passed_over_counted_and_said(make, tmp_path, cap
     assert len(list(itertools.islice(stream.documents(0, 1), len(read)))) == len(read)
     assert stream.num_dropped.value == 4
     (tmp_path / "few.jsonl").write_text("{")
-    with pytest.raises(ValueError, match=r"few\.jsonl has no rows to read"):
+    with pytest.raises(ValueError, match=r"few\.jsonl is no JSON"):
         take(stream_corpus(str(tmp_path / "few.jsonl")), 10, "text")
     assert len(take(stream_corpus(str(folder)), 1000, "text")) == len(read)
 
