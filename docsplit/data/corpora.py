@@ -11,7 +11,6 @@ removed, all files are read anew. The trade-off: a copy of the corpus on the dis
 """
 
 import glob
-import json
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -59,7 +58,7 @@ EXPECTED = "a file or folder that is there, a data set of the Hub (USER/NAME), o
 DIVIDED_BY = tuple(f"docsplit/data/{name}.py" for name in ("python_docs/parts", "preparation"))
 READ_BY = ("docsplit/data/readers", "docsplit/data/passages.py", "docsplit/data/corpora.py")
 LOADERS = {".json": "json", ".jsonl": "json", ".parquet": "parquet", ".arrow": "arrow", ".csv": "csv", ".tsv": "csv"}
-ROWS_FILE, WARNINGS_FILE = "documents.arrow", "warnings.json"
+ROWS_FILE, PROBLEMS_FILE = "documents.arrow", "problems.json"
 ROWS_AT_ONCE, CHARACTERS_AT_ONCE = 1000, 2**26  # an array of strings holds 2 GB at most
 PROBLEMS = "problems_of_a_file"  # the column of a stream
 
@@ -175,7 +174,7 @@ def load_local(path: Path, text_column: str | None = None, encoding: str | None 
                 raise
             loader = None  # the documents before the damage
         else:
-            _warn(found.problems.warnings())
+            found.problems.log()
             return dataset
     columns = Columns(text_column or "text", encoding=encoding)
     by_line = not found.is_folder and [file.suffix for file in found.files] == [".txt"]
@@ -198,10 +197,10 @@ def load_local(path: Path, text_column: str | None = None, encoding: str | None 
             names = ["id", "title", columns.text]
             documents = documents_in(found, columns)
             _write_rows(file, (dict(zip(names, (row.id, row.title, row.text))) for row in documents), _texts(names))
-        write_text(directory / WARNINGS_FILE, json.dumps(found.problems.warnings()))
+        write_text(directory / PROBLEMS_FILE, found.problems.to_json())
 
     directory = build_once(cache_directory() / f"documents-{key_of(found, text_column, encoding)}", write)
-    _warn(json.loads((directory / WARNINGS_FILE).read_text(encoding="utf-8")))
+    Problems.from_json((directory / PROBLEMS_FILE).read_text(encoding="utf-8")).log()
     dataset = Dataset.from_file(str(directory / ROWS_FILE))
     if by_line:
         logger.info(f"{path} is 1 file of {len(dataset):,} lines: each line is a document.")
@@ -291,11 +290,6 @@ def key_of(found: FoundFiles, text_column: str | None, encoding: str | None) -> 
     return Hasher.hash((str(found.path.resolve()), versions, options, hash_of_code(*READ_BY)))
 
 
-def _warn(warnings: list[str]) -> None:
-    for warning in warnings:
-        logger.warning(warning)
-
-
 # --- Streams ---
 
 
@@ -365,7 +359,7 @@ def _stream_local(path: Path, text_column: str | None, encoding: str | None) -> 
     found, _ = _find_corpus(path, text_column)
     if not found.files or any(file.suffix in CONVERTED_SUFFIXES for file in found.files):
         return None
-    _warn(found.problems.warnings())
+    found.problems.log()
     if not found.is_folder and found.files[0].suffix == ".txt":
         logger.info(f"{path} is 1 file: each of its lines is a document.")
     columns = Columns(text_column or "text", encoding=encoding)

@@ -158,7 +158,13 @@ def tokenize_batch(
         if passage_words is None and len(kept) == 1:
             unit_columns, _ = _with_tokens(tokenize_units(tokenizer, cut_in_two(tokenizer, " ".join(units))))
         # What is dropped keeps its row, for the counts, and loses its units.
-        reason = _drop_reason(text, len(unit_columns["input_ids"]), passage_columns)
+        num_parts = len(passage_columns["passage_units"] if passage_columns else unit_columns["input_ids"])
+        if not isinstance(text, str):
+            reason = "not_a_string"
+        elif not unit_columns["input_ids"]:
+            reason = "empty"
+        else:
+            reason = "used" if num_parts > 1 else f"fewer_than_two_{'passages' if passage_columns else 'words'}"
         if segmentation.keep_all and unit_columns["input_ids"]:
             reason = "used"
         if reason != "used":
@@ -200,16 +206,6 @@ def _passage_columns(passages: list[tuple[int, int, int]], kept: list[int]) -> d
     sections = np.unique(sections[left], return_inverse=True)[1]
     columns = (num_units[left], sections, words[left])
     return {name: column.tolist() for name, column in zip(PASSAGE_COLUMNS, columns)}
-
-
-def _drop_reason(text: Any, num_units: int, passage_columns: dict[str, list[int]]) -> str:
-    if not isinstance(text, str):
-        return "not_a_string"
-    if num_units == 0:
-        return "empty"
-    if passage_columns:
-        return "used" if len(passage_columns["passage_units"]) > 1 else "fewer_than_two_passages"
-    return "used" if num_units > 1 else "fewer_than_two_words"
 
 
 def _lengths_name(ids_name: str) -> str:

@@ -30,7 +30,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import pairwise, takewhile
 from pathlib import Path
-from typing import NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 logger = logging.getLogger(__name__)
 
@@ -79,22 +79,7 @@ CROSS_REFERENCE = re.compile(
 SEE_ALSO_NAME = re.compile(rf"(?::\w+:)?`{{0,2}}~?\.?{NAME}`{{0,2}}")
 
 
-class Section(TypedDict):
-    """A section of a docstring, see `split_sections`."""
-
-    heading: str
-    text: str
-
-
-class PythonDoc(TypedDict):
-    """A row of the corpus."""
-
-    id: str  # the qualified name at the place of definition: pandas.core.frame.DataFrame.merge
-    title: str  # the name inside the module, DataFrame.merge; the last component of a module's own name
-    text: str  # the docstring, dedented
-    sections: list[Section]
-    label: str  # the sub-package, pandas.core
-    links: list[str]  # sorted ids of other documents that "See Also" or a cross-reference names
+Section = dict[str, str]  # `heading` and `text`, see `split_sections`
 
 
 class Docstring(NamedTuple):
@@ -163,8 +148,17 @@ class NameIndex:
         return self.ids[candidates[0][1]]
 
 
-def read_python_docs() -> Iterator[PythonDoc]:
-    """Read the corpus: about 22,000 documents."""
+def read_python_docs() -> Iterator[dict[str, Any]]:
+    """Read the corpus: about 22,000 documents.
+
+    Yields: rows with
+        id: the qualified name at the place of definition, pandas.core.frame.DataFrame.merge.
+        title: the name inside the module, DataFrame.merge; the last component of a module's own name.
+        text: the docstring, dedented.
+        sections: a list of `Section`s.
+        label: the sub-package, pandas.core.
+        links: sorted ids of other documents that "See Also" or a cross-reference names.
+    """
     index = NameIndex()
     documents: dict[str, Docstring] = {}
     id_of_text: dict[str, str] = {}

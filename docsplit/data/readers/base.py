@@ -1,6 +1,7 @@
 """What readers share: a document, the error of a file that cannot be read, and an account of what was not read."""
 
 import json
+import logging
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
@@ -10,6 +11,7 @@ from typing import TypeVar
 from docsplit.runtime.command import shown
 
 T = TypeVar("T")
+logger = logging.getLogger(__name__)
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
@@ -114,6 +116,11 @@ class Problems:
             begin = "Something is wrong with" if thing == "text" else "Skipped"
             lines.append(f"{begin} {total:,} {thing}{'s' * (total != 1)}: {listed}")
         return lines
+
+    def log(self) -> None:
+        """Warn of them."""
+        for warning in self.warnings():
+            logger.warning(warning)
 
     def to_json(self) -> str:
         """Write them as JSON."""

@@ -71,8 +71,7 @@ def read_documents(
     """
     found = find_documents(path)
     yield from documents_in(found, Columns(text_column, id_column, encoding))
-    for warning in found.problems.warnings():
-        logger.warning(warning)
+    found.problems.log()
 
 
 def documents_in(found: FoundFiles, columns: Columns) -> Iterator[Document]:

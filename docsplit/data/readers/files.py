@@ -201,8 +201,7 @@ def read_fields(path: Path, count: int, separator: str | None) -> Iterator[list[
             start = repr(line.text[:80].rstrip())
             raise ValueError(f"{path}, line {line.number} has {len(fields)} fields, expected {count}: {start}.")
         yield fields
-    for warning in problems.warnings():
-        logger.warning(warning)
+    problems.log()
 
 
 # --- Text ---

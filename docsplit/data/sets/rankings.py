@@ -472,8 +472,7 @@ def _rows_in(file: Path) -> Iterator[tuple[str, JsonObject]]:
     problems = Problems(refuses_rows=True)
     for number, row in read_rows(File(file, str(file)), problems):
         yield f"{file}, row {number + 1}", row
-    for warning in problems.warnings():
-        logger.warning(warning)
+    problems.log()
 
 
 def _table(rows: Iterable[tuple[str, JsonObject]], columns: tuple[str, str] = ("_id", "text")) -> Rows:
