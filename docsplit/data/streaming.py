@@ -178,13 +178,11 @@ class DocumentStream(torch.utils.data.IterableDataset):
                     for feature in self._tokenize(left[first : first + TEXTS_TOKENISED_AT_ONCE]):
                         yield feature | {"epoch": epoch}
             if size == 0:
-                many_words = self.segmentation.passage_words is not None
-                few = "Is --passage_words too high for two passages? " if many_words else ""
                 raise ValueError(
                     f"Reader {reader + 1} of {readers} finds no document in {self.rows.num_shards} shards of the "
                     f"stream ({self.num_dropped.value} texts passed over): is --text_column "
-                    f"{self.segmentation.text_column!r} right? {few}Or use fewer processes and "
-                    "--dataloader_num_workers."
+                    f"{self.segmentation.text_column!r} right, --passage_words low enough for two passages, and are "
+                    "processes and --dataloader_num_workers few enough?"
                 )
             if epoch == 0:
                 self._say_problems()

@@ -89,7 +89,9 @@ def documents_in(found: FoundFiles, columns: Columns) -> Iterator[Document]:
             if file.suffix in ROW_SUFFIXES:
                 id_of = ids_of_rows(file, columns.id, found.is_folder, of_file)
                 for number, row, text in read_texts(file, columns, of_file):
-                    yield Document(id_of(number, row), text, _title_of_row(row) or title_of(text))
+                    title = row.get("title")
+                    is_title = isinstance(title, str | int | float) and not isinstance(title, bool) and title == title
+                    yield Document(id_of(number, row), text, str(title).strip() * is_title or title_of(text))
                     num_read += 1
             else:
                 yield read_file(file, of_file, columns.encoding)
@@ -166,13 +168,6 @@ def refuse_table(documents: object) -> None:
 
 
 # --- Titles ---
-
-
-def _title_of_row(row: dict[str, Any]) -> str:
-    """Take a title that is a text or a number."""
-    value = row.get("title")
-    is_title = isinstance(value, str | int | float) and not isinstance(value, bool) and value == value
-    return str(value).strip() if is_title else ""
 
 
 def title_of(text: str, has_headings: bool = False) -> str:

@@ -434,13 +434,7 @@ def load_probe(corpus: str, text_column: str = "text", label_column: str = "labe
         ValueError: as `split_labelled`.
     """
     part_column = PART if corpus == PYTHON_DOCS else None
-    split = split_labelled(load_corpus(corpus), text_column, label_column, part_column=part_column)
-    if len(split.test_texts) < 100:
-        logger.warning(
-            f"The probe on {corpus} has {len(split.test_texts)} test documents, fewer than 100: one document more or "
-            "less moves its accuracies by a point or more."
-        )
-    return split
+    return split_labelled(load_corpus(corpus), text_column, label_column, part_column=part_column)
 
 
 def split_labelled(
