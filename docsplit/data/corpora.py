@@ -184,11 +184,8 @@ def load_local(path: Path, text_column: str | None = None, encoding: str | None 
         file = directory / ROWS_FILE
         found.problems.refuses_rows = text_column is None and loader is not None
         try:
-            if loader is not None:
-                _write_table(file, found, loader, columns)
-            elif by_line:
-                rows = read_texts(found.files[0], columns, found.problems)
-                _write_rows(file, ({columns.text: text} for _, _, text in rows), _texts([columns.text]))
+            if loader is not None or by_line:
+                _write_table(file, found, columns)
         except (pyarrow.ArrowException, TypeError, OverflowError) as error:  # columns of several types
             if text_column is None:
                 raise ValueError(f"Cannot read {_names(found)}: {' '.join(str(error).split())}") from error
@@ -226,8 +223,8 @@ def _names(found: FoundFiles) -> str:
     return ", ".join(str(file.path) for file in found.files[:5])
 
 
-def _write_table(path: Path, found: FoundFiles, loader: str, columns: Columns) -> None:
-    """Write the rows of json, csv or tsv files with the columns of all.
+def _write_table(path: Path, found: FoundFiles, columns: Columns) -> None:
+    """Write the rows of json, csv or tsv files with the columns of all, or the lines of a text file.
 
     Raises:
         pyarrow.ArrowException: if values of a column have no common type.
@@ -235,25 +232,26 @@ def _write_table(path: Path, found: FoundFiles, loader: str, columns: Columns) -
 
     def rows(problems: Problems) -> Iterator[JsonObject]:
         for file in found.files:
+            num_read = 0
             try:
                 for _, row in read_rows(file, problems, columns.encoding):
+                    num_read += 1
+                    row = {columns.text: row["text"]} if file.suffix == ".txt" else row
                     yield {name: normalized(cell) if isinstance(cell, str) else cell for name, cell in row.items()}
             except Unreadable as error:
-                if problems.refuses_rows or not found.is_folder:
+                if problems.refuses_rows or not (found.is_folder or num_read):
                     raise
                 problems.add("file", f"{file.suffix} {error.reason}", file.name)
 
     # The types of json's values are those that fit the values of all rows; a text that looks like a date is a text.
-    schema = pyarrow.schema({})
-    for batch in grouped(
-        rows(Problems(refuses_rows=found.problems.refuses_rows)), str, ROWS_AT_ONCE, CHARACTERS_AT_ONCE
-    ):
+    schema, first_pass = pyarrow.schema({}), Problems(refuses_rows=found.problems.refuses_rows)
+    for batch in grouped(rows(first_pass), str, ROWS_AT_ONCE, CHARACTERS_AT_ONCE):
         names = list(dict.fromkeys(name for row in batch for name in row))
-        if loader == "csv":
-            schema = pyarrow.unify_schemas([schema, _texts(names)])
-        else:
+        if LOADERS.get(found.files[0].suffix) == "json":
             values = pyarrow.table({name: [row.get(name) for row in batch] for name in names})
             schema = pyarrow.unify_schemas([schema, values.schema], promote_options="permissive")
+        else:
+            schema = pyarrow.unify_schemas([schema, _texts(names)])
     _write_rows(path, rows(found.problems), schema)
 
 

@@ -208,7 +208,7 @@ def load_labelled(options: LabelledArguments, seed: int = 0) -> LabelledSplit:
             counts[f"{name}_duplicates_dropped"] = sum(map(bool, read)) - len(kept)
         texts[name], labels[name] = [str(read[row]) for row in kept], [part.labels[row] for row in kept]
         measured_on |= {identity for identity in ids if identity is not None}
-    texts, labels = ({name: column[name] for name in parts} for column in (texts, labels))
+    texts, labels = {name: texts[name] for name in parts}, {name: labels[name] for name in parts}
     if any(counts.values()):
         counted = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items() if count)
         logger.warning(f"Labelled documents, by part: {counted}.")
@@ -359,7 +359,7 @@ def _encode(
     if len(class_names) < 2:
         raise ValueError(f"{parts['train'].source} has the classes {class_names}: two or more are needed.")
     index = {name: number for number, name in enumerate(class_names)}
-    encoded = {}
+    encoded: dict[str, np.ndarray] = {}
     for name, documents in labels.items():
         if unknown := Counter(label for document in documents for label in document if label not in index):
             raise ValueError(

@@ -10,6 +10,7 @@ import pytest
 from datasets import Dataset
 from pyarrow import parquet
 
+from docsplit.data.corpora import load_local
 from docsplit.data.passages import SECTION_BREAK
 from docsplit.data.readers.base import Document, Problems, Unreadable
 from docsplit.data.readers.documents import read_documents
@@ -93,11 +94,14 @@ def test_a_file_that_was_cut_is_read_up_to_there(write, suffix, tmp_path, caplog
     with pytest.raises(Unreadable, match=rf"a\{suffix}\.gz is damaged after line \d\d\d\d: ") as caught:
         texts += (text for _, _, text in read_texts(File(path, path.name), Columns(), Problems()))
     assert caught.value.reason == "that are damaged, from there on"
+    texts = load_local(path, "text")["text"][:]
+    assert 1000 < len(texts) < 5000
+    assert texts == [f"number {number}" for number in range(len(texts))]
+    assert f"1 {suffix} that are damaged, from there on (a{suffix}.gz)" in caplog.text
     if suffix != ".txt":
-        texts = [document.text for document in read_documents(tmp_path)]
-        assert 1000 < len(texts) < 5000
-        assert texts == [f"number {number}" for number in range(len(texts))]
-        assert f"1 {suffix} that are damaged, from there on (a{suffix}.gz)" in caplog.text
+        assert [document.text for document in read_documents(tmp_path)] == texts
+        with pytest.raises(Unreadable, match="is damaged after line"):  # a table has to be whole
+            load_local(path)
 
 
 def test_tables_are_read_as_the_csv_module_writes_them(read):
