@@ -253,3 +253,25 @@ def test_a_checkpoint_knows_its_position_and_refuses_another_layout(make, tmp_pa
     (tmp_path / "all.txt").write_text("\n".join(TEXTS[1:]))
     with pytest.raises(ValueError, match="corpus"):
         make(tmp_path / "all.txt").resume(checkpoint, num_workers=2)
+
+
+def test_resuming_late_reads_no_more_than_resuming_early(make, tmp_path, monkeypatch):
+    """At 1 % and at 99 % of a pass: rows read before the first document, with sizes known from an earlier pass."""
+    texts = [f"Document number {index} is here. It has a second sentence." for index in range(2000)]
+    pa.parquet.write_table(pa.table({"text": texts}), tmp_path / "all.parquet", row_group_size=50)
+    stream = make(tmp_path / "all.parquet", buffer_size=100)
+    list(itertools.islice(stream.documents(0, 1), 2001))
+    read = []
+    original = streaming._column
+    monkeypatch.setattr(streaming, "_column", lambda *args: read.append(len(args[0])) or original(*args))
+    costs = []
+    for skip in (20, 1980, 7980):
+        read.clear()
+        next(make(tmp_path / "all.parquet", buffer_size=100).documents(0, 1, skip))
+        costs.append(sum(read))
+    assert max(costs) <= 150  # the block and what a shard has beyond it
+    for file in stream.sizes.glob("*"):
+        file.unlink()
+    read.clear()
+    next(make(tmp_path / "all.parquet", buffer_size=100).documents(0, 1, 1980))
+    assert sum(read) > 1900  # without the sizes all is read: the test sees the difference

@@ -179,3 +179,14 @@ def test_a_folder_without_a_vocabulary_is_refused(wordpiece, tmp_path):
     (tmp_path / "tokenizer.json").unlink()
     with pytest.raises(ValueError, match=r"5 entries, all of them special tokens: tokenizer\.json .* is missing"):
         load_tokenizer(tmp_path)
+
+
+def test_a_view_that_begins_inside_a_sentence_keeps_its_ids(byte_level_bpe):
+    """There is no text whose beginning it is; only a whole sentence takes its initial form."""
+    collator = DocSplitCollator(byte_level_bpe, mlm=False)
+    feature = feature_of(byte_level_bpe, ["The ship was in the storm.", "It was the captain."])
+    ids, first = feature["input_ids"], feature["unit_lengths"][0]
+    tokens = np.arange(len(ids))
+    for view in (tokens >= 2, (tokens >= first) & (tokens < len(ids) - 1)):
+        assert collator.join(feature, view)[1:-1].tolist() == ids[view].tolist()
+    assert collator.join(feature, tokens >= first)[1] != ids[first]

@@ -1,5 +1,6 @@
 """Invariants of the built-in corpus: on a small package made for the test, and on a few installed ones."""
 
+import importlib.metadata
 import random
 import re
 import sys
@@ -10,6 +11,7 @@ import pytest
 from docsplit.data.python_docs import corpus as python_docs
 from docsplit.data.python_docs.corpus import (
     MIN_WORDS,
+    python_docs_fingerprint,
     read_python_docs,
     split_sections,
 )
@@ -56,9 +58,9 @@ def read_package(tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def installed_documents():
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(python_docs, "PACKAGES", ("click", "joblib", "numpy", "requests"))
+        monkeypatch.setattr(python_docs, "PACKAGES", ("click", "joblib", "networkx", "requests"))
         documents = list(read_python_docs())
-    assert len(documents) > 1000
+    assert len(documents) > 300
     return documents
 
 
@@ -290,3 +292,20 @@ def test_invariants_of_installed_documents(installed_documents):
         assert document["links"] == sorted(set(document["links"]))
         assert set(document["links"]) <= ids - {document["id"]}
     assert sum(bool(document["links"]) for document in installed_documents) > len(ids) / 4
+
+
+def test_tests_vendored_packages_generator_sources_and_what_does_not_parse_are_left_out(read_package):
+    skipped = ["tests/a.py", "test_a.py", "sub/conftest.py", "_vendor/a.py", "externals/a.py", "modular_bert.py"]
+    kept = ["modularity.py", "testing.py", "_private.py"]
+    files = {path: f'"""{prose(seed)}"""' for seed, path in enumerate(skipped + kept)}
+    broken = {"syntax.py": f'"""{prose(20)}"""\ndef f(:', "null.py": f'"""{prose(21)}"""\0'}
+    documents = read_package({**files, **broken})
+    assert sorted(documents) == ["fakekit._private", "fakekit.modularity", "fakekit.testing"]
+
+
+def test_the_key_of_the_corpus_has_the_versions_of_packages(monkeypatch):
+    fingerprint = python_docs_fingerprint()
+    assert python_docs_fingerprint() == fingerprint
+    version = importlib.metadata.version
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: version(name) + (".1" if name == "numpy" else ""))
+    assert python_docs_fingerprint() != fingerprint
