@@ -111,3 +111,16 @@ def test_passage_vs_rest_takes_the_first_half_of_the_time_and_else_any():
         counts[chosen] += 1
     expected = np.r_[0.55, np.full(9, 0.05)]
     np.testing.assert_allclose(counts / 2000, expected, atol=5 * np.sqrt(0.25 / 2000))
+
+
+def test_simcse_is_the_whole_document_twice():
+    assert all(view.all() for view in draw("simcse", [3, 1]))
+
+
+@given(documents, seeds)
+def test_passages_takes_half_of_them(lengths, seed):
+    first, second = (
+        [unit.all() for unit in np.split(view, lengths.cumsum()[:-1])] for view in draw("passages", lengths, seed)
+    )
+    assert sum(first) == len(lengths) // 2
+    assert [not is_in for is_in in first] == second
