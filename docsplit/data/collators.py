@@ -339,8 +339,7 @@ COLLATORS = {"views": DocSplitCollator, "passages": PassageCollator}  # by `Fami
 def truncated_shares(dataset: Any, collator: DocSplitCollator, max_documents: int = 10_000) -> dict[str, float]:
     """Measure what the maximum length costs: the share of documents with a truncated view, and of tokens lost.
 
-    With passages, also the share of passages that lose their end, and of those after `max_passages`, which are left
-    out; both are lost tokens. All are taken from the draws of epoch 0 of the first `max_documents` documents.
+    All are taken from the draws of epoch 0 of the first `max_documents` documents.
     """
     needed = [name for name in ("document_id", "unit_lengths", "passage_units") if name in dataset.column_names]
     features = dataset.select(range(min(max_documents, len(dataset)))).select_columns(needed)
@@ -348,14 +347,10 @@ def truncated_shares(dataset: Any, collator: DocSplitCollator, max_documents: in
     wanted, room = (np.concatenate(values) for values in zip(*pairs))
     lost = np.maximum(wanted - room, 0)
     lost_by_document = np.split(lost, np.cumsum([len(rows) for rows, _ in pairs])[:-1])
-    shares = {
+    return {
         "documents_truncated_share": float(np.mean([losses.any() for losses in lost_by_document])),
         "tokens_truncated_share": float(lost.sum() / wanted.sum()),
     }
-    if isinstance(collator, PassageCollator):
-        shares["passages_truncated_share"] = float(((lost > 0) & (room > 0)).mean())
-        shares["passages_left_out_share"] = float((room == 0).mean())
-    return shares
 
 
 def _first_whole_unit(lengths: np.ndarray, view: View) -> int | None:

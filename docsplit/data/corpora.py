@@ -10,13 +10,12 @@ What is read lies in the cache, as one Arrow file: a second run starts within se
 removed, all files are read anew. The trade-off: a copy of the corpus on the disk. A stream has none.
 """
 
-import contextlib
 import glob
-import json
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import datasets
 import numpy as np
@@ -38,16 +37,8 @@ from docsplit.data.readers.documents import (
     read_documents,
     read_file,
 )
-from docsplit.data.readers.files import DAMAGED, HEAD, File, FoundFiles, is_plain, saved_files, saved_split
-from docsplit.data.readers.rows import (
-    Columns,
-    check_text_column,
-    join_paragraphs,
-    join_sections,
-    parts_of,
-    read_rows,
-    read_texts,
-)
+from docsplit.data.readers.files import DAMAGED, File, FoundFiles, saved_files, saved_split
+from docsplit.data.readers.rows import Columns, check_text_column, parts_of, read_rows, read_texts, text_of_row
 from docsplit.runtime.files import (
     JsonObject,
     build_once,
@@ -58,6 +49,7 @@ from docsplit.runtime.files import (
     write_text,
 )
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 PYTHON_DOCS = "python_docs"
@@ -65,9 +57,8 @@ NUM_SHARDS = 64  # of a stream of documents that lie in one file
 EXPECTED = "a file or folder that is there, a data set of the Hub (USER/NAME), or python_docs"
 DIVIDED_BY = tuple(f"docsplit/data/{name}.py" for name in ("python_docs/parts", "preparation"))
 READ_BY = ("docsplit/data/readers", "docsplit/data/passages.py", "docsplit/data/corpora.py")
-CANNOT_READ = (datasets.exceptions.DatasetGenerationError, pyarrow.ArrowException, ValueError, *DAMAGED)
 LOADERS = {".json": "json", ".jsonl": "json", ".parquet": "parquet", ".arrow": "arrow", ".csv": "csv", ".tsv": "csv"}
-ROWS_FILE, WARNINGS_FILE = "documents.arrow", "warnings.json"
+ROWS_FILE, PROBLEMS_FILE = "documents.arrow", "problems.json"
 ROWS_AT_ONCE, CHARACTERS_AT_ONCE = 1000, 2**26  # an array of strings holds 2 GB at most
 PROBLEMS = "problems_of_a_file"  # the column of a stream
 
@@ -95,11 +86,7 @@ def load_corpus(
     elif Path(corpus).exists():
         dataset = load_local(saved_split(Path(corpus), split), text_column, encoding)
     else:
-        name, configuration = _name_of_hub(corpus)
-        try:
-            dataset = datasets.load_dataset(name, configuration, split=split)
-        except (FileNotFoundError, ConnectionError, ValueError) as error:
-            raise _not_found(corpus, split, error) from error
+        dataset = _of_hub(corpus, split, lambda *name: datasets.load_dataset(*name, split=split))
     if len(dataset) == 0:
         raise ValueError(f"The corpus {corpus!r} has no documents.")
     return dataset
@@ -161,10 +148,10 @@ def documents_to_search(
 def load_local(path: Path, text_column: str | None = None, encoding: str | None = None) -> Dataset:
     """Load the documents of a folder, or of one file.
 
-    A data set that `save_to_disk` wrote is loaded as it is. Data files of one format keep all their columns: json,
-    parquet and arrow as `datasets` reads them, csv and tsv as texts, so that the code 007 stays one. One .txt file has
-    a document in each line. Other files, folders of several kinds, and data files other than tables in which something
-    cannot be read have the columns id, title and `text_column`, with the documents of `read_documents`.
+    A data set that `save_to_disk` wrote is loaded as it is. Data files of one format keep all their columns; cells of
+    csv and tsv are texts, so that the code 007 stays one. One .txt file has a document in each line. Other files,
+    folders of several kinds, and json files whose columns have no types have the columns id, title and `text_column`,
+    with the documents of `read_documents`.
 
     Args:
         text_column: None for a table: where a folder has data files of one format, they alone are read, and all of
@@ -176,38 +163,41 @@ def load_local(path: Path, text_column: str | None = None, encoding: str | None 
     if saved_files(path) is not None:
         return _refusing(f"{path} as a saved data set", lambda: datasets.load_from_disk(str(path)).with_format(None))
     found, loader = _find_corpus(path, text_column)
-    is_table = text_column is None
-    if loader in ("json", "parquet", "arrow"):
+    if loader in ("parquet", "arrow"):
+        names = [glob.escape(str(file.path)) for file in found.files]  # a[1].parquet would be looked for as a pattern
         try:
-            is_plain_text = [is_plain(file.read(HEAD)) and not file.is_compressed for file in found.files]
-            if loader != "json" or (all(is_plain_text) and not encoding):
-                dataset = _load_by_datasets(found, loader)
-                # Arrow takes a text such as 2024-01-01 for a time.
-                if loader != "json" or not any(map(pyarrow.types.is_temporal, dataset.data.schema.types)):
-                    _warn(found.problems.warnings())
-                    return dataset
-        except ValueError:  # the reader of rows says where and why
-            if is_table and loader != "json":
+            dataset = _refusing(
+                f"{_names(found)} as {loader}", lambda: datasets.load_dataset(loader, data_files=names, split="train")
+            )
+        except ValueError:
+            if text_column is None:
                 raise
+            loader = None  # the documents before the damage
+        else:
+            found.problems.log()
+            return dataset
     columns = Columns(text_column or "text", encoding=encoding)
     by_line = not found.is_folder and [file.suffix for file in found.files] == [".txt"]
 
     def write(directory: Path) -> None:
         logger.info(f"Reading {found.path} ({len(found.files):,} files) into {cache_directory()}")
         file = directory / ROWS_FILE
-        if loader == "csv" or (loader == "json" and is_table):
-            _write_table(file, found, columns, refuses_rows=is_table)
-        elif by_line:
-            rows = read_texts(found.files[0], columns, found.problems)
-            _write_texts(file, ({columns.text: text} for _, _, text in rows), [columns.text])
-        else:
+        found.problems.refuses_rows = text_column is None and loader is not None
+        try:
+            if loader is not None or by_line:
+                _write_table(file, found, columns)
+        except (pyarrow.ArrowException, TypeError, OverflowError) as error:  # columns of several types
+            if text_column is None:
+                raise ValueError(f"Cannot read {_names(found)}: {' '.join(str(error).split())}") from error
+            file.unlink(missing_ok=True)
+        if not file.exists():
             names = ["id", "title", columns.text]
             documents = documents_in(found, columns)
-            _write_texts(file, (dict(zip(names, (row.id, row.title, row.text))) for row in documents), names)
-        write_text(directory / WARNINGS_FILE, json.dumps(found.problems.warnings()))
+            _write_rows(file, (dict(zip(names, (row.id, row.title, row.text))) for row in documents), _texts(names))
+        write_text(directory / PROBLEMS_FILE, found.problems.to_json())
 
     directory = build_once(cache_directory() / f"documents-{key_of(found, text_column, encoding)}", write)
-    _warn(json.loads((directory / WARNINGS_FILE).read_text(encoding="utf-8")))
+    Problems.from_json((directory / PROBLEMS_FILE).read_text(encoding="utf-8")).log()
     dataset = Dataset.from_file(str(directory / ROWS_FILE))
     if by_line:
         logger.info(f"{path} is 1 file of {len(dataset):,} lines: each line is a document.")
@@ -224,20 +214,45 @@ def _find_corpus(path: Path, text_column: str | None) -> tuple[FoundFiles, str |
         return found, None
     for file in found.files:
         if file not in rows:
-            found.problems.skip_file(file.suffix, file.name)
+            found.problems.add("file", file.suffix, file.name)
     found.files = rows
     return found, loaders.pop()
 
 
-def _load_by_datasets(found: FoundFiles, loader: str) -> Dataset:
-    names = [glob.escape(str(file.path)) for file in found.files]  # a[1].json would be looked for, and a1.json read
-    # Spelled "utf-8", it makes the JSON loader decode nothing: bytes that are no UTF-8 would fail when a text is used.
-    options = {"encoding": "UTF-8"} if loader == "json" else {}
-    what = f"{', '.join(str(file.path) for file in found.files[:5])} as {loader}"
-    try:
-        return _refusing(what, lambda: datasets.load_dataset(loader, data_files=names, split="train", **options))
-    except StopIteration:  # `datasets` raises it for an empty file
-        return Dataset.from_list([])
+def _names(found: FoundFiles) -> str:
+    return ", ".join(str(file.path) for file in found.files[:5])
+
+
+def _write_table(path: Path, found: FoundFiles, columns: Columns) -> None:
+    """Write the rows of json, csv or tsv files with the columns of all, or the lines of a text file.
+
+    Raises:
+        pyarrow.ArrowException: if values of a column have no common type.
+    """
+
+    def rows(problems: Problems) -> Iterator[JsonObject]:
+        for file in found.files:
+            num_read = 0
+            try:
+                for _, row in read_rows(file, problems, columns.encoding):
+                    num_read += 1
+                    row = {columns.text: row["text"]} if file.suffix == ".txt" else row
+                    yield {name: normalized(cell) if isinstance(cell, str) else cell for name, cell in row.items()}
+            except Unreadable as error:
+                if problems.refuses_rows or not (found.is_folder or num_read):
+                    raise
+                problems.add("file", f"{file.suffix} {error.reason}", file.name)
+
+    # The types of json's values are those that fit the values of all rows; a text that looks like a date is a text.
+    schema, first_pass = pyarrow.schema({}), Problems(refuses_rows=found.problems.refuses_rows)
+    for batch in grouped(rows(first_pass), str, ROWS_AT_ONCE, CHARACTERS_AT_ONCE):
+        names = list(dict.fromkeys(name for row in batch for name in row))
+        if LOADERS.get(found.files[0].suffix) == "json":
+            values = pyarrow.table({name: [row.get(name) for row in batch] for name in names})
+            schema = pyarrow.unify_schemas([schema, values.schema], promote_options="permissive")
+        else:
+            schema = pyarrow.unify_schemas([schema, _texts(names)])
+    _write_rows(path, rows(found.problems), schema)
 
 
 def _refusing(what: str, load: Callable[[], Dataset]) -> Dataset:
@@ -247,7 +262,7 @@ def _refusing(what: str, load: Callable[[], Dataset]) -> Dataset:
     try:
         dataset = load()
         dataset.data.table.validate(full=True)  # also that strings are UTF-8; gigabytes a second
-    except CANNOT_READ as error:
+    except (datasets.exceptions.DatasetGenerationError, pyarrow.ArrowException, ValueError, *DAMAGED) as error:
         cause = error.__cause__ or error
         raise ValueError(f"Cannot read {what}: {' '.join(str(cause).split())}") from cause
     finally:
@@ -255,44 +270,8 @@ def _refusing(what: str, load: Callable[[], Dataset]) -> Dataset:
     return dataset
 
 
-def _write_table(path: Path, found: FoundFiles, columns: Columns, refuses_rows: bool) -> None:
-    """Write the rows of csv, tsv or json files with the columns of all; cells of the former are texts."""
-    found.problems.refuses_rows = refuses_rows
-
-    def rows(problems: Problems) -> Iterator[JsonObject]:
-        for file in found.files:
-            try:
-                for _, row in read_rows(file, problems, columns.encoding):
-                    yield {name: normalized(cell) if isinstance(cell, str) else cell for name, cell in row.items()}
-            except Unreadable as error:
-                if refuses_rows or not found.is_folder:
-                    raise
-                problems.skip_file(f"{file.suffix} {error.reason}", error.place or file.name, error.remedy)
-
-    if LOADERS[found.files[0].suffix] == "csv":
-        names: dict[str, None] = {}
-        for file in found.files:
-            with contextlib.suppress(Unreadable):
-                names |= dict.fromkeys(next(read_rows(file, Problems(), columns.encoding), (0, {}))[1])
-        _write_texts(path, rows(found.problems), list(names))
-        return
-    # The types of json's values are those that fit the values of all rows.
-    schema = pyarrow.schema({})
-    try:
-        for batch in grouped(rows(Problems(refuses_rows=True)), str, ROWS_AT_ONCE, CHARACTERS_AT_ONCE):
-            names = dict.fromkeys(name for row in batch for name in row)
-            values = pyarrow.table({name: [row.get(name) for row in batch] for name in names})
-            schema = pyarrow.unify_schemas([schema, values.schema], promote_options="permissive")
-        _write_rows(path, rows(found.problems), schema)
-    except Unreadable:
-        raise
-    except (pyarrow.ArrowException, ValueError, TypeError, OverflowError) as error:
-        of_files = ", ".join(str(file.path) for file in found.files[:5])
-        raise ValueError(f"Cannot read {of_files} as JSON lines: {' '.join(str(error).split())}") from error
-
-
-def _write_texts(path: Path, rows: Iterable[JsonObject], names: list[str]) -> None:
-    _write_rows(path, rows, pyarrow.schema({name: pyarrow.string() for name in names}))
+def _texts(names: list[str]) -> pyarrow.Schema:
+    return pyarrow.schema({name: pyarrow.string() for name in names})
 
 
 def _write_rows(path: Path, rows: Iterable[JsonObject], schema: pyarrow.Schema) -> None:
@@ -305,13 +284,8 @@ def _write_rows(path: Path, rows: Iterable[JsonObject], schema: pyarrow.Schema) 
 def key_of(found: FoundFiles, text_column: str | None, encoding: str | None) -> str:
     """Hash what the documents depend on: the files' names, sizes and times, the options, and the readers."""
     versions = [file.version() for file in found.files]
-    options = (sorted(found.problems.counts.items()), text_column, encoding, converter_version())
+    options = (found.problems.counts, text_column, encoding, converter_version())
     return Hasher.hash((str(found.path.resolve()), versions, options, hash_of_code(*READ_BY)))
-
-
-def _warn(warnings: list[str]) -> None:
-    for warning in warnings:
-        logger.warning(warning)
 
 
 # --- Streams ---
@@ -352,16 +326,30 @@ def stream_corpus(
         dataset = load_corpus(str(path), text_column=text_column, encoding=encoding)
         shards = min(NUM_SHARDS, len(dataset))
         return CorpusStream(dataset.to_iterable_dataset(num_shards=shards), dataset._fingerprint)
-    name, configuration = _name_of_hub(corpus)
-    try:
-        builder = datasets.load_dataset_builder(name, configuration)
-    except (FileNotFoundError, ConnectionError, ValueError) as error:
-        raise _not_found(corpus, split, error) from error
-    try:
+
+    def open_stream(*name: str | None) -> CorpusStream:
+        builder = datasets.load_dataset_builder(*name)
         rows = builder.as_streaming_dataset(split=split).reshard()
+        return CorpusStream(rows, Hasher.hash((str(builder.cache_dir), split)))
+
+    return _of_hub(corpus, split, open_stream)
+
+
+def _of_hub(corpus: str, split: str, load: Callable[[str, str | None], T]) -> T:
+    """Load a data set of the Hub by its name and configuration.
+
+    Raises:
+        ValueError: in one line, if the Hub does not give it.
+    """
+    refuse_missing_path(corpus, EXPECTED)
+    name, _, configuration = corpus.partition(":")
+    try:
+        return load(name, configuration or None)
     except (FileNotFoundError, ConnectionError, ValueError) as error:
-        raise ValueError(f"{corpus!r} cannot be streamed (split {split!r}): {error}") from error
-    return CorpusStream(rows, Hasher.hash((str(builder.cache_dir), split)))
+        raise ValueError(
+            f"{corpus!r} is neither {PYTHON_DOCS!r}, nor a file or folder here, nor a data set that the Hub gave "
+            f"(split {split!r}): {error}"
+        ) from error
 
 
 def _stream_local(path: Path, text_column: str | None, encoding: str | None) -> CorpusStream | None:
@@ -369,7 +357,7 @@ def _stream_local(path: Path, text_column: str | None, encoding: str | None) -> 
     found, _ = _find_corpus(path, text_column)
     if not found.files or any(file.suffix in CONVERTED_SUFFIXES for file in found.files):
         return None
-    _warn(found.problems.warnings())
+    found.problems.log()
     if not found.is_folder and found.files[0].suffix == ".txt":
         logger.info(f"{path} is 1 file: each of its lines is a document.")
     columns = Columns(text_column or "text", encoding=encoding)
@@ -399,9 +387,9 @@ def _tables(
             for number, group in enumerate(grouped(texts, str, ROWS_AT_ONCE, CHARACTERS_AT_ONCE)):
                 yield (index, number), table(group, [""] * len(group))
         except Unreadable as error:
-            if not in_folder:
+            if not in_folder and number < 0:
                 raise
-            problems.skip_file(f"{file.suffix} {error.reason}", error.place or file.name, error.remedy)
+            problems.add("file", f"{file.suffix} {error.reason}", file.name)
         if problems.counts:
             yield (index, number + 1), table([""], [problems.to_json()])
 
@@ -416,20 +404,7 @@ def take_problems(table: pyarrow.Table, problems: Problems) -> pyarrow.Table:
     return table.filter(is_text)
 
 
-# --- The Hub, and the text of documents ---
-
-
-def _name_of_hub(corpus: str) -> tuple[str, str | None]:
-    refuse_missing_path(corpus, EXPECTED)
-    name, _, configuration = corpus.partition(":")
-    return name, configuration or None
-
-
-def _not_found(corpus: str, split: str, error: Exception) -> ValueError:
-    return ValueError(
-        f"{corpus!r} is neither {PYTHON_DOCS!r}, nor a file or folder here, nor a data set that the Hub gave "
-        f"(split {split!r}): {error}"
-    )
+# --- The text of documents ---
 
 
 def add_text(dataset: Dataset, text_column: str) -> Dataset:
@@ -438,17 +413,13 @@ def add_text(dataset: Dataset, text_column: str) -> Dataset:
     Raises:
         ValueError: naming the columns found.
     """
-    key = Hasher.hash((dataset._fingerprint, text_column, hash_of_code(*READ_BY)))
-    if text_column in dataset.column_names:
-        if not isinstance(dataset.features[text_column], datasets.List | datasets.LargeList):
-            return dataset
-        features = datasets.Features(dataset.features | {text_column: datasets.Value("string")})
-        return map_once(
-            dataset,
-            lambda row: {text_column: join_paragraphs(row[text_column])},
-            key,
-            features=features,
-            desc="Joining paragraphs",
-        )
     check_text_column(dataset.column_names, text_column)
-    return map_once(dataset, join_sections, key, fn_kwargs={"text_column": text_column}, desc="Joining sections")
+    if isinstance(dataset.features.get(text_column), datasets.Value):
+        return dataset
+    return map_once(
+        dataset,
+        lambda row: {text_column: text_of_row(row, text_column)},
+        Hasher.hash((dataset._fingerprint, text_column, hash_of_code(*READ_BY))),
+        features=datasets.Features(dataset.features | {text_column: datasets.Value("string")}),
+        desc="Joining texts",
+    )

@@ -106,9 +106,9 @@ def tokenize(
     if passage_words is not None:
         logger.info(_describe_passages(tokenized.data, passage_words))
     if counts["used"] < len(dataset) and not segmentation.keep_all:
-        left_out = {name.replace("_", " "): count for name, count in counts.items() if count and name != "used"}
-        reasons_shown = ", ".join(f"{count:,} {name}" for name, count in left_out.items())
-        logger.warning(f"{sum(left_out.values()):,} of {len(dataset):,} documents are left out: {reasons_shown}.")
+        dropped = {name.replace("_", " "): count for name, count in counts.items() if count and name != "used"}
+        shown = ", ".join(f"{count:,} {name}" for name, count in dropped.items())
+        logger.warning(f"{sum(dropped.values()):,} of {len(dataset):,} documents are left out: {shown}.")
         tokenized = tokenized.select(np.flatnonzero(reasons == 0))
     return tokenized.remove_columns([name for name in MADE_TO_BE_COUNTED if name in features]), counts
 
@@ -123,18 +123,13 @@ def _fingerprint(dataset: Dataset, tokenizer: Any, segmentation: Segmentation) -
 
 def _describe_passages(table: Any, wanted: int) -> str:
     """Describe in a sentence how many passages documents have, and how long these are; without dropped documents."""
-
-    def values(name: str) -> np.ndarray:
-        return compute.list_flatten(table[name]).to_numpy()
-
     per_document = compute.list_value_length(table["passage_words"]).to_numpy()
-    per_document = per_document[per_document > 0]
-    words, num_sections = values("passage_words"), values("passage_sections")[per_document.cumsum() - 1] + 1
+    words = compute.list_flatten(table["passage_words"]).to_numpy()
     return (
-        f"Passages of about {wanted} words: {len(words):,} in {len(per_document):,} documents, "
-        f"{per_document.mean():.1f} a document, of {num_sections.mean():.1f} sections. They have {words.mean():.1f} "
-        f"words on average; {100 * (words < wanted / 2).mean():.1f} % have fewer than {wanted / 2:g}, "
-        f"{100 * (words > LONGEST_PASSAGE * wanted).mean():.1f} % more than {LONGEST_PASSAGE * wanted:g}."
+        f"Passages of about {wanted} words: {len(words):,} in {(per_document > 0).sum():,} documents. They have "
+        f"{words.mean():.1f} words on average; {100 * (words < wanted / 2).mean():.1f} % have fewer than "
+        f"{wanted / 2:g}, {100 * (words > LONGEST_PASSAGE * wanted).mean():.1f} % more than "
+        f"{LONGEST_PASSAGE * wanted:g}."
     )
 
 
@@ -163,7 +158,13 @@ def tokenize_batch(
         if passage_words is None and len(kept) == 1:
             unit_columns, _ = _with_tokens(tokenize_units(tokenizer, cut_in_two(tokenizer, " ".join(units))))
         # What is dropped keeps its row, for the counts, and loses its units.
-        reason = _drop_reason(text, len(unit_columns["input_ids"]), passage_columns)
+        num_parts = len(passage_columns["passage_units"] if passage_columns else unit_columns["input_ids"])
+        if not isinstance(text, str):
+            reason = "not_a_string"
+        elif not unit_columns["input_ids"]:
+            reason = "empty"
+        else:
+            reason = "used" if num_parts > 1 else f"fewer_than_two_{'passages' if passage_columns else 'words'}"
         if segmentation.keep_all and unit_columns["input_ids"]:
             reason = "used"
         if reason != "used":
@@ -205,16 +206,6 @@ def _passage_columns(passages: list[tuple[int, int, int]], kept: list[int]) -> d
     sections = np.unique(sections[left], return_inverse=True)[1]
     columns = (num_units[left], sections, words[left])
     return {name: column.tolist() for name, column in zip(PASSAGE_COLUMNS, columns)}
-
-
-def _drop_reason(text: Any, num_units: int, passage_columns: dict[str, list[int]]) -> str:
-    if not isinstance(text, str):
-        return "not_a_string"
-    if num_units == 0:
-        return "empty"
-    if passage_columns:
-        return "used" if len(passage_columns["passage_units"]) > 1 else "fewer_than_two_passages"
-    return "used" if num_units > 1 else "fewer_than_two_words"
 
 
 def _lengths_name(ids_name: str) -> str:
@@ -270,23 +261,16 @@ def check_fills_a_batch(dataset: Dataset, batch_size: int, purpose: str) -> None
             f"The {len(dataset):,} {purpose} documents are copies of one, which has no negatives: give others, too."
         )
     if distinct < len(dataset):
-        copies = (
+        logger.log(
+            logging.WARNING if distinct < batch_size else logging.INFO,
             f"{len(dataset) - distinct:,} of {len(dataset):,} {purpose} documents are copies of others: they are no "
-            "negatives of each other"
+            f"negatives of each other. {distinct:,} are distinct, and a batch has {batch_size:,}.",
         )
-        if distinct < batch_size:
-            logger.warning(
-                f"{copies}, and a batch of {batch_size:,} has more documents than the {distinct:,} distinct ones."
-            )
-        else:
-            logger.info(f"{copies}.")
 
 
 def near_duplicates(texts: Sequence[str], references: Sequence[str], threshold: float = 0.5) -> np.ndarray:
     """Whether each text has a reference with a Jaccard similarity of word 5-grams of `threshold` or more, (N,)."""
-    is_duplicate = np.zeros(len(texts), dtype=bool)
-    is_duplicate[_similar(_shingles(texts), _shingles(references), threshold)[0]] = True
-    return is_duplicate
+    return np.isin(np.arange(len(texts)), _similar(_shingles(texts), _shingles(references), threshold)[0])
 
 
 def near_duplicate_pairs(texts: Sequence[str], threshold: float = 0.5) -> np.ndarray:

@@ -9,7 +9,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -73,7 +72,10 @@ class Collection:
         features = Features({"seen_id": Value("int64"), "sketch": List(Value("uint32"), length=SKETCH_SIZE)})
         seen = map_once(
             documents,
-            _seen,
+            lambda batch: {
+                "seen_id": [document_id(text) for text in batch["whole"]],
+                "sketch": list(sketch(batch["whole"])),
+            },
             Hasher.hash((documents._fingerprint, "seen", hash_of_code("docsplit/data"))),
             batched=True,
             batch_size=TEXTS_AT_ONCE,
@@ -92,10 +94,6 @@ class Collection:
         grades = self.ranking.judgments[query]
         rows = [self.rows[name] for name, grade in grades.items() if grade > 0 and name in self.rows]
         return np.array(sorted(row for row in rows if self.has_tokens[row]), dtype=np.int64)
-
-
-def _seen(batch: dict[str, list[str]]) -> dict[str, list[Any]]:
-    return {"seen_id": [document_id(text) for text in batch["whole"]], "sketch": list(sketch(batch["whole"]))}
 
 
 class QueryDataset(torch.utils.data.Dataset):

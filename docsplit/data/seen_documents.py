@@ -286,8 +286,7 @@ def contamination(name_or_path: str, test_texts: Sequence[str]) -> dict[str, flo
             "pretraining, so that its shares are unknown."
         )
         return unknown
-    if seen or (near or 0) > 0.05:
-        logger.warning(f"{name_or_path} saw {text}, in pretraining: its results on them may be too good.")
-    else:
-        logger.info(f"{name_or_path} saw {text}, in pretraining.")
+    is_much = seen or (near or 0) > 0.05
+    remark = ": its results on them may be too good" if is_much else ""
+    logger.log(logging.WARNING if is_much else logging.INFO, f"{name_or_path} saw {text}, in pretraining{remark}.")
     return dict(zip(SHARES, (seen, near)))

@@ -13,6 +13,7 @@ they have, which it notes (in the cache of `datasets`) at the end of each. It re
 segmenting or tokenising it.
 """
 
+import contextlib
 import itertools
 import json
 import logging
@@ -100,7 +101,6 @@ class DocumentStream(torch.utils.data.IterableDataset):
         self.first_batch = 0  # of this process, counted from the beginning of training
         self.num_dropped = multiprocessing.Value("q", 0)  # texts passed over, by all workers of this process
         self.problems = Problems()  # of files and rows, as far as this process or worker has read them
-        self.said: list[str] = []  # of the problems
         self.state = {  # what a checkpoint must have in common with the run that goes on from it
             "corpus": corpus.fingerprint,
             "text_column": segmentation.text_column,
@@ -178,16 +178,14 @@ class DocumentStream(torch.utils.data.IterableDataset):
                     for feature in self._tokenize(left[first : first + TEXTS_TOKENISED_AT_ONCE]):
                         yield feature | {"epoch": epoch}
             if size == 0:
-                many_words = self.segmentation.passage_words is not None
-                few = "Is --passage_words too high for two passages? " if many_words else ""
                 raise ValueError(
                     f"Reader {reader + 1} of {readers} finds no document in {self.rows.num_shards} shards of the "
                     f"stream ({self.num_dropped.value} texts passed over): is --text_column "
-                    f"{self.segmentation.text_column!r} right? {few}Or use fewer processes and "
-                    "--dataloader_num_workers."
+                    f"{self.segmentation.text_column!r} right, --passage_words low enough for two passages, and are "
+                    "processes and --dataloader_num_workers few enough?"
                 )
             if epoch == 0:
-                self._say_problems("In the first pass over the corpus: ")
+                self._say_problems()
             skip = max(skip - size, 0)
 
     def _blocks(self, epoch: int, reader: int, readers: int, skip: int) -> Iterator[tuple[int, list[str]]]:
@@ -244,16 +242,12 @@ class DocumentStream(torch.utils.data.IterableDataset):
         rows = take_problems(table, self.problems)
         self.num_dropped.value += self.problems.number_of("file", "row") - before
         if is_first:
-            self._say_problems("")
+            self._say_problems()
         return rows
 
-    def _say_problems(self, when: str) -> None:
-        """Say what could not be read, without what was said before."""
-        warnings = self.problems.warnings()
-        for warning in warnings:
-            if warning not in self.said:
-                logger.error(f"{when}{warning}")  # other processes than the first log errors alone
-        self.said = warnings
+    def _say_problems(self) -> None:
+        for warning in self.problems.warnings():
+            logger.error(f"In the first pass over the corpus: {warning}")  # other processes than the first log errors
 
     def _is_usable(self, text: Any) -> bool:
         """Whether a text has two words, or two passages: as much as can be known without tokenising it."""
@@ -278,13 +272,9 @@ class DocumentStream(torch.utils.data.IterableDataset):
 
 def _size_in(size_file: Path) -> int | None:
     """Read how many documents a shard has; None where nobody has counted them, or the note is damaged."""
-    try:
+    with contextlib.suppress(FileNotFoundError, Damaged):
         return read_sealed(size_file)["documents"]
-    except FileNotFoundError:
-        return None
-    except Damaged as error:
-        logger.warning(f"{error} The documents of this shard are counted again.")
-        return None
+    return None
 
 
 def take(corpus: CorpusStream, num_documents: int, text_column: str) -> Dataset:
@@ -312,6 +302,4 @@ def _column(table: pyarrow.Table, text_column: str) -> list[Any]:
     if text_column in table.column_names:
         return [join_paragraphs(value) for value in table[text_column].to_pylist()]
     check_text_column(table.column_names, text_column)
-    return [
-        join_sections({"sections": sections}, text_column)[text_column] for sections in table["sections"].to_pylist()
-    ]
+    return [join_sections({"sections": sections}) for sections in table["sections"].to_pylist()]

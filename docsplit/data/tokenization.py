@@ -231,12 +231,10 @@ def train_wordpiece(dataset: datasets.Dataset, text_column: str, vocab_size: int
             vocab_size=vocab_size, special_tokens=special_tokens, limit_alphabet=1000, show_progress=False
         )
         long_stretch = re.compile(rf"(?<!\S)\S{{{LONGEST_WORD + 1},}}")
-        left_out: list[str] = []  # the beginnings of words
 
         def shortened(stretch: re.Match[str]) -> str:
             normal = normalizer.normalize_str(stretch[0])  # the tokenizer itself is locked while it trains
-            words = [word for word, _ in pre_tokenizer.pre_tokenize_str(normal)]
-            left_out.extend(word[:LONGEST_WORD] for word in words if len(word) > LONGEST_WORD)
+            words = (word for word, _ in pre_tokenizer.pre_tokenize_str(normal))
             return " ".join(word for word in words if len(word) <= LONGEST_WORD)
 
         def texts() -> Iterator[list[str]]:
@@ -245,11 +243,6 @@ def train_wordpiece(dataset: datasets.Dataset, text_column: str, vocab_size: int
                 yield [long_stretch.sub(shortened, clean_text(text)) for text in strings]
 
         tokenizer.train_from_iterator(texts(), trainer, length=len(dataset))
-        if left_out:
-            logger.warning(
-                f"The tokenizer learns nothing of {len(left_out):,} words of more than {LONGEST_WORD} characters, "
-                f"{left_out[0][:20]!r}... for one: WordPiece reads each as [UNK]."
-            )
         if tokenizer.get_vocab_size() == len(special_tokens):
             raise ValueError(f"There are no words in the column {text_column} to train a tokenizer on.")
         BertTokenizer(vocab=tokenizer.get_vocab(), do_lower_case=True).save_pretrained(directory)

@@ -7,7 +7,6 @@ import pytest
 import torch
 from datasets import Dataset
 from torch.utils.data import DataLoader
-from transformers import Trainer, TrainingArguments
 from transformers.trainer_pt_utils import find_batch_size
 
 from docsplit.data import preparation
@@ -57,41 +56,10 @@ def test_shapes_padding_and_no_mask_in_the_contrastive_inputs(dataset, collator,
     assert batch["host"]["masked"].tolist() == (batch["mlm_targets"].flatten() != IGNORED).nonzero()[:, 0].tolist()
 
 
-def test_draws_do_not_depend_on_workers(dataset, collator):
-    assert equal(batches(dataset, collator, 0, workers=0), batches(dataset, collator, 0, workers=2))
-
-
 def test_workers_see_the_epoch_and_each_epoch_differs(dataset, collator):
     first, second = (batches(dataset, collator, epoch, workers=2) for epoch in (0, 1))
     assert equal(second, batches(dataset, collator, 1))
     assert not equal(first[:1], second[:1])
-
-
-def test_draws_do_not_depend_on_the_batch_a_document_is_in(dataset, collator):
-    alone = collator.draw(dataset[4])
-    together = collator([dataset[index] for index in (9, 4, 2)])
-    length = len(alone[0][0])
-    np.testing.assert_array_equal(together["input_ids"][1, 0, :length].numpy(), alone[0][0])
-    np.testing.assert_array_equal(together["mlm_targets"][1, 0, :length].numpy(), alone[0][2])
-
-
-def test_global_random_state_is_neither_used_nor_moved(dataset, collator):
-    torch.manual_seed(0)
-    np.random.seed(0)  # noqa: NPY002
-    first = collator([dataset[0]])
-    states = torch.get_rng_state(), np.random.get_state()[2]  # noqa: NPY002
-    torch.manual_seed(1)
-    second = collator([dataset[0]])
-    assert equal([first], [second])
-    torch.manual_seed(0)
-    assert torch.equal(states[0], torch.get_rng_state())
-    assert np.random.get_state()[2] == states[1]  # noqa: NPY002
-
-
-def test_evaluation_features_are_drawn_the_same_in_each_epoch(dataset, collator):
-    fixed = dataset.add_column("epoch", np.zeros(len(dataset), dtype=np.int64))
-    assert equal(batches(fixed, collator, 0), batches(fixed, collator, 5))
-    assert equal(batches(fixed, collator, 5), batches(dataset, collator, 0))
 
 
 def test_masking_against_its_definition(collator, wordpiece):
@@ -117,13 +85,6 @@ def test_the_whole_document_twice_is_said_to_be_one_text(dataset, wordpiece):
         batch = DocSplitCollator(wordpiece, view=view, max_seq_length=64)(list(dataset.select(range(3))))
         assert ("same_text" in batch) == is_said
         assert torch.equal(batch["input_ids"][:, 0], batch["input_ids"][:, 1]) == is_said
-
-
-def test_the_two_views_are_masked_independently(dataset, wordpiece):
-    collator = DocSplitCollator(wordpiece, view="simcse", max_seq_length=64)
-    (ids, first, _), (same_ids, second, _) = collator.draw(dataset[0])
-    np.testing.assert_array_equal(ids, same_ids)
-    assert (first != second).any()
 
 
 def test_truncated_shares_count_documents_and_tokens(dataset, wordpiece):
@@ -249,37 +210,6 @@ def test_the_size_of_a_batch_is_that_of_its_documents(dataset, documents, collat
     assert batch["sketches"].shape == (5, 8)
 
 
-def test_truncated_shares_count_passages(texts, documents, tokenizer):
-    collator = PassageCollator(tokenizer, max_seq_length=18, max_passages=4)
-    lost = wanted = documents_cut = cut = left_out = count = 0
-    for text in texts:
-        lengths = [len(tokenizer(f" {passage.text}")["input_ids"]) - 2 for passage in to_passages(text, WORDS)]
-        losses = [max(length - 16, 0) for length in lengths[:4]] + lengths[4:]
-        documents_cut += any(losses)
-        lost, wanted = lost + sum(losses), wanted + sum(lengths)
-        cut, left_out, count = cut + sum(map(bool, losses[:4])), left_out + len(lengths[4:]), count + len(lengths)
-    assert truncated_shares(documents, collator) == pytest.approx(
-        {
-            "documents_truncated_share": documents_cut / len(texts),
-            "tokens_truncated_share": lost / wanted,
-            "passages_truncated_share": cut / count,
-            "passages_left_out_share": left_out / count,
-        }
-    )
-    assert 0 < cut < count
-    assert left_out > 0
-
-
-def test_what_does_not_go_with_passages_is_refused(dataset, documents, tokenizer, wordpiece):
-    with pytest.raises(ValueError, match="view is 'crop', expected one of passages: passage_vs_rest, passages"):
-        PassageCollator(tokenizer, "crop")
-    with pytest.raises(ValueError, match="max_passages is 1: expected 2"):
-        PassageCollator(tokenizer, max_passages=1)
-    for collator in (PassageCollator(wordpiece), DocSplitCollator(wordpiece, "passages")):
-        with pytest.raises(ValueError, match="passage_words=100"):
-            collator([dataset[0]])
-
-
 # --- Made for a model ---
 
 
@@ -320,9 +250,3 @@ def test_views_longer_than_the_settings_say_are_refused(dataset, wordpiece):
     batch = DocSplitCollator(wordpiece)([dataset[number] for number in range(8)])
     with pytest.raises(ValueError, match=r"views of \d+ tokens.*max_seq_length 20.*DocSplitCollator.for_model"):
         model(**batch)
-
-
-def test_columns_that_trainer_removed_are_named(dataset, wordpiece, tiny_model, tmp_path):
-    args = TrainingArguments(str(tmp_path), use_cpu=True, max_steps=1, report_to=[])
-    with pytest.raises(ValueError, match=r"lack document_id, unit_lengths.*remove_unused_columns=False"):
-        Trainer(tiny_model, args, DocSplitCollator.for_model(tiny_model, wordpiece), dataset).train()

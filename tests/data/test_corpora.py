@@ -4,12 +4,9 @@ import gzip
 import json
 import lzma
 import os
-import tarfile
-import zipfile
 from collections import Counter
 from pathlib import Path
 
-import datasets
 import numpy as np
 import pyarrow
 import pytest
@@ -33,60 +30,32 @@ from docsplit.data.readers.rows import join_sections
 from docsplit.data.seen_documents import document_id, sketch
 from docsplit.data.segmentation import load_sentence_splitter
 from docsplit.data.sets.arguments import LabelledArguments
-from docsplit.data.sets.labelled import load_labelled, read_texts
+from docsplit.data.sets.labelled import load_labelled
 from docsplit.training import adapting
 from tests.conftest import make_corpus
 
 TEXTS = ["The ship was in the storm. It had a sail.", "Bread and butter. Flour to sugar."]
 
 
-@pytest.mark.parametrize("suffix", ["json", "jsonl", "csv", "tsv", "parquet", "txt"])
-def test_each_local_format_gives_the_same_texts(tmp_path, suffix):
-    path = tmp_path / f"documents.{suffix}"
-    dataset = Dataset.from_dict({"text": TEXTS})
-    match suffix:
-        case "json":
-            path.write_text(json.dumps([{"text": text} for text in TEXTS]))
-        case "jsonl":
-            dataset.to_json(path)
-        case "csv":
-            dataset.to_csv(path)
-        case "tsv":
-            dataset.to_csv(path, sep="\t")
-        case "parquet":
-            dataset.to_parquet(path)
-        case "txt":
-            path.write_text("\n".join(TEXTS))
-    assert load_corpus(str(path))["text"][:] == TEXTS
-
-
-def test_rows_that_a_quote_swallowed_are_noticed(tmp_path, caplog, write):
-    rows = [f"{chr(34) * (row % 5 == 0)}document {row}\tlabel" for row in range(10)]
-    assert len(load_corpus(str(write("bare.tsv", "\n".join(["text\tlabel", *rows]))))) == 5
-    assert "line breaks in them: 1, the first is bare.tsv, line 2." in caplog.text
-    assert "jsonl" in caplog.text
-    caplog.clear()
-    load_corpus(str(write("quoted.tsv", 'text\tlabel\n"two\nlines"\tlabel\n"a\ttab"\tlabel\n')))
-    assert not caplog.text
-
-
-@pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz", "csv", "txt"])
-@pytest.mark.parametrize("first", ["a ship in a storm", "a sh\xeep\xe9"])
-def test_other_encodings_are_detected_and_damage_is_counted_and_placed(write, caplog, suffix, first):
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "txt"])
+def test_other_encodings_are_detected_and_damage_is_counted_and_placed(write, caplog, suffix):
     """Far from the beginning of a file: if there is UTF-8 before, it is damaged, otherwise it has another one."""
     line = {"csv": "{},1", "txt": "{}"}.get(suffix, '{{"text": "{}"}}')
     texts = ["caf\xe9 au lait" + " and a ship" * 20] * 2
-    head = (["text,label"] if suffix == "csv" else []) + [line.format(first)] * 50
-    content = "\n".join(head).encode() + b"\n" + "\n".join(map(line.format, texts)).encode("latin-1")
-    path = write(f"latin.{suffix}", gzip.compress(content) if suffix.endswith("gz") else content)
-    is_utf8 = not first.isascii()
-    read = load_corpus(str(path))["text"][:]
-    assert read[-3:] == [first, *[text.replace("\xe9", "\ufffd" if is_utf8 else "\xe9") for text in texts]]
-    if is_utf8:
-        assert f"cannot be read: 2, the first is latin.{suffix}, line {len(head) + 1}." in caplog.text
-    else:
-        assert f"no UTF-8: 1, latin.{suffix} as cp1252." in caplog.text
-    assert load_corpus(str(path), encoding="cp1251")["text"][-1] == texts[-1].replace("\xe9", "\u0439")
+    for first in ("a ship in a storm", "a sh\xeep\xe9"):
+        head = (["text,label"] if suffix == "csv" else []) + [line.format(first)] * 50
+        content = "\n".join(head).encode() + b"\n" + "\n".join(map(line.format, texts)).encode("latin-1")
+        path = write(f"{len(first)}.{suffix}", content)
+        is_utf8 = not first.isascii()
+        read = load_corpus(str(path))["text"][:]
+        assert read[-3:] == [first, *[text.replace("\xe9", "\ufffd" if is_utf8 else "\xe9") for text in texts]]
+        said = (
+            f"({path.name}, line {len(head) + 1} ...)"
+            if is_utf8
+            else f"cp1252, it seems; --encoding names another ({path.name})"
+        )
+        assert said in caplog.text
+        assert load_corpus(str(path), encoding="cp1251")["text"][-1] == texts[-1].replace("\xe9", "\u0439")
 
 
 def test_a_parquet_file_whose_strings_are_no_utf8_is_refused(tmp_path):
@@ -97,62 +66,13 @@ def test_a_parquet_file_whose_strings_are_no_utf8_is_refused(tmp_path):
         load_corpus(str(tmp_path / "bad.parquet"))
 
 
-@pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz"])
-def test_lone_surrogates_in_json_are_cleaned(tmp_path, suffix, write):
-    content = b'{"text": "a \\ud800 ship"}\n{"text": "in a storm", "late": 1}\n'
-    path = write(f"surrogates.{suffix}", gzip.compress(content) if suffix.endswith("gz") else content)
-    texts = load_corpus(str(path))["text"][:]
-    assert [text.split() for text in texts] == [["a", "ship"], ["in", "a", "storm"]]
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("broken.jsonl", '{"text": "one"}\n{"text": "tw', r"broken\.jsonl, line 2"),
-        ("broken.parquet", b"no parquet", r"broken\.parquet"),
-        ("notes.docx", b"", r"notes\.docx"),
-        ("empty.jsonl", "", "no documents"),
-    ],
-)
-def test_files_that_cannot_be_read_are_named(tmp_path, name, content, message, write):
-    with pytest.raises(ValueError, match=message):
-        load_corpus(str(write(name, content)))
-
-
-def test_a_name_that_is_nowhere_raises():
-    with pytest.raises(ValueError, match="neither 'python_docs', nor a file"):
-        load_corpus("nobody/has-this")
-
-
-def test_of_a_hub_data_set_the_train_split_alone_is_read(monkeypatch):
-    """The recipes of the Bregman paper train on a data set whose validation and test documents are evaluated on."""
-    parts = {name: Dataset.from_list([{"text": f"A {name} document."}]) for name in ("train", "validation", "test")}
-    monkeypatch.setattr(datasets, "load_dataset", lambda name, configuration, split: parts[split])
-    corpus = corpora.for_pretraining("somebody/documents:long", load_corpus("somebody/documents:long"))
-    assert corpus["text"][:] == ["A train document."]
-
-
-def test_a_missing_text_column_names_the_columns(corpus):
-    with pytest.raises(ValueError, match=r"'body'.*\['text', 'label'\]"):
-        add_text(corpus, "body")
-
-
-def test_sections_become_the_text_where_there_is_none():
+def test_sections_become_the_text_where_there_is_none(corpus):
     sections = [{"heading": "", "text": "A ship."}, {"heading": "Storm", "text": "It sank."}]
     dataset = add_text(Dataset.from_dict({"sections": [sections, []]}), "text")
     assert dataset["text"][:] == [f"A ship.\n\n{SECTION_BREAK}Storm\n\nIt sank.", ""]
-    of_lists = {"heading": ["", "Storm"], "text": ["A ship.", "It sank."]}
-    for other in (of_lists, ["A ship.", "Storm\n\nIt sank."]):
-        assert add_text(Dataset.from_list([{"sections": other}]), "text")["text"][0] == dataset["text"][0]
-
-
-def test_lists_of_paragraphs_are_joined_as_the_probes_join_them(tmp_path):
-    rows = [{"text": ["A ship.", "It sank."], "label": "a"}, {"text": [], "label": "b"}]
-    dataset = add_text(Dataset.from_list(rows), "text")
-    assert dataset["text"][:] == ["A ship.\nIt sank.", ""] == read_texts(Dataset.from_list(rows), ["text"], False, "x")
-    assert dataset["label"][:] == ["a", "b"]
-    assert add_text(Dataset.from_list([{"text": ["A ship.", None]}, {"text": None}]), "text")["text"][:] == [None] * 2
-    assert add_text(Dataset.from_list([{"text": [1, 2]}]), "text")["text"][:] == [None]
+    assert add_text(corpus, "text") is corpus
+    with pytest.raises(ValueError, match=r"'body'.*\['text', 'label'\]"):
+        add_text(corpus, "body")
 
 
 def test_breaks_of_sections_change_neither_sentences_nor_the_document_id():
@@ -164,7 +84,7 @@ def test_breaks_of_sections_change_neither_sentences_nor_the_document_id():
         ),
         *({"heading": None, "text": "A rope. A tar"}, {"heading": "Storms", "text": "It sank."}),
     ]
-    (text,) = join_sections({"sections": sections}, "text").values()
+    (text,) = [join_sections({"sections": sections})]
     plain = "Ships\n\nSails\n\nA sail.\nTorn\n\nA rope. A tar\n\nStorms\n\nIt sank."
     assert text != plain
     assert document_id(text) == document_id(plain)
@@ -193,22 +113,16 @@ def built_in(monkeypatch, tmp_path):
     return rows
 
 
-def test_the_built_in_corpus_is_cached_with_its_parts(built_in, monkeypatch):
+def test_the_built_in_corpus_is_cached_with_its_parts_and_a_pretraining_reads_one(built_in, monkeypatch):
     first = load_corpus("python_docs").to_list()
     assert [{name: row[name] for name in built_in[0]} for row in first] == built_in
     assert Counter(row["part"] for row in first) == {"train": 73, "validation": 12, "test": 15}
     monkeypatch.setattr(corpora, "read_python_docs", None)  # would fail if it were called
-    assert load_corpus("python_docs").to_list() == first
-
-
-def test_a_pretraining_reads_the_train_part_alone(built_in, caplog):
-    caplog.set_level("INFO")
     dataset = load_corpus("python_docs")
-    ids = [row["id"] for row in dataset if row["part"] == "train"]
+    assert dataset.to_list() == first
+    ids = [row["id"] for row in first if row["part"] == "train"]
     assert corpora.for_pretraining("python_docs", dataset)["id"][:] == ids
-    assert "Of the 100 documents of python_docs a pretraining reads 73: 15 are the sealed test part" in caplog.text
-    stream = corpora.stream_corpus("python_docs").rows
-    assert sorted(row["id"] for row in stream) == sorted(ids)
+    assert sorted(row["id"] for row in corpora.stream_corpus("python_docs").rows) == sorted(ids)
     assert corpora.for_pretraining("my.jsonl", dataset) is dataset  # the name says what is sealed, not a column
 
 
@@ -254,7 +168,7 @@ def test_a_saved_data_set_gives_its_train_split_wherever_a_folder_is_read(saved,
     caplog.clear()
     (saved.parent / "a.txt").write_text("A note.")
     assert [row.text for row in documents_to_search(saved.parent)] == ["A note."]  # among other files: which split?
-    assert "1 data sets with splits (saved)" in caplog.text
+    assert "1 that are data sets with splits: name one (saved)" in caplog.text
 
 
 def test_a_split_of_a_saved_data_set_is_read_by_its_name_or_folder(saved):
@@ -311,26 +225,20 @@ def folder(tmp_path, write, markitdown):
     return tmp_path / "docs"
 
 
-def test_a_folder_of_all_kinds_has_the_documents_that_search_reads(folder, monkeypatch):
+def test_a_folder_of_all_kinds_has_the_documents_that_search_reads_and_is_read_once(folder, monkeypatch, caplog):
     monkeypatch.setattr(corpora, "ROWS_AT_ONCE", 3)
-    dataset = load_local(folder, "body")
-    assert dataset.column_names == ["id", "title", "body"]
+    first = load_local(folder, "body")
     expected = list(read_documents(folder, "body"))
     assert len(expected) == 8
-    assert dataset.data.table.column("id").num_chunks == 3
-    assert dataset.to_list() == [{"id": row.id, "title": row.title, "body": row.text} for row in expected]
-
-
-def test_a_second_run_reads_no_file_but_says_the_same(folder, monkeypatch, caplog):
-    first = load_local(folder, "body")
-    warnings = [message for message in caplog.messages if "Skipped" in message]
-    assert warnings == ["Skipped 2 files: 1 .png (i.png), 1 .docx that cannot be converted (h.docx)"]
+    assert first.data.table.column("id").num_chunks == 3
+    assert first.to_list() == [{"id": row.id, "title": row.title, "body": row.text} for row in expected]
     monkeypatch.setattr(corpora, "documents_in", None)  # would fail if it were called
     caplog.clear()
     again = load_local(folder, "body")
     assert again.to_list() == first.to_list()
     assert again._fingerprint == first._fingerprint  # the key of what is made of it
-    assert [message for message in caplog.messages if "Skipped" in message] == warnings
+    warnings = [message for message in caplog.messages if "Skipped" in message]
+    assert warnings == ["Skipped 2 files: 1 .png (i.png), 1 .docx that cannot be converted (h.docx)"]
 
 
 def test_a_change_of_files_options_or_converter_is_read_anew(folder, monkeypatch):
@@ -346,8 +254,6 @@ def test_a_change_of_files_options_or_converter_is_read_anew(folder, monkeypatch
     assert len(texts()) == len(before) - 1
     (folder / "h.docx").write_bytes(b"ok Mended")
     assert "Mended.docx" in texts()
-    with pytest.raises(ValueError, match="--text_column is 'title'"):  # no file but the first has it
-        add_text(load_local(folder / "f.csv", "title"), "title")
     assert "A ship." not in texts("text")
     found = corpora.find_documents(folder)
     key = corpora.key_of(found, "body", None)
@@ -356,20 +262,24 @@ def test_a_change_of_files_options_or_converter_is_read_anew(folder, monkeypatch
     assert corpora.key_of(found, "body", None) != key
 
 
-@pytest.mark.parametrize("loader", ["json", "parquet"])
-def test_data_files_of_one_format_are_exactly_as_datasets_reads_them(tmp_path, loader, write):
-    rows = Dataset.from_dict({"text": ["a ship", "a tree"], "label": ["sea", "land"], "id": [1, 1]})
-    for name in ("a", "b"):
-        path = tmp_path / "rows" / f"{name}.{loader}"
-        path.parent.mkdir(exist_ok=True)
-        getattr(rows, f"to_{loader}")(str(path))
-    names = [str(tmp_path / "rows" / f"{name}.{loader}") for name in "ab"]
-    options = {"encoding": "UTF-8"} if loader == "json" else {}
-    expected = datasets.load_dataset(loader, data_files=names, split="train", **options)
+def test_data_files_of_one_format_keep_their_columns_and_types(tmp_path, write):
+    """As their maker wrote them; json's types fit all rows, and no text becomes a time, wherever it stands."""
+    features = Features({"text": Value("string"), "label": ClassLabel(names=["sea", "land"])})
+    rows = Dataset.from_dict({"text": ["a ship", "a tree"], "label": [0, 1]}, features=features)
+    for name in "ab":
+        rows.to_parquet(tmp_path / f"{name}.parquet")
     for text_column in ("text", None):
-        dataset = load_local(tmp_path / "rows", text_column)
-        assert dataset.to_list() == expected.to_list()
-        assert dataset._fingerprint == expected._fingerprint
+        dataset = load_local(tmp_path, text_column)
+        assert (dataset.to_list(), dataset.features) == ([*rows, *rows], features)
+    first = {"text": "a", "day": "2024-01-01", "n": 1, "deep": {"day": "2024-01-01T00:00:00Z"}}
+    second = {"text": "b", "day": "2024-02-01", "n": 1.5, "deep": {"day": "2024-02-01", "more": [1]}, "late": True}
+    path = write("rows/a.jsonl", f"{json.dumps(first)}\n{json.dumps(second)}\n")
+    first |= {"n": 1.0, "deep": first["deep"] | {"more": None}, "late": None}
+    assert load_local(path).to_list() == load_local(path, "text").to_list() == [first, second]
+    mixed = write("rows/b.jsonl", '{"text": "A ship.", "id": 1}\n{"text": "A storm.", "id": "x"}\n')
+    with pytest.raises(ValueError, match=r"Cannot read .*b\.jsonl: "):
+        load_local(mixed)
+    assert load_local(mixed, "text")["id"][:] == ["1", "x"]  # its documents need no types
 
 
 @pytest.mark.parametrize("text_column", [None, "text"])
@@ -409,50 +319,33 @@ def test_one_text_file_has_a_document_in_each_line_and_a_folder_one_in_each_file
     assert load_local(write("b.md", "# B\n"), "text").to_list() == [{"id": "b.md", "title": "B", "text": "# B\n"}]
 
 
-def test_nothing_is_left_of_a_folder_that_cannot_be_read(tmp_path, write, monkeypatch):
-    monkeypatch.setattr(corpora, "cache_directory", lambda: tmp_path / "cache")
-    write("docs/a.png")
-    with pytest.raises(ValueError, match=r"no documents that can be read\. Skipped 1 file: 1 \.png"):
-        load_local(tmp_path / "docs", "text")
-    assert list((tmp_path / "cache").iterdir()) == []
-
-
-def test_a_txt_of_another_encoding_is_the_same_in_maps_and_streams(tmp_path, write, caplog):
-    """UTF-16 is read where the file says so, Latin-1 is detected; a file is never trained on as noise."""
+def test_a_folder_is_the_same_in_maps_and_streams(tmp_path, write):
     write("docs/a.txt", "Déjà vu.".encode("utf-16"))
     write("docs/b.txt", "Déjà vu.".encode("latin-1"))
     write("docs/c.txt", b"\x89PNG\x00\x00")
+    rows = list(stream_corpus(str(tmp_path / "docs"), text_column="text").rows)
+    assert [row["text"] for row in rows if row["text"]] == ["Déjà vu."] * 2
+    assert load_corpus(str(tmp_path / "docs"), text_column="text")["text"][:] == ["Déjà vu."] * 2
+    problems = Problems()
+    for row in rows:
+        problems.merge(Problems.from_json(row[PROBLEMS] or "{}"))
+    assert problems.counts["file"] == {".txt that are binary": (1, "c.txt")}
     lines = write("lines.txt", "Déjà vu.\nA ship.".encode("latin-1"))
-    for path, texts, said in (
-        (tmp_path / "docs", ["Déjà vu."] * 2, ["1 .txt that is binary (c.txt)", "no UTF-8: 1, b.txt as cp1252"]),
-        (lines, ["Déjà vu.", "A ship."], ["no UTF-8: 1, lines.txt as cp1252"]),
-    ):
-        for read in (load_corpus, lambda *args, **more: stream_corpus(*args, **more).rows):
-            caplog.clear()
-            rows, problems = list(read(str(path), text_column="text")), Problems()
-            assert [row["text"] for row in rows if row["text"]] == texts
-            for row in rows:
-                if row.get(PROBLEMS):
-                    problems.merge(Problems.from_json(row[PROBLEMS]))
-            for line in said:
-                assert line in caplog.text + " ".join(problems.warnings())
     assert next(iter(stream_corpus(str(lines), encoding="cp1251").rows))["text"] == "D\u0439j\u0430 vu."
 
 
 def test_a_row_that_cannot_be_read_costs_a_corpus_that_row_and_a_table_the_run(tmp_path, write, caplog):
     path = write("a.jsonl", '{"text": "A ship.", "label": 1}\n{"text": "A s\n{"text": "A rope."}\n')
     assert load_local(path, "text")["text"][:] == ["A ship.", "A rope."]
-    assert [message for message in caplog.messages if "a.jsonl" in message] == [
-        "Skipped 1 row: 1 .jsonl that are no JSON (a.jsonl, line 2)"
-    ]
-    with pytest.raises(ValueError, match=r"^.*a\.jsonl, line 2 is no JSON: "):
+    assert "Skipped 1 row: 1 that are no JSON (a.jsonl, line 2)" in caplog.messages
+    with pytest.raises(ValueError, match=r"a\.jsonl, line 2 cannot be read, as one of the rows that are no JSON: "):
         load_local(path)
 
 
-@pytest.mark.parametrize("name", ["a[1].jsonl", "a*.jsonl", "d::e.jsonl", "f?g.jsonl"])
-def test_a_name_is_no_pattern(write, name):
-    write("a1.jsonl", '{"text": "Of another file."}')
-    assert load_local(write(name, '{"text": "A ship."}'), "text")["text"][:] == ["A ship."]
+def test_a_name_is_no_pattern(tmp_path):
+    for name in ("a1", "a[1]"):
+        Dataset.from_dict({"text": [name]}).to_parquet(tmp_path / f"{name}.parquet")
+    assert load_local(tmp_path / "a[1].parquet", "text")["text"][:] == ["a[1]"]
 
 
 def test_a_file_that_vanishes_after_the_listing_is_counted(tmp_path, write, monkeypatch, caplog):
@@ -468,21 +361,16 @@ def test_a_file_that_vanishes_after_the_listing_is_counted(tmp_path, write, monk
     monkeypatch.setattr(corpora, "find_documents", find_and_lose)
     rows = list(stream_corpus(str(tmp_path / "docs"), text_column="text").rows)
     assert [row["text"] for row in rows] == ["A ship.", ""]
-    assert ".txt that is gone" in rows[1][PROBLEMS]
+    assert ".txt that are gone" in rows[1][PROBLEMS]
     gone.write_text("A storm.")
     assert load_local(tmp_path / "docs", "text")["text"][:] == ["A ship."]
-    assert "Skipped 1 file: 1 .txt that is gone (b.txt)" in caplog.messages
-
-
-def test_texts_that_look_like_dates_stay_texts(tmp_path):
-    (tmp_path / "a.jsonl").write_text('{"text": "a", "label": "2024-01-01"}\n{"text": "b", "label": "2024-02-01"}\n')
-    assert load_local(tmp_path / "a.jsonl")["label"][:] == ["2024-01-01", "2024-02-01"]
+    assert "Skipped 1 file: 1 .txt that are gone (b.txt)" in caplog.messages
 
 
 def test_a_field_too_many_never_shifts_the_columns(tmp_path):
     """pandas takes the first column for the names of the rows: the text would be the label."""
     (tmp_path / "a.csv").write_text("text,label\na ship,sea,1\na tree,land,2\n")
-    with pytest.raises(ValueError, match=r"a\.csv, line 2 with more fields than the header"):
+    with pytest.raises(ValueError, match=r"a\.csv, line 2 .*with more fields than the header"):
         load_local(tmp_path / "a.csv")
     assert len(load_local(tmp_path / "a.csv", "text")) == 0
     (tmp_path / "a.csv").write_text("text,label\na ship,sea,\n")
@@ -490,34 +378,14 @@ def test_a_field_too_many_never_shifts_the_columns(tmp_path):
 
 
 def test_a_damaged_file_is_one_line_and_logged_nowhere(tmp_path, caplog):
-    """Of an xz that `datasets` unpacks before it reads, too."""
     whole = lzma.compress(b"text\na ship\n" * 1000)
     (tmp_path / "a.csv.xz").write_bytes(whole[:50] + b"\xff" * 9 + whole[60:])
-    (tmp_path / "b.jsonl").write_text('{"text": "a"}\n{"text": \n')
-    for name in ("a.csv.xz", "b.jsonl"):
+    (tmp_path / "b.parquet").write_bytes(b"no parquet")
+    for name in ("a.csv.xz", "b.parquet"):
         with pytest.raises(ValueError, match=name) as caught:
             load_local(tmp_path / name)
         assert "\n" not in str(caught.value)
     assert caplog.messages == []
-
-
-@pytest.mark.parametrize("kind", ["zip", "tar", "damaged zip", "cut zip"])
-def test_an_archive_by_another_name_is_not_unpacked(tmp_path, kind, write):
-    """`datasets` looks at the content, and would read the files in it."""
-    (tmp_path / "inner.csv").write_text("text\na ship\n")
-    path = tmp_path / "a.csv"
-    if kind == "tar":
-        with tarfile.open(path, "w") as archive:
-            archive.add(tmp_path / "inner.csv", "inner.csv")
-    else:
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.write(tmp_path / "inner.csv", "inner.csv")
-    if kind == "damaged zip":
-        path.write_bytes(path.read_bytes().replace(b"PK\x01\x02", b"PK\x01\x03"))
-    if kind == "cut zip":
-        path.write_bytes(path.read_bytes()[:60])
-    with pytest.raises(ValueError, match=r"a\.csv is an archive: unpack archives first"):
-        load_local(tmp_path / "a.csv")
 
 
 # --- Streams ---
@@ -566,23 +434,8 @@ def test_problems_are_told_after_the_texts_of_their_file(tmp_path, write, monkey
     tables = [take_problems(table, problems) for table in stream.with_format("arrow").iter(batch_size=4)]
     assert [table["text"].to_pylist() for table in tables] == [["a", "b", "c"], ["d"]]
     assert problems.warnings() == [
+        "Skipped 1 row: 1 that are no JSON (a.jsonl, line 3)",
         "Skipped 1 file: 1 .jsonl without a column 'text' (b.jsonl)",
-        "Skipped 1 row: 1 .jsonl that are no JSON (a.jsonl, line 3)",
     ]
     other = pyarrow.table({"text": ["a"]})
     assert take_problems(other, problems) is other
-
-
-def test_a_file_that_is_named_itself_is_refused(write):
-    stream = corpora._stream_local(write("b.jsonl", '{"body": "a"}'), "text", None).rows
-    with pytest.raises(ValueError, match=r"b\.jsonl: --text_column is 'text', but the columns are \['body'\]"):
-        list(stream)
-
-
-def test_the_fingerprint_is_of_the_files_and_the_column(tmp_path, write):
-    write("docs/a.jsonl", '{"text": "a"}')
-    key = corpora._stream_local(tmp_path / "docs", "text", None).fingerprint
-    assert corpora._stream_local(tmp_path / "docs", "text", None).fingerprint == key
-    assert corpora._stream_local(tmp_path / "docs", "body", None).fingerprint != key
-    write("docs/a.jsonl", '{"text": "ab"}')
-    assert corpora._stream_local(tmp_path / "docs", "text", None).fingerprint != key

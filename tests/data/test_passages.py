@@ -8,9 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from docsplit.data.passages import (
-    LONGEST_PASSAGE,
     SECTION_BREAK,
-    SHORTEST_PASSAGE,
     clean_text,
     passage_sizes,
     segment,
@@ -63,17 +61,6 @@ def test_sizes_equal_a_slow_search(lengths, words):
     assert passage_sizes(lengths, words) == slow_sizes(lengths, words)
 
 
-@given(LENGTHS.filter(len))
-def test_lengths_are_within_their_bounds(lengths):
-    sizes, position = passage_sizes(lengths, 100), 0
-    assert sum(sizes) == len(lengths)
-    for size in sizes:
-        part = lengths[position : position + size]
-        position += size
-        assert sum(part) >= 20 or len(sizes) == 1
-        assert sum(part) <= 150 + 19 or max(part) > 130
-
-
 @pytest.mark.parametrize(
     ("lengths", "expected"),
     [
@@ -93,12 +80,6 @@ def test_lengths_are_within_their_bounds(lengths):
 )
 def test_sizes_of_hand_made_sections(lengths, expected):
     assert passage_sizes(lengths, 100) == expected
-
-
-def test_all_constants_are_relative_to_the_wanted_words():
-    assert (LONGEST_PASSAGE, SHORTEST_PASSAGE) == (1.5, 0.2)
-    lengths = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3]
-    assert passage_sizes(lengths, 10) == passage_sizes([10 * length for length in lengths], 100)
 
 
 def test_a_length_of_zero_is_refused():
@@ -151,10 +132,6 @@ def test_a_section_that_is_hardly_a_text_joins_a_neighbour(texts, joined):
     assert passages == [" ".join("".join(texts[number] for number in numbers).split()) for numbers in joined]
 
 
-def test_composed_and_decomposed_letters_are_one_text():
-    assert clean_text("cafe\u0301\r\n\x00") == clean_text("caf\xe9\n\x00") == "caf\xe9\n "
-
-
 @given(TEXTS)
 @settings(deadline=None)
 def test_borders_at_headings_change_no_sentence(text):
@@ -162,16 +139,6 @@ def test_borders_at_headings_change_no_sentence(text):
     text = clean_text(text)
     sentences = [sentence for section in split_sections(text) for sentence in split_sentences(section)]
     assert sentences == split_sentences(text)
-
-
-@pytest.mark.parametrize("text", ["", " \n\t\n", SECTION_BREAK, f" {SECTION_BREAK}\n\x00"])
-def test_an_empty_text_has_no_passage(text):
-    assert to_passages(text) == []
-
-
-def test_a_splitter_of_ones_own_is_used():
-    passages = to_passages("one two three four", words=2, split=str.split)
-    assert [passage.text for passage in passages] == ["one two", "three four"]
 
 
 # --- Headings ---

@@ -153,13 +153,6 @@ def test_a_collection_that_is_too_small_for_so_many_negatives(dataset, wordpiece
         make(wordpiece, dataset, negatives_per_query=28)
 
 
-def test_a_collection_of_copies_of_one_document_is_refused(wordpiece):
-    copies = Ranking(["d0", "d1"], [TEXTS[0]] * 2, ["q0"], ["ship"], {"q0": {"d0": 1}})
-    dataset = QueryDataset(Collection.make(copies, wordpiece, Segmentation()), np.arange(1))
-    with pytest.raises(ValueError, match="The collection has 1 distinct document"):
-        make(wordpiece, dataset, negatives_per_query=0)
-
-
 def test_a_querys_own_document_is_no_negative(wordpiece):
     """Drawn at random, mined, or in the batch of another query; and it is no answer."""
     names = [f"d{number}" for number in range(4)]

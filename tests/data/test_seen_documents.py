@@ -6,10 +6,8 @@ import zlib
 
 import numpy as np
 import pytest
-import sentence_transformers.util
 
 from docsplit.data import seen_documents
-from docsplit.data.preparation import tokenize
 from docsplit.data.seen_documents import (
     NO_HASH,
     TRAINING_DOCUMENTS_FILE,
@@ -20,7 +18,6 @@ from docsplit.data.seen_documents import (
     resemblance,
     share_of_queries,
     sketch,
-    training_documents_of,
 )
 from tests.conftest import make_corpus
 
@@ -77,12 +74,6 @@ def test_a_sketch_is_the_smallest_hashes_of_the_runs():
         expected = sorted({hash_of(run) for run in runs_of(text)})[:8]
         assert hashes.tolist() == expected + [NO_HASH] * (8 - len(expected)), text
     assert sketch([]).shape == (0, 8)
-
-
-def test_tokenised_documents_have_their_sketches(corpus, wordpiece):
-    tokenised, _ = tokenize(corpus, wordpiece)
-    sketches = np.stack(tokenised.with_format("numpy")["sketch"][:])
-    np.testing.assert_array_equal(sketches, sketch(corpus["text"]))
 
 
 def test_resemblance_estimates_the_jaccard_similarity():
@@ -188,23 +179,6 @@ def test_shares_of_distinct_documents_with_a_warning(record, tmp_path, caplog):
     assert share_of_queries(str(tmp_path), TEXTS[8:12]) == 0.5
 
 
-def test_no_warning_where_nothing_was_seen(record, tmp_path, caplog):
-    caplog.set_level("INFO")
-    assert contamination(str(tmp_path), TEXTS[20:40]) == dict.fromkeys(UNKNOWN, 0)
-    assert contamination(str(tmp_path), []) == UNKNOWN
-    assert not messages(caplog)
-    assert len(messages(caplog, logging.INFO)) == 1
-
-
-def test_an_unknown_start_gives_null_and_a_lower_bound(record, tmp_path, caplog):
-    record.is_complete, record.run.sketches = False, None
-    record.save(tmp_path)
-    assert contamination(str(tmp_path), TEXTS[5:15]) == UNKNOWN
-    (message,) = messages(caplog)
-    assert "at least 50.0 %" in message
-    assert "near-duplicates unknown" in message
-
-
 @pytest.mark.parametrize("damage", ["none there", "a flipped bit", "something else", "a folder"])
 def test_without_a_whole_record_all_is_unknown_and_said(record, tmp_path, caplog, damage):
     path = tmp_path / TRAINING_DOCUMENTS_FILE
@@ -221,18 +195,3 @@ def test_without_a_whole_record_all_is_unknown_and_said(record, tmp_path, caplog
     assert message.startswith(f"Nobody knows which documents {tmp_path} was trained on: ")
     assert TRAINING_DOCUMENTS_FILE in message
     assert "\n" not in message
-
-
-def test_the_record_of_an_encoder_on_the_hub_is_looked_up_there(record, tmp_path, monkeypatch, caplog):
-    places = {("user/name", TRAINING_DOCUMENTS_FILE): str(tmp_path / TRAINING_DOCUMENTS_FILE)}
-    monkeypatch.setattr(sentence_transformers.util, "load_file_path", lambda *place: places.get(place))
-    assert len(training_documents_of("user/name").run) == 10
-    assert training_documents_of("user/other") is None
-    assert not messages(caplog)  # no user can give a stranger's encoder a record
-
-    def refuse(*place):
-        raise OSError("You are trying to access a gated repo.\nAsk for access.")
-
-    monkeypatch.setattr(sentence_transformers.util, "load_file_path", refuse)
-    assert training_documents_of("user/name") is None
-    assert "gated repo. Ask" in messages(caplog)[0]

@@ -9,17 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-import torch
 from accelerate.data_loader import IterableDatasetShard
 from torch.utils.data import DataLoader
 
 from docsplit.data import corpora, preparation, streaming
 from docsplit.data.collators import DocSplitCollator
 from docsplit.data.corpora import stream_corpus
-from docsplit.data.passages import SECTION_BREAK
 from docsplit.data.preparation import Segmentation, document_id
 from docsplit.data.streaming import DocumentStream, StreamLayout, take
-from tests.mutations import mutate
 
 TEXTS = [f"Document number {index} is here. It has a second sentence." for index in range(103)]
 
@@ -99,44 +96,6 @@ def test_resuming_anywhere_gives_what_would_have_come(files, make, known, shards
                 file.unlink()
         # the end of a pass is among them
         assert next_documents(stream, 0, readers, 40, skip) == whole[skip : skip + 40], skip
-
-
-def test_damaged_sizes_of_shards_are_counted_again(make, tmp_path, caplog):
-    pa.parquet.write_table(pa.table({"text": TEXTS}), tmp_path / "all.parquet", row_group_size=6)
-    corpus = tmp_path / "all.parquet"
-    expected = next_documents(make(corpus), 0, 1, 20, skip=140)
-    sizes = sorted(make(corpus).sizes.glob("*"))
-    assert len(sizes) == 18
-    for seed in range(60):
-        how = mutate(sizes[seed % len(sizes)], seed)
-        if (path := sizes[seed % len(sizes)]).is_dir():
-            path.rmdir()
-        caplog.clear()
-        assert next_documents(make(corpus), 0, 1, 20, skip=140) == expected, how
-        assert len(caplog.records) <= 1, how  # nothing is said of a note that is gone
-    assert "are counted again" in caplog.text
-
-
-def test_resuming_late_reads_no_more_than_resuming_early(make, tmp_path, monkeypatch):
-    """At 1 % and at 99 % of a pass: rows read before the first document, with sizes known from an earlier pass."""
-    texts = [f"Document number {index} is here. It has a second sentence." for index in range(2000)]
-    pa.parquet.write_table(pa.table({"text": texts}), tmp_path / "all.parquet", row_group_size=50)
-    stream = make(tmp_path / "all.parquet", buffer_size=100)
-    list(itertools.islice(stream.documents(0, 1), 2001))
-    read = []
-    original = streaming._column
-    monkeypatch.setattr(streaming, "_column", lambda *args: read.append(len(args[0])) or original(*args))
-    costs = []
-    for skip in (20, 1980, 7980):
-        read.clear()
-        next(make(tmp_path / "all.parquet", buffer_size=100).documents(0, 1, skip))
-        costs.append(sum(read))
-    assert max(costs) <= 150  # the block and what a shard has beyond it
-    for file in stream.sizes.glob("*"):
-        file.unlink()
-    read.clear()
-    next(make(tmp_path / "all.parquet", buffer_size=100).documents(0, 1, 1980))
-    assert sum(read) > 1900  # without the sizes all is read: the test sees the difference
 
 
 def batches_of_all(make, files, world_size, workers, number, first_batch=0):
@@ -226,15 +185,6 @@ def test_unusable_and_excluded_documents_are_passed_over_and_counted(make, tmp_p
         DocSplitCollator(wordpiece)(empty)
 
 
-def test_a_stream_without_documents_says_so(make, tmp_path):
-    (tmp_path / "all.txt").write_text("one\ntwo\n")
-    with pytest.raises(ValueError, match=r"2 texts passed over.*--text_column"):
-        next(make(tmp_path / "all.txt").documents(0, 1))
-    (tmp_path / "few.txt").write_text(TEXTS[0])
-    with pytest.raises(ValueError, match="Reader 2 of 2"):
-        next(make(tmp_path / "few.txt").documents(1, 2))
-
-
 def test_a_missing_column_and_a_broken_file_are_named(make, tmp_path, wordpiece):
     (tmp_path / "all.jsonl").write_text('{"body": "A ship. A storm."}\n')
     with pytest.raises(ValueError, match=r"'text', but the columns are \['body'\]"):
@@ -242,7 +192,7 @@ def test_a_missing_column_and_a_broken_file_are_named(make, tmp_path, wordpiece)
     with pytest.raises(ValueError, match=r"'text', but the columns are \['body'\]"):
         take(stream_corpus(str(tmp_path / "all.jsonl")), 3, "text")
     (tmp_path / "broken.jsonl").write_text('{"text": ')
-    with pytest.raises(ValueError, match=r"broken\.jsonl has no rows that can be read. .* \(broken\.jsonl, line 1\)"):
+    with pytest.raises(ValueError, match=r"broken\.jsonl has no rows to read\. .* \(broken\.jsonl, line 1\)"):
         next(make(tmp_path / "broken.jsonl").documents(0, 1))
     with pytest.raises(ValueError, match="There is no no/such/data"):
         stream_corpus("no/such/data")
@@ -265,36 +215,20 @@ def test_what_cannot_be_read_is_passed_over_counted_and_said(make, tmp_path, cap
     assert set(range(80)) <= set(read)
     assert set(read.values()) == {1}
     for kind in (
-        *(".jsonl that are no JSON (a.jsonl, line 41)", ".jsonl that are of an unknown encoding (b.jsonl, line 21)"),
-        *(".jsonl and all after it, since the file is damaged there (c.jsonl.gz, line ", "column 'text' (d.jsonl)"),
+        *(
+            "1 that are no JSON (a.jsonl, line 41)",
+            "that are of an unknown encoding: --encoding names it (b.jsonl, line 21)",
+        ),
+        *("1 .jsonl that are damaged, from there on (c.jsonl.gz)", "without a column 'text' (d.jsonl)"),
     ):
-        said = [message for message in caplog.messages if kind in message]
-        assert 1 <= len(said) <= 2  # the first at once, all at the end of the pass
-        assert len(said) == len(set(said))
+        assert any(kind in message for message in caplog.messages)
     stream = make(folder)
     assert len(list(itertools.islice(stream.documents(0, 1), len(read)))) == len(read)
     assert stream.num_dropped.value == 4
     (tmp_path / "few.jsonl").write_text("{")
-    with pytest.raises(ValueError, match=r"few\.jsonl has no rows that can be read"):
+    with pytest.raises(ValueError, match=r"few\.jsonl is no JSON"):
         take(stream_corpus(str(tmp_path / "few.jsonl")), 10, "text")
     assert len(take(stream_corpus(str(folder)), 1000, "text")) == len(read)
-
-
-def test_sections_are_joined(make, tmp_path):
-    row = {"sections": [{"heading": "Ships", "text": "A ship. A sail."}, {"heading": None, "text": "A storm."}]}
-    (tmp_path / "all.jsonl").write_text(json.dumps(row))
-    texts = take(stream_corpus(str(tmp_path / "all.jsonl")), 5, "text")["text"]
-    assert texts == [f"Ships\n\nA ship. A sail.\n\n{SECTION_BREAK}A storm."]
-    (feature,) = itertools.islice(make(tmp_path / "all.jsonl").documents(0, 1), 1)
-    assert int(feature["document_id"]) == document_id(texts[0])
-
-
-def test_paragraphs_are_joined(make, tmp_path):
-    (tmp_path / "all.jsonl").write_text(json.dumps({"text": ["A ship. A sail.", "A storm."]}))
-    texts = take(stream_corpus(str(tmp_path / "all.jsonl")), 5, "text")["text"]
-    assert texts == ["A ship. A sail.\nA storm."]
-    (feature,) = itertools.islice(make(tmp_path / "all.jsonl").documents(0, 1), 1)
-    assert int(feature["document_id"]) == document_id(texts[0])
 
 
 def test_a_checkpoint_knows_its_position_and_refuses_another_layout(make, tmp_path):
@@ -321,9 +255,23 @@ def test_a_checkpoint_knows_its_position_and_refuses_another_layout(make, tmp_pa
         make(tmp_path / "all.txt").resume(checkpoint, num_workers=2)
 
 
-def test_a_stream_plugs_into_a_loader_with_the_collator(make, tmp_path, wordpiece):
-    (tmp_path / "all.txt").write_text("\n".join(TEXTS))
-    loader = DataLoader(make(tmp_path / "all.txt"), batch_size=4, collate_fn=DocSplitCollator(wordpiece))
-    first, second = itertools.islice(loader, 2)
-    assert first["input_ids"].shape[:2] == (4, 2)
-    assert not torch.equal(first["document_ids"], second["document_ids"])
+def test_resuming_late_reads_no_more_than_resuming_early(make, tmp_path, monkeypatch):
+    """At 1 % and at 99 % of a pass: rows read before the first document, with sizes known from an earlier pass."""
+    texts = [f"Document number {index} is here. It has a second sentence." for index in range(2000)]
+    pa.parquet.write_table(pa.table({"text": texts}), tmp_path / "all.parquet", row_group_size=50)
+    stream = make(tmp_path / "all.parquet", buffer_size=100)
+    list(itertools.islice(stream.documents(0, 1), 2001))
+    read = []
+    original = streaming._column
+    monkeypatch.setattr(streaming, "_column", lambda *args: read.append(len(args[0])) or original(*args))
+    costs = []
+    for skip in (20, 1980, 7980):
+        read.clear()
+        next(make(tmp_path / "all.parquet", buffer_size=100).documents(0, 1, skip))
+        costs.append(sum(read))
+    assert max(costs) <= 150  # the block and what a shard has beyond it
+    for file in stream.sizes.glob("*"):
+        file.unlink()
+    read.clear()
+    next(make(tmp_path / "all.parquet", buffer_size=100).documents(0, 1, 1980))
+    assert sum(read) > 1900  # without the sizes all is read: the test sees the difference

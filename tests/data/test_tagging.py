@@ -7,7 +7,7 @@ import pytest
 import spacy
 
 from docsplit.data import tagging
-from docsplit.data.tagging import describe_tagger, load_tagger, tag
+from docsplit.data.tagging import load_tagger, tag
 
 
 @pytest.fixture(scope="module")
@@ -21,11 +21,6 @@ def test_words_lemmas_and_places(tagger):
     assert [text[start:end] for start, end in tags.spans] == ["The", "ships", "sail", "to", "Dover", ",", "cold", "."]
     assert tags.lemmas == ["x", "ship", "sail", "x", "dover", ".", "cold", "."]  # lower-cased
     assert tags.parts_of_speech == ["ADP", "NOUN", "VERB", "ADP", "PROPN", "PUNCT", "ADJ", "PUNCT"]
-
-
-def test_only_what_tags_need_is_run(tagger):
-    assert tagger.pipe_names == ["attribute_ruler"]
-    assert describe_tagger(tagger) == "en_pipeline 0.0.0"
 
 
 def test_many_texts_in_order_as_one_by_one(tagger, monkeypatch):
@@ -45,22 +40,6 @@ def test_an_overlong_word_is_left_out_counted_and_moves_nothing(tagger, caplog):
         (tags,) = tag(tagger, [text])
     assert [text[start:end] for start, end in tags.spans] == ["The", "ship"]
     assert "in 1 documents" in caplog.text
-
-
-def test_a_lone_surrogate_moves_nothing(tagger, caplog):
-    (tags,) = tag(tagger, ["The \ud800 ship"])
-    assert tags.spans.tolist() == [[0, 3], [4, 5], [6, 10]]
-    assert not caplog.text
-
-
-def test_a_pipeline_without_lemmas_is_said(tmp_path, caplog):
-    nlp = spacy.blank("en")
-    nlp.add_pipe("attribute_ruler").add([[{"LOWER": "ships"}]], {"POS": "NOUN"})
-    nlp.to_disk(tmp_path / "without")
-    with caplog.at_level(logging.WARNING):
-        (tags,) = tag(load_tagger(str(tmp_path / "without")), ["Ships sail."])
-    assert tags.lemmas == ["ships", "sail", "."]
-    assert "en_pipeline 0.0.0 sets no lemmas" in caplog.text
 
 
 def test_a_pipeline_that_cannot_tag_is_refused(tmp_path):

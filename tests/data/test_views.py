@@ -58,10 +58,6 @@ def test_docsplit_equals_coin_flips_redrawn_until_no_half_is_empty():
             assert sorted(set(tokens[view])) == half
 
 
-def test_simcse_is_the_whole_document_twice():
-    assert all(view.all() for view in draw("simcse", [3, 1]))
-
-
 def extent(view):
     (tokens,) = view.nonzero()
     return tokens[0], tokens[-1] + 1
@@ -99,15 +95,6 @@ def test_half_is_cut_at_the_boundary_nearest_to_the_middle():
     assert first[:5].all()
 
 
-@given(documents, seeds)
-def test_passages_takes_half_of_them(lengths, seed):
-    first, second = (
-        [unit.all() for unit in np.split(view, lengths.cumsum()[:-1])] for view in draw("passages", lengths, seed)
-    )
-    assert sum(first) == len(lengths) // 2
-    assert [not is_in for is_in in first] == second
-
-
 def test_each_half_of_the_passages_is_drawn_equally_often():
     counts = np.zeros(5)
     for seed in range(2000):
@@ -124,3 +111,16 @@ def test_passage_vs_rest_takes_the_first_half_of_the_time_and_else_any():
         counts[chosen] += 1
     expected = np.r_[0.55, np.full(9, 0.05)]
     np.testing.assert_allclose(counts / 2000, expected, atol=5 * np.sqrt(0.25 / 2000))
+
+
+def test_simcse_is_the_whole_document_twice():
+    assert all(view.all() for view in draw("simcse", [3, 1]))
+
+
+@given(documents, seeds)
+def test_passages_takes_half_of_them(lengths, seed):
+    first, second = (
+        [unit.all() for unit in np.split(view, lengths.cumsum()[:-1])] for view in draw("passages", lengths, seed)
+    )
+    assert sum(first) == len(lengths) // 2
+    assert [not is_in for is_in in first] == second

@@ -4,8 +4,8 @@ The repository carries no third-party text, yet pretraining has to run on real t
 network. Docstrings are such text: about 22,000 documents of expository English with titles, sections, topics (the
 sub-package) and links ("See Also").
 
-Files are parsed with `ast` and never imported: it takes a minute on one core, runs no third-party code and needs
-no GPU library to load. The price is that documentation which only exists at run time is missing: that of compiled
+Files are parsed with `ast` and never imported: it takes a minute, runs no third-party code and needs no GPU library
+to load. The price is that documentation which only exists at run time is missing: that of compiled
 functions without a stub (NumPy's ufuncs), of SciPy's distributions (templates), and whatever a decorator adds.
 
 A document is a docstring with `MIN_WORDS` words of prose; the input lines of examples (`>>>`) do not count. Private
@@ -20,7 +20,6 @@ import hashlib
 import importlib.util
 import inspect
 import logging
-import os
 import platform
 import re
 import sys
@@ -29,11 +28,9 @@ import textwrap
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise, takewhile
-from multiprocessing import get_context
 from pathlib import Path
-from typing import NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +55,6 @@ OPTIONAL_MODULES = {
 }
 # fmt: on
 MIN_WORDS = 60
-MOST_PARSERS = 8  # processes: the largest package takes an eighth of the time
 SKIPPED_PATH = re.compile(
     r"(^|/)(tests?|conftest|test_\w+|_?vendor\w*|externals|array_api_compat|array_api_extra|modular_\w+)(\.pyi?$|/)"
 )
@@ -83,22 +79,7 @@ CROSS_REFERENCE = re.compile(
 SEE_ALSO_NAME = re.compile(rf"(?::\w+:)?`{{0,2}}~?\.?{NAME}`{{0,2}}")
 
 
-class Section(TypedDict):
-    """A section of a docstring, see `split_sections`."""
-
-    heading: str
-    text: str
-
-
-class PythonDoc(TypedDict):
-    """A row of the corpus."""
-
-    id: str  # the qualified name at the place of definition: pandas.core.frame.DataFrame.merge
-    title: str  # the name inside the module, DataFrame.merge; the last component of a module's own name
-    text: str  # the docstring, dedented
-    sections: list[Section]
-    label: str  # the sub-package, pandas.core
-    links: list[str]  # sorted ids of other documents that "See Also" or a cross-reference names
+Section = dict[str, str]  # `heading` and `text`, see `split_sections`
 
 
 class Docstring(NamedTuple):
@@ -138,30 +119,28 @@ class NameIndex:
         self.ids[docstring.id] = document_id
 
     def resolve(self, name: str, source: Docstring) -> str | None:
-        """Look `name` up as Python does, from `source` outwards, then among the names that packages re-export."""
+        """Look `name` up as Python does, from `source` outwards, then among the names that packages re-export.
+
+        `torch.nn.Linear` is `Linear` in `torch.nn.modules.linear`: parts of the module may be left out, parts of the
+        name inside the module may not. The module nearest to `source` comes first if `name` is relative, then the
+        least deep one; where several are as good, the name leads nowhere.
+        """
         scopes = source.id.split(".")
         for depth in range(len(scopes), -1, -1):
             full_name = ".".join([*scopes[:depth], name])
             if full_name in self.ids:
                 return self.ids[full_name]
-        return self._resolve_reexported(name, source)
-
-    def _resolve_reexported(self, name: str, source: Docstring) -> str | None:
-        """Find the definition that packages above it may re-export as `name`; None if there are several.
-
-        `torch.nn.Linear` is `Linear` in `torch.nn.modules.linear`: parts of the module may be left out, parts of the
-        name inside the module may not. The module nearest to `source` comes first if `name` is relative, then the
-        least deep one.
-        """
         parts = name.split(".")
-        absolute = parts[0] in PACKAGES
+        is_absolute = parts[0] in PACKAGES
         candidates = []
         for split in range(len(parts)):
             inner_name = ".".join(parts[split:])
-            for module in self.modules.get((parts[0] if absolute else source.package, inner_name), []):
+            for module in self.modules.get((parts[0] if is_absolute else source.package, inner_name), []):
                 path = module.split(".")
-                if _is_subsequence(parts[:split], path):
-                    shared = 0 if absolute else _count_shared(path, source.module.split("."))
+                following = iter(path)
+                if all(part in following for part in parts[:split]):  # they stand in the path, in this order
+                    nearby = zip(path, source.module.split("."), strict=False)
+                    shared = 0 if is_absolute else len(list(takewhile(lambda pair: pair[0] == pair[1], nearby)))
                     candidates.append(((-shared, len(path)), f"{module}.{inner_name}"))
         candidates.sort()
         if not candidates or [rank for rank, _ in candidates].count(candidates[0][0]) > 1:
@@ -169,17 +148,24 @@ class NameIndex:
         return self.ids[candidates[0][1]]
 
 
-def read_python_docs() -> Iterator[PythonDoc]:
-    """Read the corpus: about 22,000 documents."""
+def read_python_docs() -> Iterator[dict[str, Any]]:
+    """Read the corpus: about 22,000 documents.
+
+    Yields: rows with
+        id: the qualified name at the place of definition, pandas.core.frame.DataFrame.merge.
+        title: the name inside the module, DataFrame.merge; the last component of a module's own name.
+        text: the docstring, dedented.
+        sections: a list of `Section`s.
+        label: the sub-package, pandas.core.
+        links: sorted ids of other documents that "See Also" or a cross-reference names.
+    """
     index = NameIndex()
     documents: dict[str, Docstring] = {}
     id_of_text: dict[str, str] = {}
-    missing = []
-    for package, (docstrings, unreadable) in zip(PACKAGES, _read_packages(), strict=True):
-        if not docstrings and not unreadable:
-            missing.append(package)
-        if unreadable:
-            logger.info("%s: %d unreadable file(s) skipped: %s", package, len(unreadable), ", ".join(unreadable))
+    for package in PACKAGES:
+        docstrings = read_docstrings(package)
+        if not docstrings:
+            logger.warning(f"python_docs is smaller than usual: {package} is not installed.")
         for docstring in docstrings:
             document_id = None
             if docstring.id in documents:  # of two definitions under one name, an overload say, the first counts
@@ -189,26 +175,18 @@ def read_python_docs() -> Iterator[PythonDoc]:
                 if document_id == docstring.id:
                     documents[document_id] = docstring
             index.add(docstring, document_id)
-    logger.info(f"python_docs has {len(documents):,} documents of {len(PACKAGES) - len(missing)} packages.")
-    if missing:
-        logger.warning("python_docs is smaller than usual, not installed: %s", ", ".join(missing))
+    logger.info(f"python_docs has {len(documents):,} documents.")
     for document in documents.values():
-        yield _as_row(document, index)
-
-
-def _read_packages() -> list[tuple[list[Docstring], list[str]]]:
-    """Return what `read_docstrings` returns for each package, in order; nothing for one that is not installed.
-
-    On Linux each core parses packages: forked processes, which start at once. They read files and parse; they take no
-    lock that a thread of this process may have held at the fork.
-    """
-    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
-    if cores == 1:
-        return list(map(read_docstrings, PACKAGES))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of threads beside a fork
-        with ProcessPoolExecutor(min(cores, MOST_PARSERS), mp_context=get_context("fork")) as pool:
-            return list(pool.map(read_docstrings, PACKAGES))
+        sections = split_sections(document.text)
+        targets = {index.resolve(name, document) for name in find_references(document.text, sections)}
+        yield {
+            "id": document.id,
+            "title": document.name or document.module.rpartition(".")[2],
+            "text": document.text,
+            "sections": sections,
+            "label": document.label,
+            "links": sorted(target for target in targets if target and target != document.id),
+        }
 
 
 def python_docs_fingerprint() -> str:
@@ -228,53 +206,41 @@ def find_files(package: str) -> Iterator[tuple[str, Path]]:
     """Find the source files of a package, sorted, without importing it.
 
     Yields:
-        Dotted module name and path. Stubs (.pyi) count: they hold the documentation of compiled modules.
+        Dotted module name and path: `torch.nn.functional` and `torch/nn/functional.py`. Stubs (.pyi) count: they hold
+        the documentation of compiled modules, known by the package that re-exports them, `torch` for
+        `torch/_C/_nn.pyi`.
     """
-    for root in _find_roots(package):
-        paths = root.rglob("*.py*") if root.is_dir() else [root]
-        relative_paths = (path.relative_to(root.parent).as_posix() for path in paths if path.suffix in (".py", ".pyi"))
-        for relative_path in sorted(path for path in relative_paths if not SKIPPED_PATH.search(path)):
-            yield _module_name(relative_path), root.parent / relative_path
-
-
-def _find_roots(package: str) -> list[Path]:
     if package == STANDARD_LIBRARY:
         folder = Path(sysconfig.get_path("stdlib"))
         modules = sorted(sys.stdlib_module_names - OPTIONAL_MODULES)
-        return [path for name in modules for path in (folder / f"{name}.py", folder / name) if path.exists()]
-    spec = importlib.util.find_spec(package)
-    if spec is None:
-        return []
-    return [Path(path) for path in spec.submodule_search_locations or [str(spec.origin)]]
+        roots = [path for name in modules for path in (folder / f"{name}.py", folder / name) if path.exists()]
+    else:
+        spec = importlib.util.find_spec(package)
+        roots = [Path(path) for path in (spec.submodule_search_locations or [str(spec.origin)])] if spec else []
+    for root in roots:
+        paths = root.rglob("*.py*") if root.is_dir() else [root]
+        names = (path.relative_to(root.parent).as_posix() for path in paths if path.suffix in (".py", ".pyi"))
+        for name in sorted(name for name in names if not SKIPPED_PATH.search(name)):
+            module = name.rpartition(".")[0].replace("/", ".").removesuffix(".__init__")
+            yield module.partition("._")[0] if name.endswith(".pyi") else module, root.parent / name
 
 
-def _module_name(relative_path: str) -> str:
-    """Return the name of a file's module: `torch/nn/functional.py` -> `torch.nn.functional`.
-
-    A stub describes a compiled module, known by the package that re-exports it: `torch/_C/_nn.pyi` -> `torch`.
-    """
-    name = relative_path.rpartition(".")[0].replace("/", ".").removesuffix(".__init__")
-    return name.partition("._")[0] if relative_path.endswith(".pyi") else name
-
-
-def read_docstrings(package: str) -> tuple[list[Docstring], list[str]]:
-    """Return all docstrings of a package, and the names of its files that do not parse."""
+def read_docstrings(package: str) -> list[Docstring]:
+    """Return all docstrings of a package, without those of files that do not parse."""
     docstrings: list[Docstring] = []
-    unreadable = []
     for module, path in find_files(package):
         try:
-            tree = _parse(path)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # invalid escapes such as "\d" in other people's docstrings
+                tree = ast.parse(path.read_bytes())
         except (SyntaxError, ValueError, RecursionError, MemoryError):  # ValueError: null bytes, in some versions
-            unreadable.append(path.name)
+            logger.info(f"{path} does not parse.")
             continue
-        docstrings += (Docstring(package, module, name, _clean(text)) for name, text in _walk([tree], prefix=""))
-    return docstrings, unreadable
-
-
-def _parse(path: Path) -> ast.Module:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # invalid escapes such as "\d" in other people's docstrings
-        return ast.parse(path.read_bytes())
+        for name, text in _walk([tree], prefix=""):
+            # Drop the lines that only hold a template's placeholder, and make lone surrogates question marks.
+            clean = inspect.cleandoc(PERCENT_PLACEHOLDER_LINE.sub("", text))
+            docstrings.append(Docstring(package, module, name, clean.encode("utf-8", errors="replace").decode()))
+    return docstrings
 
 
 def _walk(nodes: Iterable[ast.AST], prefix: str) -> Iterator[tuple[str, str]]:
@@ -323,25 +289,6 @@ def _constant(node: ast.AST) -> str:
     return ""
 
 
-def _clean(docstring: str) -> str:
-    """Dedent, drop the lines that only hold a template's placeholder, and make lone surrogates question marks."""
-    text = inspect.cleandoc(PERCENT_PLACEHOLDER_LINE.sub("", docstring))
-    return text.encode("utf-8", errors="replace").decode("utf-8")
-
-
-def _as_row(document: Docstring, index: NameIndex) -> PythonDoc:
-    sections = split_sections(document.text)
-    targets = {index.resolve(name, document) for name in find_references(document.text, sections)}
-    return {
-        "id": document.id,
-        "title": document.name or document.module.rpartition(".")[2],
-        "text": document.text,
-        "sections": sections,
-        "label": document.label,
-        "links": sorted(target for target in targets if target and target != document.id),
-    }
-
-
 def split_sections(text: str) -> list[Section]:
     """Split a docstring at its headings.
 
@@ -377,13 +324,3 @@ def find_references(text: str, sections: list[Section]) -> set[str]:
                 listed = re.split(r"\s*:(?:\s|$)", line)[0].split(",")
                 names.update(match[1] for name in listed if (match := SEE_ALSO_NAME.fullmatch(name.strip())))
     return names
-
-
-def _is_subsequence(parts: list[str], path: list[str]) -> bool:
-    remaining = iter(path)
-    return all(part in remaining for part in parts)
-
-
-def _count_shared(first: list[str], second: list[str]) -> int:
-    """Count the components of the common prefix."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))

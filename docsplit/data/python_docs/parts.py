@@ -20,7 +20,8 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
 from docsplit.data.preparation import near_duplicate_pairs
-from docsplit.data.python_docs.corpus import PythonDoc, Section, find_references
+from docsplit.data.python_docs.corpus import Section, find_references
+from docsplit.runtime.files import JsonObject
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ NUM_STRATA = 40  # the largest sub-packages, which probes tell apart; all others
 SEE_ALSO_BLOCK = re.compile(r"^([ \t]*)\.\. seealso::.*(?:\n(?:\1[ \t]+\S.*|[ \t]*$))*", re.MULTILINE | re.IGNORECASE)
 
 
-def divide(rows: Sequence[PythonDoc]) -> list[str]:
+def divide(rows: Sequence[JsonObject]) -> list[str]:
     """Choose the part of each document: `train`, `validation` or `test`.
 
     Args:
@@ -46,15 +47,7 @@ def divide(rows: Sequence[PythonDoc]) -> list[str]:
     largest = np.argsort(-counts, kind="stable")[:NUM_STRATA]
     parts = _fill_parts(groups, np.where(np.isin(labels, largest), labels, len(names)))
     sizes = ", ".join(f"{(parts == number).sum():,} {name}" for number, name in enumerate(PART_NAMES))
-    links = undirected(see_also)
-    crossing = [int((parts[pairs[:, 0]] != parts[pairs[:, 1]]).sum()) for pairs in (links, alike)]
-    logger.info(
-        f"python_docs is divided: {sizes} documents; {crossing[0]:,} of {len(links):,} See Also links and "
-        f"{crossing[1]:,} of {len(alike):,} pairs that share {100 * RESEMBLANCE:.0f} % of their runs of "
-        "five words cross between parts."
-    )
-    if missing := names[np.setdiff1d(largest, labels[parts == PART_NAMES.index(TEST)])].tolist():
-        logger.warning(f"The sealed test part of python_docs has no document of {', '.join(missing)}.")
+    logger.info(f"python_docs is divided: {sizes} documents.")
     return [PART_NAMES[part] for part in parts]
 
 
@@ -102,7 +95,7 @@ def _fill_parts(groups: np.ndarray, strata: np.ndarray) -> np.ndarray:
     return parts
 
 
-def split_references(rows: Sequence[PythonDoc]) -> tuple[list[str], np.ndarray, np.ndarray]:
+def split_references(rows: Sequence[JsonObject]) -> tuple[list[str], np.ndarray, np.ndarray]:
     """Take documents for papers that cite each other, by their "See Also" lists.
 
     Returns: texts without these lists, the links of the lists (L, 2), and those of cross-references in the prose

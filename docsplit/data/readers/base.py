@@ -1,6 +1,7 @@
 """What readers share: a document, the error of a file that cannot be read, and an account of what was not read."""
 
 import json
+import logging
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
@@ -10,6 +11,7 @@ from typing import TypeVar
 from docsplit.runtime.command import shown
 
 T = TypeVar("T")
+logger = logging.getLogger(__name__)
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
@@ -47,31 +49,15 @@ def grouped(items: Iterable[T], text_of: Callable[[T], str], most: int, most_cha
 
 
 class Unreadable(ValueError):
-    """The error of a file, or of a row, that has nothing that can be read.
+    """The error of a file, or of the rest of one, that cannot be read.
 
     Attributes:
-        reason: what the files that are skipped for the same reason have in common, such as "that cannot be converted".
-        remedy: a command after which it can be read, or nothing.
-        place: where in a file the reason is, or nothing.
+        reason: what the files that are skipped for the same reason have in common, such as "that are binary".
     """
 
-    def __init__(self, reason: str, message: str, remedy: str = "", place: str = ""):
+    def __init__(self, reason: str, message: str):
         super().__init__(message)
-        self.reason, self.remedy, self.place = reason, remedy, place
-
-
-NOTES = {  # what is said of texts and rows that were read although something is wrong with them
-    "mended": "Texts with bytes that cannot be read: {count:,}, the first is {names}. Their characters become "
-    "\N{REPLACEMENT CHARACTER}. If a file has another encoding than UTF-8, name it: --encoding.",
-    "detected": "Files that are no UTF-8: {count:,}, {names}. Their encodings were detected; if they are wrong, name "
-    "one: --encoding.",
-    "without_id": "Rows without an id, while others of their file have one: {count:,}, the first is {names}. Their "
-    "ids are file#row.",
-    "repeated_id": "Rows that repeat an id of their file: {count:,}, the first is {names}. Their ids are file#row.",
-    "swallowed": "Fields with tabs and line breaks in them: {count:,}, the first is {names}. If the file has no "
-    "quoting, quotes at the beginning of fields have made one row of many, and those documents are lost: write it as "
-    "jsonl.",
-}
+        self.reason = reason
 
 
 @dataclass
@@ -79,82 +65,70 @@ class Problems:
     """What is wrong with files and their rows: what was skipped, and what was read although something is wrong.
 
     Attributes:
-        counts: how many there are, and the first two names, of skipped "file"s and "row"s by suffix and reason, and of
-            each of `NOTES`.
-        remedies: of files and rows.
+        counts: how many "file"s and "row"s were skipped, and "text"s read, of each kind, and the name of the first.
         refuses_rows: whether a row that cannot be read is an error, as in tables of labels, which have to be whole.
     """
 
-    counts: dict[str, dict[str, tuple[int, list[str]]]] = field(default_factory=dict)
-    remedies: dict[str, list[str]] = field(default_factory=dict)
+    counts: dict[str, dict[str, tuple[int, str]]] = field(default_factory=dict)
     refuses_rows: bool = False
 
-    def add(self, thing: str, kind: str, names: list[str], remedies: Iterable[str] = (), count: int = 1) -> None:
-        """Count files or rows, whose kind is a suffix and the reason if the suffix is not the reason, or notes."""
-        before, first = self.counts.setdefault(thing, {}).get(kind, (0, []))
-        self.counts[thing][kind] = before + count, [*first, *names][:2]
-        known = self.remedies.setdefault(thing, [])
-        known += [remedy for remedy in remedies if remedy and remedy not in known]
-
-    def skip_file(self, kind: str, name: str, remedy: str = "") -> None:
-        """Count a file that is not read."""
-        self.add("file", kind, [name], [remedy])
-
-    def skip_row(self, kind: str, place: str, cause: str = "", remedy: str = "") -> None:
-        """Count a row that cannot be read.
+    def add(self, thing: str, kind: str, name: str, count: int = 1) -> None:
+        """Count files, rows or texts with something wrong.
 
         Args:
-            kind: the suffix of its file and the reason, such as ".jsonl that are no JSON".
-            place: its file and line.
+            kind: goes on from their number: "12 .png", "3 that are no JSON".
+            name: of the file, and its line.
+        """
+        before, first = self.counts.setdefault(thing, {}).get(kind, (0, name))
+        self.counts[thing][kind] = before + count, first
+
+    def skip_row(self, reason: str, place: str, cause: str = "") -> None:
+        """Count a row that cannot be read.
 
         Raises:
             Unreadable: if rows are refused, naming the place.
         """
         if self.refuses_rows:
-            reason = kind.partition(" ")[2]
-            problem = re.sub("^that are ", "is ", reason) if reason.startswith("that are ") else f"{reason}: not read"
-            raise Unreadable(reason, f"{place} {problem}{f': {cause}' if cause else ''}")
-        self.add("row", kind, [place], [remedy])
-
-    def note(self, kind: str, place: str, count: int = 1) -> None:
-        """Count a problem of `NOTES`, and where it is first."""
-        self.add("note", kind, [place], count=count)
+            raise Unreadable(
+                reason, f"{place} cannot be read, as one of the rows {reason}{f': {cause}' * bool(cause)}"
+            )
+        self.add("row", reason, place)
 
     def number_of(self, *things: str) -> int:
-        """Count the files, rows or notes of all kinds."""
+        """Count the files, rows or texts of all kinds."""
         return sum(count for thing in things for count, _ in self.counts.get(thing, {}).values())
 
     def merge(self, other: "Problems") -> None:
         """Count the problems of another pass as well."""
         for thing, kinds in other.counts.items():
-            for kind, (count, names) in kinds.items():
-                self.add(thing, kind, names, other.remedies[thing], count)
-
-    def skipped(self, thing: str) -> str:
-        """Return a line such as `Skipped 14 files: 12 .png (a.png, b/c.png ...), 2 without suffix (LICENSE, x)`."""
-        kinds = []
-        for kind, (count, names) in sorted(self.counts.get(thing, {}).items(), key=lambda item: -item[1][0]):
-            listed = ("; " if thing == "row" else ", ").join(map(shown, names))  # places of rows have commas
-            kinds.append(f"{count:,} {kind} ({listed}{' ...' if count > 2 else ''})")
-        if not kinds:
-            return ""
-        total = self.number_of(thing)
-        more_with = f". To read more: {', '.join(self.remedies[thing])}" if self.remedies[thing] else ""
-        return f"Skipped {total:,} {thing}{'s' * (total != 1)}: {', '.join(kinds)}{more_with}"
+            for kind, (count, name) in kinds.items():
+                self.add(thing, kind, name, count)
 
     def warnings(self) -> list[str]:
-        """Return a line for each kind of problem."""
-        notes = self.counts.get("note", {}).items()
-        said = [NOTES[kind].format(count=count, names=shown(names[0])) for kind, (count, names) in notes]
-        return [line for line in (self.skipped("file"), self.skipped("row"), *said) if line]
+        """Return a line for files, rows and texts: `Skipped 14 files: 12 .png (a.png ...), 2 hidden (.git ...)`."""
+        lines = []
+        for thing, kinds in self.counts.items():
+            listed = ", ".join(
+                f"{count:,} {kind} ({shown(name)}{' ...' if count > 1 else ''})"
+                for kind, (count, name) in sorted(kinds.items(), key=lambda item: -item[1][0])
+            )
+            total = self.number_of(thing)
+            begin = "Something is wrong with" if thing == "text" else "Skipped"
+            lines.append(f"{begin} {total:,} {thing}{'s' * (total != 1)}: {listed}")
+        return lines
+
+    def log(self) -> None:
+        """Warn of them."""
+        for warning in self.warnings():
+            logger.warning(warning)
 
     def to_json(self) -> str:
         """Write them as JSON."""
-        return json.dumps([self.counts, self.remedies])
+        return json.dumps(self.counts)
 
     @classmethod
     def from_json(cls, text: str) -> "Problems":
         """Read what `to_json` wrote."""
-        counts, remedies = json.loads(text)
-        pairs = {thing: {kind: tuple(pair) for kind, pair in kinds.items()} for thing, kinds in counts.items()}
-        return cls(pairs, remedies)
+        return cls(
+            {thing: {kind: tuple(pair) for kind, pair in kinds.items()} for thing, kinds in json.loads(text).items()}
+        )

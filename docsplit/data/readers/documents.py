@@ -13,8 +13,8 @@ from typing import Any
 
 from docsplit.data.passages import heading_at
 from docsplit.data.readers.base import Document, Problems, Unreadable
-from docsplit.data.readers.files import File, FoundFiles, decode, encoding_of, find_files, flaw_of
-from docsplit.data.readers.rows import Columns, RowIds, read_texts
+from docsplit.data.readers.files import File, FoundFiles, find_files
+from docsplit.data.readers.rows import Columns, ids_of_rows, read_texts
 
 logger = logging.getLogger(__name__)
 
@@ -58,8 +58,8 @@ def read_documents(
 
     A text file (.txt, .md, .rst, .tex, .html) and a converted one (.pdf, .docx, .pptx) is one document; its id is its
     path within the folder. A data file (.json, .jsonl, .csv, .tsv, .parquet, .arrow) has a document in each row, see
-    `docsplit.data.readers.rows.RowIds`. All may be compressed. Hidden files are left out. In a folder, a file that
-    cannot be read is skipped, and so is a row that cannot be read; the log counts both by suffix and reason.
+    `docsplit.data.readers.rows.ids_of_rows`. All may be compressed. Hidden files are left out. In a folder, a file
+    that cannot be read is skipped, and so is a row that cannot be read; the log counts both by suffix and reason.
 
     Args:
         text_column: the column of the text in data files.
@@ -71,8 +71,7 @@ def read_documents(
     """
     found = find_documents(path)
     yield from documents_in(found, Columns(text_column, id_column, encoding))
-    for warning in found.problems.warnings():
-        logger.warning(warning)
+    found.problems.log()
 
 
 def documents_in(found: FoundFiles, columns: Columns) -> Iterator[Document]:
@@ -85,26 +84,29 @@ def documents_in(found: FoundFiles, columns: Columns) -> Iterator[Document]:
         logger.info("The ids of rows begin with the name of their file, such as `papers.csv#12`.")
     num_read = 0
     for file in found.files:
-        of_file = Problems()
+        of_file, before = Problems(), num_read
         try:
             if file.suffix in ROW_SUFFIXES:
-                ids = RowIds(file, columns.id, found.is_folder, of_file)
+                id_of = ids_of_rows(file, columns.id, found.is_folder, of_file)
                 for number, row, text in read_texts(file, columns, of_file):
-                    yield Document(ids.of(number, row), text, _title_of_row(row) or title_of(text))
+                    title = row.get("title")
+                    is_title = isinstance(title, str | int | float) and not isinstance(title, bool) and title == title
+                    yield Document(id_of(number, row), text, str(title).strip() * is_title or title_of(text))
+                    num_read += 1
             else:
                 yield read_file(file, of_file, columns.encoding)
-            num_read += 1
-            found.problems.merge(of_file)  # those of a file without any row that can be read are in its error
+                num_read += 1
         except Unreadable as error:
-            if not found.is_folder:
+            if not (found.is_folder or num_read):
                 raise
-            found.problems.skip_file(f"{file.suffix} {error.reason}", error.place or file.name, error.remedy)
+            found.problems.add("file", f"{file.suffix} {error.reason}", file.name)
+        if num_read > before:  # those of a file without any row that can be read are in its error
+            found.problems.merge(of_file)
     if not num_read:
-        skipped = found.problems.skipped("file")
-        there = f"{skipped}. " if skipped else "There is no file in it. "
+        there = ". ".join(found.problems.warnings()) or "There is no file in it"
         of_files = ", ".join(TEXT_SUFFIXES + HTML_SUFFIXES + CONVERTED_SUFFIXES)
         expected = f"{of_files}, or {', '.join(ROW_SUFFIXES)} with a text in each row"
-        raise ValueError(f"{found.path} has no documents that can be read. {there}Expected {expected}.")
+        raise ValueError(f"{found.path} has no documents that can be read. {there}. Expected {expected}.")
 
 
 def read_file(file: File, problems: Problems, encoding: str | None = None) -> Document:
@@ -115,11 +117,10 @@ def read_file(file: File, problems: Problems, encoding: str | None = None) -> Do
     Raises:
         Unreadable: if the file cannot be opened or converted, is binary, or is of an encoding that is unknown.
     """
-    content = file.read()
     if file.suffix in CONVERTED_SUFFIXES:
-        title, text = _converted(file, content)
+        title, text = _converted(file, file.read())
     else:
-        title, text = "", _decoded(file, content, problems, encoding)
+        title, text = "", file.text(problems, encoding)
     if file.suffix in HTML_SUFFIXES:
         title, text = text_of_page(text)
     title = title or title_of(text, has_headings=file.suffix in WITH_HEADINGS)
@@ -169,13 +170,6 @@ def refuse_table(documents: object) -> None:
 # --- Titles ---
 
 
-def _title_of_row(row: dict[str, Any]) -> str:
-    """Take a title that is a text or a number."""
-    value = row.get("title")
-    is_title = isinstance(value, str | int | float) and not isinstance(value, bool) and value == value
-    return str(value).strip() if is_title else ""
-
-
 def title_of(text: str, has_headings: bool = False) -> str:
     """Take the title of a YAML front matter, of the first heading, the subject of a mail, or the first line of words.
 
@@ -206,20 +200,6 @@ def _shortened(title: str) -> str:
 
 
 # --- Plain text and web pages ---
-
-
-def _decoded(file: File, content: bytes, problems: Problems, encoding: str | None) -> str:
-    found = encoding_of(io.BytesIO(content), encoding)
-    text, bad = decode(content, found)
-    if flaw := flaw_of(text):
-        place, remedy = (file.name, "") if flaw == "binary" else (f"{file.name} at byte {bad:,}", "--encoding")
-        hint = f", from byte {bad:,} on: name it with --encoding" if remedy else ""
-        raise Unreadable(f"that is {flaw}", f"{file.path} is {flaw}{hint}", remedy, place)
-    if found.is_detected:
-        problems.note("detected", f"{file.name} as {found.name}")
-    if bad >= 0:
-        problems.note("mended", f"{file.name} at byte {bad:,}")
-    return text
 
 
 def text_of_page(content: str) -> tuple[str, str]:
@@ -280,7 +260,7 @@ class _Text(HTMLParser):
 def _converted(file: File, content: bytes) -> tuple[str, str]:
     """Convert a file to Markdown by markitdown; return the title of its metadata, for PDF, and its text."""
     remedy = 'pip install "markitdown[pdf,docx,pptx]"'
-    missing = Unreadable("for lack of markitdown", f"{file.path} needs markitdown: {remedy}", remedy)
+    missing = Unreadable(f"for lack of markitdown: {remedy}", f"{file.path} needs markitdown: {remedy}")
     try:
         converter, stream_info = _markitdown()
     except ImportError as error:

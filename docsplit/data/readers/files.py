@@ -1,38 +1,41 @@
-"""Find the files of a folder, skip those that cannot be read, and read their bytes and lines.
+"""Find the files of a folder, skip those that cannot be read, and read their bytes, lines and fields.
 
 Text is UTF-8, or what a byte order mark or an option says; otherwise the encoding is detected. Some bytes that cannot
-be read become U+FFFD, and the caller counts them. A text that has more of them is no text to search or to train on,
-and neither is a binary file.
+be read become U+FFFD and are counted. A text that has more of them is no text to search or to train on, and neither is
+a binary file.
 """
 
+import bz2
 import codecs
-import contextlib
+import gzip
 import io
 import json
 import logging
 import lzma
 import os
 import re
-import stat
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+import pyarrow
 from charset_normalizer import from_bytes
-from fsspec.compression import compr
-from fsspec.utils import compressions
 
 from docsplit.data.readers.base import Problems, Unreadable
 from docsplit.runtime.files import read_json
 
 logger = logging.getLogger(__name__)
 
-COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
-COMPRESSED_INSIDE = (".parquet", ".arrow")  # their readers take no file that is compressed as a whole
+OPEN: dict[str, Callable[[Path], Any]] = {
+    ".gz": gzip.open,
+    ".bz2": bz2.open,
+    ".xz": lzma.open,
+    ".zst": lambda path: pyarrow.CompressedInputStream(path.open("rb"), "zstd"),
+}
+COMPRESSIONS = tuple(OPEN)
 DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError)  # what reading a file may raise
-UNPACK = "unpack archives first (unzip, tar -xf)"
 INDEX_FILE = "manifest.json"  # of an index of search.py, which is a folder
 MARKS = (  # UTF-32 first: its mark begins with that of UTF-16
     (codecs.BOM_UTF32_LE, "utf-32-le"),
@@ -47,6 +50,16 @@ HEAD = 8000  # characters in which a NUL makes a file a binary one, as for git
 MOST_UNREADABLE = 0.01  # share of a text's characters
 _UNREAD = "\udcff"  # stands for bytes that cannot be decoded; no decoder gives it for good bytes
 _CONTROL = re.compile(r"[\x00-\x07\x0e-\x1a\x7f-\x84\x86-\x9f]")  # of no use in a text; colours of terminals are
+
+codecs.register_error("docsplit_unread", lambda error: (_UNREAD, getattr(error, "end", 0)))
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a file with its number, from 1."""
+
+    number: int
+    text: str
 
 
 @dataclass(frozen=True)
@@ -71,46 +84,22 @@ class File:
         return printable(self._uncompressed.stem)
 
     @property
-    def is_compressed(self) -> bool:
-        """Whether its suffix is that of a compression."""
-        return self.path.suffix.lower() in COMPRESSIONS
-
-    @property
     def _uncompressed(self) -> Path:
-        return self.path.with_suffix("") if self.is_compressed else self.path
+        return self.path.with_suffix("") if self.path.suffix.lower() in OPEN else self.path
 
-    def open(self) -> IO[bytes]:
-        """Open the file to read its bytes, decompressed. It never waits, as it would for the writer of a pipe.
+    def open(self) -> Any:
+        """Open the file to read its bytes, decompressed; reading raises one of `DAMAGED` if it is damaged.
 
         Raises:
-            Unreadable: if the file is gone, is no file but a pipe or device, or may not be read; if its compression
-                needs a package; for a parquet file that is compressed as a whole. Reading raises one of `DAMAGED` if
-                it is damaged.
+            Unreadable: if the file is gone or may not be read.
         """
-        if self.is_compressed and self.suffix in COMPRESSED_INSIDE:
-            raise Unreadable(
-                f"in {self.path.suffix}",
-                f"{self.path} is a {self.suffix} file within {self.path.suffix}, which is not read: decompress it "
-                f"({self.suffix} files are compressed inside).",
-            )
-        if self.path.suffix.lower() == ".zst" and "zst" not in compressions:
-            remedy = "pip install zstandard"
-            raise Unreadable("for lack of zstandard", f"{self.path} needs zstandard: {remedy}", remedy)
+        suffix = self.path.suffix.lower()
         try:
-            without_waiting = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-            descriptor = os.open(self.path, os.O_RDONLY | without_waiting)
+            return OPEN[suffix](self.path) if suffix in OPEN else self.path.open("rb")
         except OSError as error:
-            raise self.cannot_be_opened(error) from error
-        content = os.fdopen(descriptor, "rb")
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            content.close()
-            raise Unreadable("that is no file", f"{self.path} is no file, but a folder, pipe, socket or device.")
-        if not self.is_compressed:
-            return content
-        compression = compressions[self.path.suffix.lower().removeprefix(".")]
-        return io.BufferedReader(ZstandardFile(content)) if compression == "zstd" else compr[compression](content)
+            raise self.unreadable(error) from error
 
-    def read(self, size: int = -1) -> bytes:
+    def read(self, size: int | None = None) -> bytes:
         """Read the bytes, or the first ones, decompressed.
 
         Raises:
@@ -120,12 +109,68 @@ class File:
             with self.open() as content:
                 return content.read(size)
         except DAMAGED as error:
-            raise self.cannot_be_opened(error) from error
+            raise self.unreadable(error) from error
 
-    def encoding(self, given: str | None = None) -> "Encoding":
-        """Find the encoding of the file, as `encoding_of` does."""
-        with self.open() as content:
-            return encoding_of(content, given)
+    def text(self, problems: Problems, encoding: str | None = None) -> str:
+        """Read and decode the whole file.
+
+        Raises:
+            Unreadable: as `read`, and if it is binary or of an encoding that is unknown.
+        """
+        content = self.read()
+        text = "".join(
+            line.text for line in self._decoded(io.BytesIO(content), io.BytesIO(content), problems, encoding)
+        )
+        if flaw := flaw_of(text):
+            raise Unreadable(f"that are {flaw}", f"{self.path} is {flaw}")
+        return text
+
+    def lines(self, problems: Problems, encoding: str | None = None, newline: str | None = None) -> Iterator[Line]:
+        r"""Read and decode the file line by line, and count lines with bytes that cannot be read.
+
+        Args:
+            encoding: of a file without a byte order mark; None: UTF-8, or the one that is detected.
+            newline: as `open` takes it: None to end lines at "\r" and "\r\n" as well, and write "\n".
+
+        Raises:
+            Unreadable: as `open`, and where the file is damaged.
+        """
+        with self.open() as first, self.open() as content:
+            yield from self._decoded(first, content, problems, encoding, newline)
+
+    def _decoded(
+        self,
+        first: IO[bytes],
+        content: IO[bytes],
+        problems: Problems,
+        given: str | None,
+        newline: str | None = "",
+    ) -> Iterator[Line]:
+        encoding = encoding_of(first, given)
+        if encoding.is_detected:
+            problems.add("text", f"of the encoding {encoding.name}, it seems; --encoding names another", self.name)
+        number = 0
+        try:
+            content.read(len(encoding.mark))
+            lines = io.TextIOWrapper(content, encoding=encoding.name, errors="docsplit_unread", newline=newline)
+            for number, line in enumerate(lines, start=1):
+                if _UNREAD in line:
+                    line = line.replace(_UNREAD, "\N{REPLACEMENT CHARACTER}")
+                    kind = f"with bytes that are no {encoding.name}, read as \N{REPLACEMENT CHARACTER}: see --encoding"
+                    problems.add("text", kind, f"{self.name}, line {number}")
+                yield Line(number, line)
+        except DAMAGED as error:
+            raise self.unreadable(error, number) from error
+
+    def unreadable(self, error: BaseException, number: int = 0) -> Unreadable:
+        """Make the error of a file that is gone, may not be read, or is damaged after a line or row."""
+        cause = " ".join(str(getattr(error, "strerror", None) or error).split())
+        if number:
+            return Unreadable(
+                "that are damaged, from there on", f"{self.path} is damaged after line {number}: {cause}"
+            )
+        reason = "that are gone" if isinstance(error, FileNotFoundError) else "that cannot be opened"
+        return Unreadable(reason, f"{self.path} cannot be opened: {cause}")
 
     def version(self) -> tuple[str, int, int] | None:
         """Return name, size and time of change, which a cache is keyed by; None for a file that is gone."""
@@ -135,11 +180,28 @@ class File:
             return None
         return self.name, status.st_size, status.st_mtime_ns
 
-    def cannot_be_opened(self, error: BaseException) -> Unreadable:
-        """Make the error of a file that is gone, may not be read, or is damaged."""
-        reason = "that is gone" if isinstance(error, FileNotFoundError) else "that cannot be opened"
-        cause = " ".join(str(getattr(error, "strerror", None) or error).split())
-        return Unreadable(reason, f"{self.path} cannot be opened: {cause}")
+
+def read_fields(path: Path, count: int, separator: str | None) -> Iterator[list[str]]:
+    """Split each line of a file, which may be compressed, that is not empty into its fields; there is no quoting.
+
+    A carriage return within a field ends no line. What is wrong with its encoding is logged.
+
+    Args:
+        separator: None for white space.
+
+    Raises:
+        ValueError: for a line with another number of fields, or a damaged file.
+    """
+    problems = Problems()
+    for line in File(path, str(path)).lines(problems, newline="\n"):
+        fields = line.text.rstrip("\r\n").split(separator)
+        if not line.text.strip():
+            continue
+        if len(fields) != count:
+            start = repr(line.text[:80].rstrip())
+            raise ValueError(f"{path}, line {line.number} has {len(fields)} fields, expected {count}: {start}.")
+        yield fields
+    problems.log()
 
 
 # --- Text ---
@@ -159,19 +221,6 @@ class Encoding:
     is_detected: bool = False
 
 
-@dataclass(frozen=True)
-class Line:
-    """A line of a file with its number, from 1.
-
-    Attributes:
-        is_mended: whether bytes of it could not be read.
-    """
-
-    number: int
-    text: str
-    is_mended: bool
-
-
 def encoding_of(content: IO[bytes], given: str | None = None) -> Encoding:
     """Find the encoding of an open file.
 
@@ -181,7 +230,8 @@ def encoding_of(content: IO[bytes], given: str | None = None) -> Encoding:
     Args:
         given: the encoding of files without a byte order mark; None: UTF-8, or the one that is detected.
     """
-    is_ascii, decoder = True, codecs.getincrementaldecoder("utf-8")()
+    decoder = codecs.getincrementaldecoder("utf-8")("docsplit_unread")
+    sample, bad, good = b"", 0, 0  # the bytes around the first that is no UTF-8; how many are, characters but ASCII
     try:
         block = content.read(HEAD)
         for mark, name in MARKS:
@@ -191,66 +241,24 @@ def encoding_of(content: IO[bytes], given: str | None = None) -> Encoding:
             return Encoding(given)
         while block:
             following = content.read(2**20)
-            decoder.decode(block, final=not following)
-            is_ascii, block = is_ascii and block.isascii(), following
-        return Encoding()
-    except UnicodeDecodeError as error:
-        place = max(error.start - len(decoder.getstate()[0]), 0)  # in the block; the state is of the block before
-        start = max(block.rfind(b"\n", 0, place) + 1, place - 2**12)
+            text = decoder.decode(block, final=not following)
+            if not text.isascii():
+                unread = text.count(_UNREAD)
+                bad, good = bad + unread, good + len(text) - len(text.encode("ascii", errors="ignore")) - unread
+                if unread and not sample:
+                    place = len(text[: text.index(_UNREAD)].encode())
+                    start = max(block.rfind(b"\n", 0, place) + 1, place - 2**12)
+                    sample = (block + following)[start : start + 2**16]
+            block = following
     except DAMAGED:  # whoever reads on says so
-        return Encoding()
-    part = (block + following)[start:]
-    sample, is_ascii = part[: 2**16], is_ascii and block[:place].isascii()
-    if not is_ascii or b"\x00" in sample:
-        return Encoding()
-    # Of the rest of the file: what is no UTF-8, and what is no ASCII, those among it
-    decoder, bad, others = codecs.getincrementaldecoder("utf-8")("replace"), 0, 0
-    with contextlib.suppress(*DAMAGED):
-        while part:
-            following = content.read(2**20)
-            text = decoder.decode(part, final=not following)
-            bad += text.count("\N{REPLACEMENT CHARACTER}")
-            others += len(text) - len(text.encode("ascii", errors="ignore"))
-            part = following
-    if others < 2 * bad:
-        shown = sample.decode(errors="replace")
-        fills = 10 * shown.count("\N{REPLACEMENT CHARACTER}") > len(shown)
+        pass
+    if good < bad and b"\x00" not in sample:
+        readable = sample.decode(errors="replace")
+        fills = 10 * readable.count("\N{REPLACEMENT CHARACTER}") > len(readable)
         for names in DETECTED if fills else DETECTED[:1]:  # other alphabets fill the text
             if found := from_bytes(sample, cp_isolation=names).best():
                 return Encoding(found.encoding, is_detected=True)
     return Encoding()
-
-
-def decode(content: bytes, encoding: Encoding) -> tuple[str, int]:
-    """Decode a file, and find its first byte that cannot be read, -1 if all can; these become U+FFFD."""
-    content = content.removeprefix(encoding.mark)
-    try:
-        return content.decode(encoding.name), -1
-    except UnicodeDecodeError as error:
-        return content.decode(encoding.name, errors="replace"), len(encoding.mark) + error.start
-
-
-def lines_of(content: IO[bytes], encoding: Encoding, newline: str | None) -> Iterator[Line]:
-    r"""Decode a file line by line.
-
-    Args:
-        content: an open file, at its beginning.
-        newline: as `open` takes it: None to end lines at "\r" and "\r\n" as well, and write "\n".
-    """
-    content.read(len(encoding.mark))
-    lines = io.TextIOWrapper(content, encoding=encoding.name, errors="docsplit_unread", newline=newline)
-    for number, line in enumerate(lines, start=1):
-        is_mended = _UNREAD in line
-        yield Line(number, line.replace(_UNREAD, "\N{REPLACEMENT CHARACTER}") if is_mended else line, is_mended)
-
-
-def _unread(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeDecodeError):
-        raise error
-    return _UNREAD, error.end
-
-
-codecs.register_error("docsplit_unread", _unread)
 
 
 def flaw_of(text: str) -> str | None:
@@ -259,13 +267,13 @@ def flaw_of(text: str) -> str | None:
     if "\x00" in text[:HEAD]:
         return "binary"
     if text.count("\N{REPLACEMENT CHARACTER}") > most:
-        return "of an unknown encoding"
+        return "of an unknown encoding: --encoding names it"
     return "binary" if sum(1 for _ in _CONTROL.finditer(text)) > most else None
 
 
-def is_plain(head: bytes) -> bool:
-    """Whether a file begins as UTF-8 without a mark, which other programs' readers take as it is."""
-    return b"\x00" not in head and not any(head.startswith(mark) for mark, _ in MARKS)
+def printable(name: str) -> str:
+    """Write a file's name in UTF-8, as an index needs it; bytes that are no UTF-8 become their codes."""
+    return name.encode(errors="backslashreplace").decode()
 
 
 # --- Folders ---
@@ -290,7 +298,7 @@ class FoundFiles:
         return self.path.is_dir() and saved_files(self.path) is None
 
 
-def find_files(path: Path, suffixes: Collection[str], hidden_by_underscore: Collection[str] = ()) -> FoundFiles:
+def find_files(path: Path, suffixes: tuple[str, ...], hidden_by_underscore: tuple[str, ...] = ()) -> FoundFiles:
     """Find the files of a folder that can be read, and count the others.
 
     Names that start with a point (`.git`, `.notes.txt`) are hidden, and counted without looking into them, and so are
@@ -311,65 +319,58 @@ def find_files(path: Path, suffixes: Collection[str], hidden_by_underscore: Coll
     if is_index(path):
         raise ValueError(f"{path} is an index of search.py: name the documents that it was built from.")
     found = FoundFiles(path := saved_split(path))
-    paths = [path]
-    if path.is_dir():
-        saved = saved_files(path)
-        paths = _walk(found) if saved is None else saved
-    root = path if path.is_dir() else path.parent
-    for place in sorted(paths):
+    root, paths = (path, saved_files(path)) if path.is_dir() else (path.parent, [path])
+    for place in sorted(_walk(found) if paths is None else paths):
         parts = place.relative_to(root).parts
         file = File(place, printable("/".join(parts)))
         by_underscore = file.suffix in hidden_by_underscore and any(part.startswith("_") for part in parts)
         if path.is_dir() and by_underscore:
-            found.problems.skip_file("hidden", file.name)
+            found.problems.add("file", "hidden", file.name)
         elif file.suffix in suffixes:
             found.files.append(file)
         else:
-            is_archive = file.suffix in (".zip", ".tar", ".tgz", ".tbz2", ".txz", ".7z", ".rar")
-            found.problems.skip_file(file.suffix or "without suffix", file.name, UNPACK if is_archive else "")
+            found.problems.add("file", file.suffix or "without suffix", file.name)
     return found
 
 
 def _walk(found: FoundFiles) -> list[Path]:
     """List the files below a folder; count hidden ones, links to folders, indexes, and what cannot be opened."""
-    paths, skip = [], found.problems.skip_file
-    closed: list[OSError] = []
-    for folder, names, files in os.walk(found.path, onerror=closed.append):
-        here = Path(folder).relative_to(found.path)
-        names.sort()
+
+    def skip(kind: str, place: Path) -> None:
+        found.problems.add("file", kind, printable(place.relative_to(found.path).as_posix()))
+
+    paths: list[Path] = []
+    for folder, names, files in os.walk(
+        found.path, onerror=lambda error: skip("that cannot be opened", Path(error.filename))
+    ):
         entered = []
         for name in sorted(names + files):
-            place, shown = Path(folder, name), printable((here / name).as_posix())
+            place = Path(folder, name)
             if name.startswith("."):
-                skip("hidden", shown)
+                skip("hidden", place)
             elif name in files and place.is_file():
                 paths.append(place)
             elif name in files:
-                skip("pipes, sockets or devices" if place.exists() else "links to nothing", shown)
+                skip("that are no files, but pipes, devices or links to nothing", place)
             elif place.is_symlink():
-                skip("links to folders", shown)
+                skip("that are links to folders", place)
             elif saved_splits(place):
-                skip("data sets with splits", shown, "name the split")
+                skip("that are data sets with splits: name one", place)
             elif (rows := saved_files(place)) is not None:
                 paths += rows
             elif is_index(place):
-                skip("indexes of search.py", shown)
+                skip("that are indexes of search.py", place)
             else:
                 entered.append(name)
         names[:] = entered
-    for error in closed:
-        skip("that cannot be opened", printable(str(error.filename)))
     return paths
 
 
 def is_index(folder: Path) -> bool:
-    """Whether a folder is an index of search.py: by its manifest, or by segments beside a damaged one or a lock."""
-    manifest = folder / INDEX_FILE
-    if (folder / "segments").is_dir() and (manifest.is_file() or (folder / "lock").is_file()):
-        return True
+    """Whether a folder is an index of search.py, by its manifest."""
     try:
-        values = json.loads(File(manifest, INDEX_FILE).read(2**26))
-    except (ValueError, RecursionError):  # no manifest, or one of something else
+        values = json.loads((folder / INDEX_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):  # no manifest, or one of something else
         return False
     return isinstance(values, dict) and {"segments", "encoder"} <= values.keys()
 
@@ -409,51 +410,3 @@ def saved_files(folder: Path) -> list[Path] | None:
         return None
     files = read_json(state).get("_data_files")
     return [folder / str(file["filename"]) for file in files] if files else None
-
-
-def printable(name: str) -> str:
-    """Write a file's name in UTF-8, as an index needs it; bytes that are no UTF-8 become their codes."""
-    return name.encode(errors="backslashreplace").decode()
-
-
-class ZstandardFile(io.RawIOBase):
-    """A zstandard file to read; unlike the package's own reader it notices that the end of the file is missing."""
-
-    def __init__(self, content: IO[bytes]):
-        import zstandard
-
-        self._content, self._package, self._rest = content, zstandard, b""
-        self._frame: Any = None
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Read some bytes.
-
-        Raises:
-            EOFError: if the file ends within a frame.
-            OSError: if it is damaged.
-        """
-        while not self._rest:
-            begins = self._frame is None or self._frame.eof
-            compressed = (self._frame.unused_data if self._frame and begins else b"") or self._content.read(2**16)
-            if not compressed and begins:
-                return 0
-            if not compressed:
-                raise EOFError("Compressed file ended before the end of a frame")
-            if begins:
-                self._frame = self._package.ZstdDecompressor().decompressobj()
-            try:
-                self._rest = self._frame.decompress(compressed)
-            except self._package.ZstdError as error:
-                raise OSError(str(error)) from error
-        size = min(len(buffer), len(self._rest))
-        buffer[:size], self._rest = self._rest[:size], self._rest[size:]
-        return size
-
-    def close(self) -> None:
-        """Close the file."""
-        self._content.close()
-        super().close()

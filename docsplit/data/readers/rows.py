@@ -8,25 +8,21 @@ import csv
 import itertools
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any
 
 import pyarrow
 from pyarrow import parquet
 
 from docsplit.data.passages import SECTION_BREAK
 from docsplit.data.readers.base import Problems, Unreadable, normalized
-from docsplit.data.readers.files import DAMAGED, HEAD, UNPACK, File, encoding_of, flaw_of, lines_of, printable
+from docsplit.data.readers.files import HEAD, File, Line, flaw_of, printable
 from docsplit.runtime.files import JsonObject
 
 Row = tuple[int, JsonObject]  # its number, from 0; rows that cannot be read count, so that numbers stay when they can
-CUT_OFF = "and all after it, since the file is damaged there"
-NO_JSON = "that are no JSON"
-PEEKED_ROWS = 1000  # in which the text column has to be
 DAMAGED_ROWS = (pyarrow.ArrowException, OSError, UnicodeDecodeError)  # what reading a parquet or arrow file may raise
-_NUL = "\ufdd0"  # stands for NUL, which csv refuses before Python 3.11; no text has this code point
-_END = f"{_NUL}the end of the file{_NUL}"  # a row that a quote that is never closed swallows with all rows before it
+_END = "\ufdd0the end of the file\ufdd0"  # a row that a quote that is never closed swallows with all rows before it
 
 csv.field_size_limit(2**31 - 1)  # of the whole process; the default refuses texts of more than 131,072 characters
 
@@ -56,14 +52,65 @@ class Columns:
 
 
 def read_rows(file: File, problems: Problems, encoding: str | None = None, part: int | None = None) -> Iterator[Row]:
-    """Read the rows of a file, or of a part of a parquet file, and count in `problems` those that cannot be read.
+    """Read the rows of a file (of a .txt file its lines), or of a part of a parquet file.
+
+    Rows that cannot be read are counted in `problems`.
 
     Raises:
-        Unreadable: if the file cannot be opened, or has nothing that can be read; if rows are refused.
+        Unreadable: if the file cannot be opened or read, at the place where it is damaged; if rows are refused.
     """
     if file.suffix in (".parquet", ".arrow"):
-        return _read_arrow(file, problems, part)
-    return read_line_rows(file, problems, encoding)
+        rows = (row for batch in read_batches(file, part) for row in batch.to_pylist())
+        yield from enumerate(rows)
+        return
+    head = file.read(512)
+    if head.startswith(b"PK\x03\x04") or head[257:262] == b"ustar":
+        remedy = "unpack archives first (unzip, tar -xf)"
+        raise Unreadable(f"that are archives: {remedy}", f"{file.path} is an archive: {remedy}")
+    newline = "" if file.suffix in (".csv", ".tsv") else None
+    lines = file.lines(problems, encoding, newline)
+    read = {".csv": _table_rows, ".tsv": _table_rows, ".txt": _text_rows}.get(file.suffix, _json_rows)
+    yield from read(file, lines, problems)
+
+
+def read_batches(file: File, part: int | None = None) -> Iterator[pyarrow.RecordBatch]:
+    """Read a parquet or arrow file, or a row group of the former, up to where it is damaged.
+
+    Raises:
+        Unreadable: there.
+    """
+    number = 0
+    with file.open() as content:
+        try:
+            for batch in _batches(file, content, part):
+                batch.validate(full=True)  # also that strings are UTF-8
+                yield batch
+                number += len(batch)
+        except DAMAGED_ROWS as error:
+            raise file.unreadable(error, number) from error
+
+
+def _batches(file: File, content: Any, part: int | None) -> Iterator[pyarrow.RecordBatch]:
+    if file.suffix == ".parquet":
+        yield from parquet.ParquetFile(content).iter_batches(1000, row_groups=None if part is None else [part])
+        return
+    try:
+        yield from pyarrow.ipc.open_stream(content)
+    except pyarrow.ArrowInvalid:
+        content.seek(0)
+        reader = pyarrow.ipc.open_file(content)
+        yield from map(reader.get_batch, range(reader.num_record_batches))
+
+
+def parts_of(file: File) -> list[int | None]:
+    """List the parts of a file that can be read independently: the row groups of a parquet file, otherwise [None]."""
+    if file.suffix != ".parquet":
+        return [None]
+    try:
+        with file.open() as content:
+            return list(range(parquet.ParquetFile(content).num_row_groups)) or [None]
+    except (Unreadable, *DAMAGED_ROWS):
+        return [None]
 
 
 def read_texts(
@@ -76,20 +123,20 @@ def read_texts(
         ValueError: if there is no such id column.
     """
     rows = read_rows(file, problems, columns.encoding, part)
+    # The first rows show which columns there are; a row need not have all.
     head: list[Row] = []
     names: dict[str, None] = {}
     for number, row in rows:
         head.append((number, row))
         names |= dict.fromkeys(row)
         has_text = columns.text in names or "sections" in names
-        if (has_text and (columns.id is None or columns.id in names)) or len(head) == PEEKED_ROWS:
+        if (has_text and (columns.id is None or columns.id in names)) or len(head) == 1000:
             break
     if not head and part:  # it may be empty: the file has rows in other parts
         return
     if not head:
-        skipped = problems.skipped("row")
-        reason = f"that cannot be read as {file.suffix.removeprefix('.')}" if skipped else "without rows"
-        raise Unreadable(reason, f"{file.path} has no rows{' that can be read. ' if skipped else ''}{skipped}.")
+        skipped = problems.warnings()
+        raise Unreadable("without a row that can be read", ". ".join([f"{file.path} has no rows to read", *skipped]))
     try:
         check_text_column(list(names), columns.text)
     except ValueError as error:
@@ -100,282 +147,133 @@ def read_texts(
         yield number, row, text_of_row(row, columns.text) or ""
 
 
-def parts_of(file: File) -> list[int | None]:
-    """List the parts of a file that can be read independently: the row groups of a parquet file.
-
-    Returns:
-        [None] for a file that has no parts, or cannot be read.
-    """
-    if file.suffix != ".parquet":
-        return [None]
-    try:
-        with file.open() as content:
-            return list(range(parquet.ParquetFile(content).num_row_groups)) or [None]
-    except (Unreadable, *DAMAGED_ROWS):
-        return [None]
-
-
-def _read_arrow(file: File, problems: Problems, part: int | None) -> Iterator[Row]:
-    """Read the rows of a parquet or arrow file up to where it is damaged."""
-    number = 0
-    with file.open() as content:
-        try:
-            for batch in _batches(file, content, part):
-                batch.validate(full=True)  # also that strings are UTF-8
-                for row in batch.to_pylist():
-                    yield number, row
-                    number += 1
-        except DAMAGED_ROWS as error:
-            cause = " ".join(str(error).split())
-            if number == 0 and not part:
-                kind = file.suffix.removeprefix(".")
-                message = f"{file.path} cannot be read as {kind}: {cause}"
-                raise Unreadable(f"that cannot be read as {kind}", message) from error
-            problems.skip_row(f"{file.suffix} {CUT_OFF}", f"{file.name}, row {number}", cause)
-
-
-def _batches(file: File, content: IO[bytes], part: int | None) -> Iterator[pyarrow.RecordBatch]:
-    if file.suffix == ".parquet":
-        groups = None if part is None else [part]
-        yield from parquet.ParquetFile(content).iter_batches(1000, row_groups=groups)
-        return
-    try:
-        yield from pyarrow.ipc.open_stream(content)
-    except pyarrow.ArrowInvalid:
-        content.seek(0)
-        reader = pyarrow.ipc.open_file(content)
-        for number in range(reader.num_record_batches):
-            yield reader.get_batch(number)
-
-
 # --- Rows of text files ---
 
 
-def read_line_rows(file: File, problems: Problems, encoding: str | None = None) -> Iterator[Row]:
-    """Read the rows of a .json, .jsonl, .csv or .tsv file, or of a .txt file by lines.
-
-    Raises:
-        Unreadable: if the file cannot be opened, or is binary or an archive; if rows are refused.
-    """
-    head = file.read(512)
-    if head.startswith(b"PK\x03\x04") or head[257:262] == b"ustar":
-        raise Unreadable("that is an archive", f"{file.path} is an archive: {UNPACK}", UNPACK)
-    with file.open() as content:
-        found = encoding_of(content, encoding)
-    if found.is_detected:
-        problems.note("detected", f"{file.name} as {found.name}")
-    read = {".csv": _table_rows, ".tsv": _table_rows, ".txt": _text_rows}.get(file.suffix, _json_rows)
-    with file.open() as content:
-        lines = _Lines(file, problems, lines_of(content, found, "" if read == _table_rows else None))
-        for row in read(lines):
-            if lines.mended:
-                problems.note("mended", lines.mended)
-                lines.mended = ""
-            yield row
+def _is_text(text: str, place: str, problems: Problems) -> bool:
+    """Whether a row is text; if not, it is counted. A table keeps all rows, whatever they are."""
+    flaw = None if problems.refuses_rows else flaw_of(text)
+    if flaw:
+        problems.skip_row(f"that are {flaw}", place)
+    return flaw is None
 
 
-class _Lines:
-    """The lines of a file up to where it is damaged, and the account of rows that cannot be read.
-
-    Attributes:
-        number: of the line that was given last.
-        mended: the place of the first line since the last row with bytes that could not be read.
-        is_cut_off: whether the file is damaged after the last line.
-    """
-
-    def __init__(self, file: File, problems: Problems, lines: Iterator[Any]):
-        self.file, self.problems, self.lines = file, problems, lines
-        self.number, self.mended, self.is_cut_off = 0, "", False
-
-    def __iter__(self) -> Iterator[str]:
-        try:
-            for line in self.lines:
-                self.number = line.number
-                if line.is_mended:
-                    self.mended = self.mended or self.place()
-                yield line.text
-        except DAMAGED as error:
-            if self.number == 0:
-                raise self.file.cannot_be_opened(error) from error
-            self.is_cut_off = True
-            self.skip(CUT_OFF, self.place(self.number + 1), " ".join(str(error).split()))
-
-    def place(self, number: int | None = None) -> str:
-        """Name the file and a line, by default the last one."""
-        return f"{self.file.name}, line {number or self.number}"
-
-    def skip(self, reason: str, place: str, cause: str = "", remedy: str = "") -> None:
-        """Count a row that cannot be read."""
-        self.mended = ""
-        self.problems.skip_row(f"{self.file.suffix} {reason}", place, cause, remedy)
-
-    def is_text(self, text: str, place: str) -> bool:
-        """Whether a part of the file is text; if not, it is counted. A table keeps all rows, whatever they are."""
-        flaw = None if self.problems.refuses_rows else flaw_of(text)
-        if flaw:
-            self.skip(f"that are {flaw}", place, remedy="" if flaw == "binary" else "--encoding")
-        return flaw is None
-
-
-def _text_rows(lines: _Lines) -> Iterator[Row]:
+def _text_rows(file: File, lines: Iterator[Line], problems: Problems) -> Iterator[Row]:
     read = 0
-    for row, line in enumerate(lines):
-        text = line.removesuffix("\n")
-        if "\x00" in text and read < HEAD:  # other lines of a binary file might pass for text
-            raise Unreadable("that is binary", f"{lines.file.path} is binary, from line {lines.number} on.")
-        read += len(line)
-        if lines.is_text(text, lines.place()):
-            yield row, {"text": text}
+    for line in lines:
+        if "\x00" in line.text and read < HEAD:  # other lines of a binary file might pass for text
+            raise Unreadable("that are binary", f"{file.path} is binary, from line {line.number} on.")
+        read += len(line.text)
+        if _is_text(line.text, f"{file.name}, line {line.number}", problems):
+            yield line.number - 1, {"text": line.text.removesuffix("\n")}
 
 
-def _json_rows(lines: _Lines) -> Iterator[Row]:
+def _json_rows(file: File, lines: Iterator[Line], problems: Problems) -> Iterator[Row]:
     """Read JSON lines, or one array or object over many lines, whichever the first line shows it to be."""
-    rest = iter(lines)
-    first = next((line for line in rest if line.strip()), "")
-    if first.strip() == "{" or (first.lstrip().startswith("[") and not _parses(first)):
-        yield from _json_document([first, *rest], lines)
-        return
-    number = 0
-    for line in itertools.chain([first], rest):
-        if not line.strip():
-            continue
-        place = lines.place()
-        if not lines.is_text(line, place):
-            number += 1
-            continue
-        # json raises RecursionError for deep nesting, and ValueError for numbers of thousands of digits.
+    first = next((line for line in lines if line.text.strip()), Line(1, ""))
+    # json raises RecursionError for deep nesting, and ValueError for numbers of thousands of digits.
+    if first.text.strip() == "{" or first.text.lstrip().startswith("["):
         try:
-            value = json.loads(line)
+            values = json.loads("".join([first.text, *(line.text for line in lines)]))
         except (ValueError, RecursionError) as error:
-            lines.skip(NO_JSON, place, str(error))
-            number += 1
+            raise Unreadable("that are no JSON", f"{file.path} is no JSON: {error}") from error
+        for number, value in enumerate(values if isinstance(values, list) else [values]):
+            if _is_object(value, f"{file.name}, row {number}", problems):
+                yield number, value
+        return
+    filled = (line for line in itertools.chain([first], lines) if line.text.strip())
+    for number, line in enumerate(filled):
+        place = f"{file.name}, line {line.number}"
+        if not _is_text(line.text, place, problems):
             continue
-        for item in value if isinstance(value, list) and number == 0 else [value]:
-            if _is_object(item, place, lines):
-                yield number, item
-            number += 1
+        try:
+            value = json.loads(line.text)
+        except (ValueError, RecursionError) as error:
+            problems.skip_row("that are no JSON", place, str(error))
+            continue
+        if _is_object(value, place, problems):
+            yield number, value
 
 
-def _parses(line: str) -> bool:
-    try:
-        json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def _is_object(value: Any, place: str, lines: _Lines) -> bool:
+def _is_object(value: Any, place: str, problems: Problems) -> bool:
     if not isinstance(value, dict):
-        lines.skip("that are no JSON objects", place, f"found {type(value).__name__}")
+        problems.skip_row("that are no JSON objects", place, f"found {type(value).__name__}")
     return isinstance(value, dict)
 
 
-def _json_document(content: list[str], lines: _Lines) -> Iterator[Row]:
-    """Read an array of rows, item by item up to where it is broken, or one object, which is a row."""
-    text = "".join(content)
-    decoder = json.JSONDecoder()
-    place = text.index("[") + 1 if text.lstrip().startswith("[") else 0
-    is_array, before, line = place > 0, 0, 1 + lines.number - len(content)
-    for number in itertools.count():
-        while text[place : place + 1].isspace() or (is_array and number and text[place : place + 1] == ","):
-            place += 1
-        if place == len(text) or (is_array and text[place] == "]"):
-            if is_array and place == len(text) and not lines.is_cut_off:
-                lines.skip("and all after it, since the array does not end", lines.place())
-            return
-        line, before = line + text.count("\n", before, place), place
-        try:
-            value, end = decoder.raw_decode(text, place)
-        except (ValueError, RecursionError) as error:
-            if not lines.is_cut_off:
-                lines.skip(f"{NO_JSON}, and all after them", lines.place(line), str(error))
-            return
-        if lines.is_text(text[place:end], lines.place(line)) and _is_object(value, lines.place(line), lines):
-            yield number, value
-        place = end
-
-
-def _table_rows(lines: _Lines) -> Iterator[Row]:
+def _table_rows(file: File, lines: Iterator[Line], problems: Problems) -> Iterator[Row]:
     """Read a table with a header. Rows that are too short have no value in their last columns."""
-    delimiter = "\t" if lines.file.suffix == ".tsv" else ","
-    content = (line.replace("\x00", _NUL) for line in lines)
-    table = csv.reader(itertools.chain(content, ["\n", _END]), delimiter=delimiter)
+    delimiter = "\t" if file.suffix == ".tsv" else ","
+    table = csv.reader(itertools.chain((line.text for line in lines), ["\n", _END]), delimiter=delimiter)
     header: list[str] | None = None
-    number, first_line = -1, 1
+    number = -1
     while True:
+        place = f"{file.name}, line {table.line_num + 1}"
         try:
-            fields = next(table, [_END])
-        except csv.Error as error:
-            lines.skip("that are no row of a table", lines.place(first_line), str(error))
-            fields, number = [], number + (header is not None)
-        place, first_line = lines.place(first_line), lines.number + 1
+            fields = next(table)
+        except csv.Error as error:  # before Python 3.11 for NUL as well
+            problems.skip_row("that are no rows of a table", place, str(error))
+            number += header is not None
+            continue
         if fields == [_END]:
             return
         if fields and _END in fields[-1]:
-            lines.skip("and all after it, since a quote is never closed", place)
+            problems.skip_row("with a quote that is never closed, and all after it", place)
             return
         if not any(fields):
             continue
-        fields = [field.replace(_NUL, "\x00") for field in fields]
         if header is None:
             header = fields
             continue
         number += 1
         if any(fields[len(header) :]):
             cause = f"{len(fields)} fields, expected {len(header)}"
-            lines.skip("with more fields than the header", place, cause)
-        elif lines.is_text("\n".join(fields), place):
+            problems.skip_row("with more fields than the header", place, cause)
+        elif _is_text("\n".join(fields), place, problems):
             if delimiter == "\t" and any("\t" in field and "\n" in field for field in fields):
-                lines.problems.note("swallowed", place)
+                kind = "of fields with tabs and line breaks: if a quote made one row of many, write the file as jsonl"
+                problems.add("text", kind, place)
             row: JsonObject = dict.fromkeys(header)
-            for column, field in reversed(list(zip(header, fields))):  # of columns of one name, the first counts
-                row[column] = field
+            for column, value in reversed(list(zip(header, fields))):  # of columns of one name, the first counts
+                row[column] = value
             yield number, row
 
 
 # --- Ids and texts of rows ---
 
 
-class RowIds:
-    """The ids of the rows of a file, all different.
+def ids_of_rows(file: File, id_column: str | None, in_folder: bool, problems: Problems) -> Callable[[int, Any], str]:
+    """Return the function that names the rows of a file, by their numbers and contents, all differently.
 
     The id of a row is that of the id column, by default the first of id, _id and doc_id. In a folder the file's name
     stands before it, `file#id`, so that two files may have the same ids. A row without an id, or with one that an
-    earlier row of the file has, gets `file#number`.
+    earlier row of the file has, gets `file#number`; repeated ids are counted.
     """
+    columns = (id_column,) if id_column else ("id", "_id", "doc_id")
+    given: set[str] = set()
 
-    def __init__(self, file: File, id_column: str | None, in_folder: bool, problems: Problems):
-        self.file, self.in_folder, self.problems = file, in_folder, problems
-        self.columns = (id_column,) if id_column else ("id", "_id", "doc_id")
-        self.given: set[str] = set()
-        self.num_named, self.num_without, self.first_without = 0, 0, ""  # the latter until a row has an id
-
-    def of(self, number: int, row: dict[str, Any]) -> str:
-        """Return the id of a row, and note if it has none while others have, or one that another row has."""
-        numbered = f"{self.file.name}#{number}"
-        name = next((name for column in self.columns if (name := _id(row.get(column))) is not None), None)
-        document_id = numbered if name is None else f"{self.file.name}#{name}" if self.in_folder else name
-        self.num_named += name is not None
-        if name is None:
-            self.num_without, self.first_without = self.num_without + 1, self.first_without or numbered
-        if self.num_named and self.num_without:
-            self.problems.note("without_id", self.first_without, self.num_without)
-            self.num_without, self.first_without = 0, ""
-        if document_id in self.given:
-            self.problems.note("repeated_id", f"{document_id} of row {number}")
+    def id_of(number: int, row: JsonObject) -> str:
+        names = filter(None, (_id(row.get(column)) for column in columns))
+        numbered = f"{file.name}#{number}"
+        name = next(names, None)
+        document_id = numbered if name is None else f"{file.name}#{name}" if in_folder else name
+        if document_id in given:
+            problems.add("text", "with an id that another row has: their ids are file#row", f"{name} of row {number}")
             document_id = numbered
-            while document_id in self.given:  # an earlier row is called like the number of this one
+            while document_id in given:  # an earlier row is called like the number of this one
                 document_id += "+"
-        self.given.add(document_id)
+        given.add(document_id)
         return document_id
 
+    return id_of
 
-def _id(value: Any) -> str | None:
-    """Write an id as text; None for what is none: nothing, white space, no number, lists."""
+
+def _id(value: Any) -> str:
+    """Write an id as text; "" for what is none: nothing, white space, no number, lists."""
     if value is None or isinstance(value, list | dict | bytes) or (isinstance(value, float) and math.isnan(value)):
-        return None
+        return ""
     name = printable(str(value))
-    return name if name.strip() else None
+    return name if name.strip() else ""
 
 
 def check_text_column(columns: list[str], text_column: str) -> None:
@@ -390,7 +288,7 @@ def check_text_column(columns: list[str], text_column: str) -> None:
 
 def text_of_row(row: JsonObject, text_column: str) -> str | None:
     """Return the text of a row, joined from paragraphs or sections where it is not a string; None without one."""
-    return join_paragraphs(row[text_column]) if text_column in row else join_sections(row, text_column)[text_column]
+    return join_paragraphs(row[text_column]) if text_column in row else join_sections(row)
 
 
 def join_paragraphs(value: Any) -> str | None:
@@ -425,8 +323,8 @@ def id_of_cell(value: Any, place: str) -> str:
     return printable(str(value))
 
 
-def join_sections(row: JsonObject, text_column: str) -> dict[str, str]:
-    """Join sections to one text. They are dicts, a dict of lists (older `datasets`) or strings.
+def join_sections(row: JsonObject) -> str:
+    """Join the `sections` of a row to one text. They are dicts, a dict of lists (older `datasets`) or strings.
 
     A `SECTION_BREAK` stands between sections; it is white space for all but the maker of passages. A heading without a
     text goes with the section after it. What is none of this is no text.
@@ -436,7 +334,7 @@ def join_sections(row: JsonObject, text_column: str) -> dict[str, str]:
         if content := "\n\n".join(part for part in (heading, body) if part):
             text += ("\n\n" if text else "") + (SECTION_BREAK if ends else "") + content
             ends = bool(body)
-    return {text_column: text}
+    return text
 
 
 def headings_of(row: JsonObject) -> list[str]:

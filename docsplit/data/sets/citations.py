@@ -32,9 +32,9 @@ import scipy.sparse
 
 from docsplit.data.corpora import PYTHON_DOCS, add_text, load_corpus
 from docsplit.data.python_docs.parts import PART, PART_NAMES, find_communities, split_references, undirected
+from docsplit.data.readers.files import read_fields
 from docsplit.data.readers.rows import id_of_cell, text_of_cell
 from docsplit.data.sets.arguments import CitationArguments
-from docsplit.data.sets.tables import read_fields
 from docsplit.runtime.files import add_texts
 
 logger = logging.getLogger(__name__)

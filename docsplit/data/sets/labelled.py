@@ -81,14 +81,12 @@ class LabelledSplit:
     @property
     def texts(self) -> dict[str, list[str]]:
         """The texts of each part that there is, train first."""
-        parts = {"train": self.train_texts, "validation": self.validation_texts, "test": self.test_texts}
-        return {name: texts for name, texts in parts.items() if texts}
+        return {name: texts for name in PARTS if (texts := getattr(self, f"{name}_texts"))}
 
     @property
     def labels(self) -> dict[str, np.ndarray]:
         """The labels of each part that there is, train first."""
-        parts = {"train": self.train_labels, "validation": self.validation_labels, "test": self.test_labels}
-        return {name: labels for name, labels in parts.items() if labels is not None}
+        return {name: labels for name in PARTS if (labels := getattr(self, f"{name}_labels")) is not None}
 
     def draws(self, shots: int = SHOTS, num_draws: int = NUM_DRAWS, seed: int = 0) -> list[np.ndarray]:
         """Draw few-shot training sets: indices into the train part, one array a draw.
@@ -119,13 +117,8 @@ class LabelledSplit:
     def fingerprint(self) -> str:
         """Hash all texts, labels and class names, in order: 16 hexadecimal digits, equal for equal data."""
         digest = hashlib.blake2b(digest_size=8)
-        parts: list[tuple[list[str], np.ndarray | None]] = [
-            (self.class_names, None),
-            (self.train_texts, self.train_labels),
-            (self.validation_texts or [], self.validation_labels),
-            (self.test_texts, self.test_labels),
-        ]
-        for texts, labels in parts:
+        parts = [(getattr(self, f"{name}_texts") or [], getattr(self, f"{name}_labels")) for name in PARTS]
+        for texts, labels in [(self.class_names, None), *parts]:
             digest.update(f"{len(texts)};".encode())
             add_texts(digest, texts)
             if labels is not None:
@@ -139,18 +132,18 @@ class Part:
 
     source: str  # for messages
     dataset: Dataset
-    labels: list[Any]  # a text each, or a tuple of texts
+    labels: list[tuple[str, ...]]  # of each document
+    several: bool  # whether a document may have several labels, or none
 
     def select(self, rows: np.ndarray) -> "Part":
         """Take these rows, (n,)."""
-        return Part(self.source, self.dataset.select(rows), [self.labels[row] for row in rows])
+        return Part(self.source, self.dataset.select(rows), [self.labels[row] for row in rows], self.several)
 
     @property
     def strata(self) -> np.ndarray:
         """The class number of each row, (N,), whose proportions samples keep; all 0 with several labels a document."""
-        if isinstance(self.labels[0], tuple):
-            return np.zeros(len(self.labels), dtype=np.int64)
-        return np.unique(self.labels, return_inverse=True)[1]
+        names = ["" if self.several else labels[0] for labels in self.labels]
+        return np.unique(names, return_inverse=True)[1]
 
 
 def load_labelled(options: LabelledArguments, seed: int = 0) -> LabelledSplit:
@@ -175,17 +168,24 @@ def load_labelled(options: LabelledArguments, seed: int = 0) -> LabelledSplit:
     Raises:
         ValueError: naming what is missing or wrong and the remedy: files, splits, columns, labels, classes.
     """
-    _check_sources(options)
+    # Refuse what does not go with the source that is named
+    is_built_in = options.train_file is None and options.dataset_name in (None, PYTHON_DOCS)
+    others = {"validation_file", "test_file"} if options.train_file is None else {"dataset_name"}
+    if is_built_in:
+        others |= {"text_column", "label_column", "validation_split", "test_split", "strip_newsgroup_headers"}
+    others -= {"dataset_name"} if options.dataset_name == PYTHON_DOCS else set()
+    if given := sorted(f"--{name}" for name in others if getattr(options, name) != getattr(LabelledArguments(), name)):
+        source = "python_docs, the default data" if is_built_in else "the data that is named"
+        raise ValueError(f"{' and '.join(given)} cannot go with {source}: name a --train_file or a --dataset_name.")
     limits = dict(zip(PARTS, (options.max_train_samples, options.max_test_samples, options.max_test_samples)))
-    if options.train_file is None and options.dataset_name in (None, PYTHON_DOCS):
+    if is_built_in:
         split = load_probe(PYTHON_DOCS)
         texts, encoded = split.texts, split.labels
         for name, limit in limits.items():
             rows = stratified_sample(encoded[name], limit or len(texts[name]), seed=0)
             texts[name], encoded[name] = [texts[name][row] for row in rows], encoded[name][rows]
         return LabelledSplit.of_parts(texts, encoded, split.class_names, split.counts)
-    sources = _load_files(options) if options.train_file is not None else _load_splits(options)
-    parts = _read_labels(sources, options.label_column)
+    parts = _read_labels(_load_parts(options), options.label_column)
     if "test" not in parts:
         parts |= _hold_out_test(parts["train"], "validation" not in parts, seed)
     for name, part in parts.items():
@@ -194,20 +194,21 @@ def load_labelled(options: LabelledArguments, seed: int = 0) -> LabelledSplit:
     # Read the texts, and drop what cannot be used, and duplicates.
     counts: dict[str, int] = {}
     texts, labels = {}, {}
-    for name, part in parts.items():
+    measured_on: set[int] = set()
+    for name in ("test", "validation", "train"):
+        if name not in parts:
+            continue
+        part = parts[name]
         read = read_texts(part.dataset, options.text_column, options.strip_newsgroup_headers, part.source)
         counts[f"{name}_not_a_string_dropped"] = sum(text is None for text in read)
         counts[f"{name}_empty_dropped"] = sum(text == "" for text in read)
-        texts[name] = [text for text in read if text]
-        labels[name] = [label for text, label in zip(read, part.labels) if text]
-    measured_on = {document_id(text) for text in texts["test"]}
-    for name in ("validation", "train"):
-        if name in texts:
-            ids = [document_id(text) for text in texts[name]]
-            kept = [row for row, document in enumerate(ids) if document not in measured_on]
-            counts[f"{name}_duplicates_dropped"] = len(ids) - len(kept)
-            texts[name], labels[name] = [texts[name][row] for row in kept], [labels[name][row] for row in kept]
-            measured_on |= set(ids)
+        ids = [document_id(text) if text else None for text in read]
+        kept = [row for row, text in enumerate(read) if text and ids[row] not in measured_on]
+        if name != "test":
+            counts[f"{name}_duplicates_dropped"] = sum(map(bool, read)) - len(kept)
+        texts[name], labels[name] = [str(read[row]) for row in kept], [part.labels[row] for row in kept]
+        measured_on |= {identity for identity in ids if identity is not None}
+    texts, labels = {name: texts[name] for name in parts}, {name: labels[name] for name in parts}
     if any(counts.values()):
         counted = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items() if count)
         logger.warning(f"Labelled documents, by part: {counted}.")
@@ -223,65 +224,42 @@ def load_labelled(options: LabelledArguments, seed: int = 0) -> LabelledSplit:
 # --- Sources ---
 
 
-def _check_sources(options: LabelledArguments) -> None:
-    """Refuse options that name two sources, or that do not go with the one that is named."""
-    has_name = options.dataset_name not in (None, PYTHON_DOCS)
-    of_files, of_splits = ("validation_file", "test_file"), ("validation_split", "test_split")
-    if options.train_file is not None:
-        source, others = "--train_file", (*of_splits, *(["dataset_name"] if has_name else []))
-    elif has_name:
-        source, others = f"--dataset_name {options.dataset_name}", of_files
-    else:
-        source = f"{PYTHON_DOCS!r}, the default data: name a --train_file or a --dataset_name"
-        others = ("text_column", "label_column", *of_files, *of_splits, "strip_newsgroup_headers")
-    given = [f"--{name}" for name in others if getattr(options, name) != getattr(LabelledArguments(), name)]
-    if given:
-        raise ValueError(f"{' and '.join(given)} cannot go with {source}.")
+def _load_parts(options: LabelledArguments) -> dict[str, tuple[str, Dataset]]:
+    """Load the file or split of each part, with a name for messages.
 
-
-def _load_files(options: LabelledArguments) -> dict[str, tuple[str, Dataset]]:
-    """Load the local file of each part, with a name for messages; a saved data set may have splits for them."""
-    files = {part: getattr(options, f"{part}_file") for part in PARTS}
-    for part in saved_splits(Path(str(options.train_file))):
-        if part in files and files[part] is None:
-            files[part] = options.train_file
-    return {
-        part: (
-            f"the {part} file {file}",
-            load_corpus(file, options.train_split if part == "train" else part, encoding=options.encoding),
-        )
-        for part, file in files.items()
-        if file is not None
-    }
-
-
-def _load_splits(options: LabelledArguments) -> dict[str, tuple[str, Dataset]]:
-    """Load the splits of a Hub data set, or a saved one, with a name for messages; usual ones need not be named."""
-    name = str(options.dataset_name)
+    Usual splits of a Hub data set, or a saved one, need not be named; a saved one may also be given as a file.
+    """
+    name = options.train_file or str(options.dataset_name)
     saved = saved_splits(Path(name)) or (["train"] if saved_files(Path(name)) is not None else [])
+    splits = {part: getattr(options, f"{part}_split") for part in PARTS}
+    if options.train_file is not None:
+        files = {part: getattr(options, f"{part}_file") or (name if part in saved else None) for part in PARTS}
+        return {
+            part: (f"the {part} file {file}", load_corpus(file, splits[part] or part, encoding=options.encoding))
+            for part, file in files.items()
+            if file is not None
+        }
     if Path(name).exists() and not saved:
         raise ValueError(f"--dataset_name {name!r} is a file or folder here: name it with --train_file.")
     refuse_missing_path(name, "a data set of the Hub (USER/NAME); files go with --train_file")
-    chosen = {part: getattr(options, f"{part}_split") for part in PARTS}
     path, _, configuration = name.partition(":")
     try:
         available = saved or datasets.get_dataset_split_names(path, configuration or None)
     except (OSError, ValueError) as error:  # offline, or something that load_corpus says more about
-        if chosen["test"] is None:  # it may have one, which must not be replaced by a part of train
+        if splits["test"] is None:  # it may have one, which must not be replaced by a part of train
             raise ValueError(
                 f"Which splits {name} has is unknown: name them with --validation_split and --test_split, or "
                 f"try again. The cause: {error}"
             ) from error
-        logger.warning(f"Which splits {name} has is unknown, only those named are used: {error}")
-        available = [split for split in chosen.values() if split]
+        available = []
     for part in ("validation", "test"):
-        if chosen[part] is None and part in available and part not in chosen.values():
-            chosen[part] = part
-    if missing := [split for split in chosen.values() if split and split not in available]:
+        if part in available and part not in splits.values():
+            splits[part] = splits[part] or part
+    if available and (missing := [split for split in splits.values() if split and split not in available]):
         raise ValueError(f"{name} has no split {some(missing)}; it has {some(available)}.")
-    logger.info(f"Splits of {name}: {chosen}")
+    logger.info(f"Splits of {name}: {splits}")
     return {
-        part: (f"the {split} split of {name}", load_corpus(name, split)) for part, split in chosen.items() if split
+        part: (f"the {split} split of {name}", load_corpus(name, split)) for part, split in splits.items() if split
     }
 
 
@@ -315,21 +293,19 @@ def _read_labels(sources: dict[str, tuple[str, Dataset]], column: str) -> dict[s
     several = any(isinstance(value, list) for value in values["train"])
     for part, (source, dataset) in sources.items():
         names_of = dict(enumerate(names[part] or ()))
-        labels: list[Any] = []
+        labels = []
         for row, value in enumerate(values[part]):
             found = value if isinstance(value, list) else [value]
             found = [names_of.get(label) for label in found] if names_of else found
-            reason = ""
-            if isinstance(value, list) != several:
-                reason = "give every row of all parts a list of labels (an empty one where there is none), or no row"
-            elif not all(isinstance(label, str | int) and str(label).strip() for label in found):
-                reason = "labels should be strings, integers or bools; mend or drop that row"
-            elif len(set(map(str, found))) < len(found):
-                reason = "give each label once; vectors have 0 and 1 alone, and one length in all rows"
-            if reason:
-                raise ValueError(f"{column!r} of row {row} (from 0) of {source} is {value!r}: {reason}.")
-            labels.append(tuple(sorted(map(str, found))) if several else str(found[0]))
-        parts[part] = Part(source, dataset, labels)
+            are_names = all(isinstance(label, str | int) and str(label).strip() for label in found)
+            if isinstance(value, list) != several or not are_names or len(set(map(str, found))) < len(found):
+                raise ValueError(
+                    f"{column!r} of row {row} (from 0) of {source} is {value!r}. Labels are strings, integers or "
+                    "bools, one in every row of all parts; or in every row a list that has each label once (an empty "
+                    "one where there is none); or vectors of 0 and 1 alone, of one length in all rows."
+                )
+            labels.append(tuple(sorted(map(str, found))))
+        parts[part] = Part(source, dataset, labels, several)
     return parts
 
 
@@ -373,32 +349,32 @@ def strip_newsgroup_headers(text: str) -> str:
     return strip_newsgroup_quoting(strip_newsgroup_footer(strip_newsgroup_header(text)))
 
 
-def _encode(labels: dict[str, list[Any]], parts: dict[str, Part]) -> tuple[dict[str, np.ndarray], list[str]]:
+def _encode(
+    labels: dict[str, list[tuple[str, ...]]], parts: dict[str, Part]
+) -> tuple[dict[str, np.ndarray], list[str]]:
     """Encode labels by the classes of the train part: (N,) int64, or multi-hot, (N, C) int8, of each part."""
-    multi_label = isinstance(labels["train"][0], tuple)
-    label_sets = {name: values if multi_label else [(label,) for label in values] for name, values in labels.items()}
-    known = {label for document in label_sets["train"] for label in document}
+    known = {label for document in labels["train"] for label in document}
     are_numbers = all(re.fullmatch("-?[0-9]+", label) for label in known)
     class_names = sorted(known, key=lambda label: (int(label) if are_numbers else 0, label))
     if len(class_names) < 2:
         raise ValueError(f"{parts['train'].source} has the classes {class_names}: two or more are needed.")
     index = {name: number for number, name in enumerate(class_names)}
-    encoded = {}
-    for name, documents in label_sets.items():
-        unknown = Counter(label for document in documents for label in document if label not in index)
-        if unknown:
+    encoded: dict[str, np.ndarray] = {}
+    for name, documents in labels.items():
+        if unknown := Counter(label for document in documents for label in document if label not in index):
             raise ValueError(
                 f"{parts[name].source} has labels that no training document has: "
                 f"{some([f'{label} ({count})' for label, count in sorted(unknown.items())])}. Drop those documents, "
                 "or add such documents to the train part (or raise --max_train_samples)."
             )
-        if multi_label:
+        rows = [[index[label] for label in document] for document in documents]
+        if parts[name].several:
             encoded[name] = np.zeros((len(documents), len(class_names)), dtype=np.int8)
-            for row, document in enumerate(documents):
-                encoded[name][row, [index[label] for label in document]] = 1
+            for row, numbers in enumerate(rows):
+                encoded[name][row, numbers] = 1
         else:
-            encoded[name] = np.array([index[label] for (label,) in documents], dtype=np.int64)
-    if multi_label and encoded["train"].all():
+            encoded[name] = np.array(rows, dtype=np.int64)[:, 0]
+    if encoded["train"].ndim == 2 and encoded["train"].all():
         raise ValueError(
             f"Every document of {parts['train'].source} has every class, {some(class_names)}: there is nothing to "
             "learn. If its lists are vectors of 0 and 1, give each document the list of its labels instead."
@@ -429,24 +405,15 @@ def stratified_sample(strata: np.ndarray, size: int, seed: int) -> np.ndarray:
 
 def _hold_out_test(train: Part, with_validation: bool, seed: int) -> dict[str, Part]:
     """Divide a train part into train, test and, `with_validation`, validation."""
-    remedy = "name a --test_file or a --test_split."
-    size, several = round(TEST_SHARE * len(train.labels)), isinstance(train.labels[0], tuple)
-    if several:
-        logger.info(f"Test documents are drawn at random from {train.source}, each having several labels.")
-    elif size and (rare := sorted(label for label, count in Counter(train.labels).items() if count < 2)):
-        raise ValueError(
-            f"{train.source} has a single document of each of these classes, too few to hold out for testing: "
-            f"{some(rare)}. Drop them, or {remedy}"
-        )
-    held_out = stratified_sample(train.strata, size, seed)
-    if several:  # a document that alone has a label stays in training
-        left = np.setdiff1d(np.arange(len(train.labels)), held_out)
-        known = {label for row in left for label in train.labels[row]}
-        held_out = held_out[[known.issuperset(train.labels[row]) for row in held_out]]
+    held_out = stratified_sample(train.strata, round(TEST_SHARE * len(train.labels)), seed)
+    # A document that alone has a label stays in training
+    left = np.setdiff1d(np.arange(len(train.labels)), held_out)
+    known = {label for row in left for label in train.labels[row]}
+    held_out = held_out[[known.issuperset(train.labels[row]) for row in held_out]]
     if len(held_out) < 1 + with_validation:
         raise ValueError(
             f"{len(train.labels)} documents in {train.source} are too few to hold out a fifth, or too many alone have "
-            f"one of their labels: {remedy}"
+            "one of their labels: name a --test_file or a --test_split."
         )
     rows = {"train": np.setdiff1d(np.arange(len(train.labels)), held_out), "test": held_out}
     if with_validation:
@@ -467,13 +434,7 @@ def load_probe(corpus: str, text_column: str = "text", label_column: str = "labe
         ValueError: as `split_labelled`.
     """
     part_column = PART if corpus == PYTHON_DOCS else None
-    split = split_labelled(load_corpus(corpus), text_column, label_column, part_column=part_column)
-    if len(split.test_texts) < 100:
-        logger.warning(
-            f"The probe on {corpus} has {len(split.test_texts)} test documents, fewer than 100: one document more or "
-            "less moves its accuracies by a point or more."
-        )
-    return split
+    return split_labelled(load_corpus(corpus), text_column, label_column, part_column=part_column)
 
 
 def split_labelled(
@@ -504,11 +465,13 @@ def split_labelled(
         logger.warning(f"The probe leaves out {len(rows) - len(usable)} documents without a text or a single label.")
     texts = np.array([row[0] for row in usable], dtype=object)
     names, labels, counts = np.unique([str(row[1]) for row in usable], return_inverse=True, return_counts=True)
-    if len(names) < 2:
-        raise ValueError(f"The probe needs two or more classes in column {label_column!r}, strings or integers.")
     largest = np.sort(np.argsort(-counts, kind="stable")[:MAX_CLASSES])
-    if scarce := [f"{names[label]} ({counts[label]})" for label in largest if counts[label] < 2 * SHOTS]:
-        raise ValueError(f"The probe needs {2 * SHOTS} documents of each class, these have fewer: {scarce}.")
+    scarce = [f"{names[label]} ({counts[label]})" for label in largest if counts[label] < 2 * SHOTS]
+    if len(names) < 2 or scarce:
+        raise ValueError(
+            f"The probe needs two or more classes in column {label_column!r}, strings or integers, and {2 * SHOTS} "
+            f"documents of each; it has {len(names)}, with fewer: {some(scarce)}."
+        )
     kept = np.flatnonzero(np.isin(labels, largest))
     if part_column:
         part_of = np.array([row[2] for row in usable])[kept]

@@ -23,7 +23,6 @@ Everything that is left out on the way is counted, and noted in one line.
 
 import hashlib
 import html
-import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -40,13 +39,12 @@ from docsplit.data.corpora import PYTHON_DOCS, add_text, load_corpus
 from docsplit.data.passages import SECTION_BREAK, clean_text, heading_at
 from docsplit.data.python_docs.parts import PART, PART_NAMES, split_references
 from docsplit.data.readers.base import Problems
-from docsplit.data.readers.files import File
-from docsplit.data.readers.rows import headings_of, id_of_cell, join_sections, read_line_rows, text_of_cell
+from docsplit.data.readers.files import File, read_fields
+from docsplit.data.readers.rows import headings_of, id_of_cell, join_sections, read_rows, text_of_cell
 from docsplit.data.seen_documents import document_id
 from docsplit.data.segmentation import load_sentence_splitter
 from docsplit.data.sets.arguments import RankingArguments
-from docsplit.data.sets.tables import read_fields
-from docsplit.runtime.files import JsonObject, add_texts, refuse_missing_path
+from docsplit.runtime.files import JsonObject, add_texts, read_any_json, refuse_missing_path
 
 logger = logging.getLogger(__name__)
 
@@ -93,13 +91,15 @@ class Ranking:
         and the title. If the document is judged relevant it stays, for it is an answer. By ids alone all go.
         """
         row_of = {name: row for row, name in enumerate(self.document_ids)}
-        rows = [row_of.get(name, -1) for name in self.query_ids]
-        if not self.ignore_identical_ids:
-            for number, (query, text, row) in enumerate(zip(self.query_ids, self.queries, rows)):
-                if row >= 0:
-                    texts = self.documents[row], self.documents[row].partition("\n\n")[2]
-                    is_same = document_id(text) in map(document_id, texts)
-                    rows[number] = row if is_same and self.judgments[query].get(query, 0) <= 0 else -1
+
+        def is_own(query: str, text: str) -> bool:
+            if query not in row_of or self.ignore_identical_ids:
+                return query in row_of
+            document = self.documents[row_of[query]]
+            ids = document_id(document), document_id(document.partition("\n\n")[2])
+            return document_id(text) in ids and self.judgments[query].get(query, 0) <= 0
+
+        rows = [row_of[name] if is_own(name, text) else -1 for name, text in zip(self.query_ids, self.queries)]
         return np.array(rows, dtype=np.int32)
 
     @property
@@ -219,17 +219,12 @@ def _drawn(ranking: Ranking, count: int | None, seed: int, option: str) -> Ranki
 
 
 def _read(options: RankingArguments) -> Source:
-    collection, queries, split = options.collection, options.queries, options.split
-    if queries is not None and queries not in QUERIES:
-        raise ValueError(f"--queries has no {queries}: choose among {', '.join(QUERIES)}.")
-    if collection is None or collection == PYTHON_DOCS:
-        return build(PYTHON_DOCS, queries or "first_line", split)
-    if queries is not None:
-        return build(collection, queries, split)
+    collection, queries, split = options.collection or PYTHON_DOCS, options.queries, options.split
+    if queries is not None or collection == PYTHON_DOCS:
+        return build(collection, queries or "first_line", split)
     if Path(collection).is_file():
         raise ValueError(
-            f"--collection {collection} is a file: give the folder of a collection, or with --queries title or "
-            "first_sentence a corpus, of which queries are made."
+            f"--collection {collection} is a file: name a folder, or make its queries by --queries title."
         )
     return read_folder(Path(collection), split) if Path(collection).is_dir() else read_hub(collection, split)
 
@@ -288,15 +283,13 @@ def assemble(source: Source, ignore_identical_ids: bool = False) -> Ranking:
             f"{source.name} judges document {judged[0][1]} for query {judged[0][0]}, and no document that it judges "
             f"is there, but {next(iter(documents), 'none')}: do the files belong together?"
         )
-    count(
-        "judgments_of_unknown_documents",
-        "judgments are of documents that are not there, and count as not found if relevant",
-        missed,
-    )
+    problem = "judgments are of documents that are not there, and count as not found if relevant"
+    count("judgments_of_unknown_documents", problem, missed)
     # Queries that have a text, a judgment, and a relevant document
-    silent = [query for query, text in queries.items() if not text.strip()]
-    count("queries_empty", "queries are empty and left out", silent)
     asked = [query for query, text in queries.items() if text.strip()]
+    count(
+        "queries_empty", "queries are empty and left out", [query for query in queries if not queries[query].strip()]
+    )
     unjudged = [query for query in asked if not judgments[query]]
     count("queries_without_judgment", "queries have no judgment here and are left out", unjudged)
     kept = [query for query in asked if max(judgments[query].values(), default=0) > 0]
@@ -360,7 +353,7 @@ def read_beir(folder: Path, split: str | None) -> Source:
             raise ValueError(f"{folder} should hold one qrels.tsv, or qrels/NAME.tsv, and not both.")
         judged["test"] = alone[0]
     file = choose_split(judged, split, f"{folder}: one qrels.tsv, or qrels/NAME.tsv")
-    documents, queries = _json_lines(folder, "corpus.jsonl"), _json_lines(folder, "queries.jsonl")
+    documents, queries = (_table(_rows_in(_only(folder, f"{part}.jsonl*"))) for part in ("corpus", "queries"))
     return Source(str(folder), documents, queries, _judgments(file, 3))
 
 
@@ -418,10 +411,10 @@ def read_wikir(folder: Path, split: str | None) -> Source:
     known = {name: folder / part for name, part in splits.items() if (folder / part).is_dir()}
     part = choose_split(known, split, str(folder))
     file = _only(folder, "documents.[cj]s*")
-    is_table = ".csv" in file.suffixes
-    documents = _csv(file) if is_table else _json_lines(folder, "documents.jsonl", ("id_right", "text_right"))
-    source = Source(str(folder), documents, _csv(_only(part, "queries.csv*")), _judgments(_only(part, "qrels*"), 4))
-    if is_table:
+    documents = _table(_rows_in(file), ("id_right", "text_right"))
+    queries = _table(_rows_in(_only(part, "queries.csv*")), ("id_left", "text_left"))
+    source = Source(str(folder), documents, queries, _judgments(_only(part, "qrels*"), 4))
+    if ".csv" in file.suffixes:
         source.notes.append(f"{file.name} has no sections: documents.jsonl can have them (docs/datasets.md).")
     return source
 
@@ -474,18 +467,12 @@ def _only(folder: Path, pattern: str) -> Path:
     return files[0]
 
 
-def _json_lines(folder: Path, name: str, columns: tuple[str, str] = ("_id", "text")) -> Rows:
-    """Read a .jsonl file; `columns` are those of ids and texts."""
-    file = _only(folder, f"{name}*")
-
-    def rows() -> Iterator[tuple[str, JsonObject]]:
-        problems = Problems(refuses_rows=True)
-        for number, row in read_line_rows(File(file, str(file)), problems):
-            yield f"{file}, row {number + 1}", row
-        for warning in problems.warnings():
-            logger.warning(warning)
-
-    return _table(rows(), columns)
+def _rows_in(file: Path) -> Iterator[tuple[str, JsonObject]]:
+    """Read a data file with the place of each row."""
+    problems = Problems(refuses_rows=True)
+    for number, row in read_rows(File(file, str(file)), problems):
+        yield f"{file}, row {number + 1}", row
+    problems.log()
 
 
 def _table(rows: Iterable[tuple[str, JsonObject]], columns: tuple[str, str] = ("_id", "text")) -> Rows:
@@ -495,16 +482,10 @@ def _table(rows: Iterable[tuple[str, JsonObject]], columns: tuple[str, str] = ("
         if text_column not in row:
             if "sections" not in row:
                 raise ValueError(f"{place} needs the column {text_column}, or sections; found {[*row]}.")
-            row = row | join_sections(row, text_column)
+            row = row | {text_column: join_sections(row)}
         text = text_of_cell(row[text_column], f"{place}: {text_column}")
         title = text_of_cell(row.get("title"), f"{place}: title")
         yield id_of_cell(row.get(id_column), f"{place}: {id_column}"), joined(title, text)
-
-
-def _csv(file: Path) -> Rows:
-    """Read the first two columns of a table with a header, ids and texts."""
-    table = load_corpus(str(file))
-    return ((row[0], row[1] or "") for row in zip(*(table[column] for column in table.column_names[:2])))
 
 
 def _judgments(file: Path, columns: int) -> Judgments:
@@ -735,10 +716,7 @@ def make_folds(ranking: Ranking, folds: str, seed: int) -> list[np.ndarray]:
         if not 2 <= int(folds) <= count:
             raise ValueError(f"--folds is {folds}: expected 2 to {count}, the number of queries.")
         return [np.sort(part) for part in np.array_split(np.random.default_rng(seed).permutation(count), int(folds))]
-    try:
-        lists = json.loads(Path(folds).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ValueError(f"--folds {folds} is neither a number nor a JSON file: {error}.") from error
+    lists = read_any_json(Path(folds))
     if not isinstance(lists, list) or not all(isinstance(entry, list) for entry in lists):
         raise ValueError(f"--folds {folds} should be two or more lists of query ids: [[id, id, ...], [id, ...]].")
     fold_of: dict[str, int] = {}
@@ -746,12 +724,13 @@ def make_folds(ranking: Ranking, folds: str, seed: int) -> list[np.ndarray]:
         for query in map(str, ids):
             if fold_of.setdefault(query, number) != number:
                 raise ValueError(f"--folds {folds} has query {query} in two folds.")
-    if missing := [query for query in ranking.query_ids if query not in fold_of]:
-        raise ValueError(f"--folds {folds} lacks {len(missing):,} of {count:,} queries, such as {missing[0]}.")
-    numbers = np.array([fold_of[query] for query in ranking.query_ids])
+    numbers = np.array([fold_of.get(query, -1) for query in ranking.query_ids])
     parts = [np.flatnonzero(numbers == number) for number in np.unique(numbers)]
-    if len(parts) < 2:
-        raise ValueError(f"--folds {folds} has all {count:,} queries in one fold: two or more must have one of them.")
+    if numbers.min() < 0 or len(parts) < 2:
+        missing = ", ".join(query for query in ranking.query_ids[:99] if query not in fold_of)
+        raise ValueError(
+            f"--folds {folds} has {len(parts)} folds of the queries, expected 2 or more; not in any: {missing}"
+        )
     return parts
 
 

@@ -1,23 +1,16 @@
 """Invariants of the built-in corpus: on a small package made for the test, and on a few installed ones."""
 
 import importlib.metadata
-import json
-import os
 import random
 import re
-import subprocess
 import sys
-import warnings
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 from docsplit.data.python_docs import corpus as python_docs
 from docsplit.data.python_docs.corpus import (
     MIN_WORDS,
-    PACKAGES,
     python_docs_fingerprint,
     read_python_docs,
     split_sections,
@@ -65,9 +58,9 @@ def read_package(tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def installed_documents():
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(python_docs, "PACKAGES", ("click", "joblib", "numpy", "requests"))
+        monkeypatch.setattr(python_docs, "PACKAGES", ("click", "joblib", "networkx", "requests"))
         documents = list(read_python_docs())
-    assert len(documents) > 1000
+    assert len(documents) > 300
     return documents
 
 
@@ -98,39 +91,10 @@ def short(): """{prose(5, words=MIN_WORDS - 1)}"""
     assert documents["fakekit.sub.deep.frame.Frame.merge"]["text"] == prose(3)
 
 
-def test_the_standard_library_is_labelled_by_its_top_modules(monkeypatch):
-    monkeypatch.setattr(python_docs, "PACKAGES", ("python",))
-    some = {"asyncio", "textwrap", "test", "idlelib", "tkinter"}  # all of them take seconds
-    monkeypatch.setattr(sys, "stdlib_module_names", sys.stdlib_module_names & some)
-    labels = {document["id"]: document["label"] for document in read_python_docs()}
-    assert labels["asyncio.base_events.BaseEventLoop.sendfile"] == "python.asyncio"
-    assert labels["textwrap.TextWrapper"] == "python.textwrap"
-    assert not {label for label in labels.values() if label in ("python.test", "python.idlelib", "python.tkinter")}
-
-
 def test_nothing_is_imported(read_package):
     documents = read_package({"__init__.py": f'"""{prose(0)}"""\nraise RuntimeError("imported")'})
     assert list(documents) == ["fakekit"]
     assert "fakekit" not in sys.modules
-
-
-def test_installed_packages_are_not_imported_and_the_hash_seed_does_not_matter():
-    first, second = (
-        json.loads(
-            subprocess.run(
-                [sys.executable, "-c", SUBPROCESS, "joblib", "requests", "click"],
-                env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT), "LC_ALL": locale},
-                cwd=ROOT,
-                check=True,
-                capture_output=True,
-                text=True,
-            ).stdout
-        )
-        for seed, locale in (("1", "C"), ("2", "C.UTF-8"))
-    )
-    assert first["count"] > 100
-    assert not {"joblib", "requests", "click"} & set(first["imported"])
-    assert first == second
 
 
 def test_of_equal_texts_the_first_is_kept_and_reached_by_both_names(read_package):
@@ -142,63 +106,6 @@ def test_of_equal_texts_the_first_is_kept_and_reached_by_both_names(read_package
     )
     assert list(documents) == ["fakekit.a.one", "fakekit.b.three"]
     assert documents["fakekit.b.three"]["links"] == ["fakekit.a.one"]
-
-
-def test_of_two_definitions_under_one_name_the_first_long_one_is_kept(read_package):
-    definitions = [f'def f():\n    """{text}"""\n' for text in ("Short.", prose(1), prose(2))]
-    documents = read_package({"a.py": "".join(definitions), "b.py": f'def g():\n    """{prose(2)}"""'})
-    assert {key: document["text"] for key, document in documents.items()} == {
-        "fakekit.a.f": prose(1),
-        "fakekit.b.g": prose(2),
-    }
-
-
-def test_example_input_does_not_count_as_prose(read_package):
-    example = "\n".join(f"    >>> f({number})  # one two three" for number in range(MIN_WORDS))
-    documents = read_package(
-        {
-            "a.py": f'def f():\n    """Short.\n\n{example}\n    """',
-            "b.py": f'def g():\n    """{prose(1)}\n\n{example}\n    """',
-        }
-    )
-    assert list(documents) == ["fakekit.b.g"]
-    assert ">>> f(59)  # one two three" in documents["fakekit.b.g"]["text"]
-
-
-def test_tests_vendored_packages_and_generator_sources_are_left_out(read_package):
-    skipped = ["tests/a.py", "test_a.py", "sub/conftest.py", "_vendor/a.py", "externals/a.py", "modular_bert.py"]
-    kept = ["modularity.py", "testing.py", "_private.py"]
-    documents = read_package({path: f'"""{prose(seed)}"""' for seed, path in enumerate(skipped + kept)})
-    assert sorted(documents) == ["fakekit._private", "fakekit.modularity", "fakekit.testing"]
-
-
-def test_unreadable_files_are_skipped_and_counted(read_package, caplog):
-    docstring = f'"""{prose(1)}"""\n'
-    caplog.set_level("INFO")
-    documents = read_package(
-        {
-            "good.py": f'"""{prose(2)}"""',
-            "syntax.py": docstring + "def f(:",
-            "latin.py": docstring.encode() + b"name = '\xe9'",
-            "null.py": docstring.encode() + b"\0",
-            "coding.py": b"# -*- coding: no-such-coding -*-\n" + docstring.encode(),
-        }
-    )
-    assert list(documents) == ["fakekit.good"]
-    assert "fakekit: 4 unreadable file(s) skipped: coding.py, latin.py, null.py, syntax.py" in caplog.messages
-
-
-def test_declared_latin_1_is_decoded(read_package):
-    source = f'# -*- coding: latin-1 -*-\n"""{prose(1)} café"""'
-    assert read_package({"a.py": source.encode("latin-1")})["fakekit.a"]["text"].endswith("café")
-
-
-def test_lone_surrogates_are_replaced_and_invalid_escapes_are_silent(read_package):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        documents = read_package({"a.py": f'"""{prose(1)} \\ud800 \\d"""'})
-    assert documents["fakekit.a"]["text"] == f"{prose(1)} ? \\d"
-    json.dumps(documents, ensure_ascii=False).encode("utf-8")
 
 
 def test_documentation_of_compiled_functions(read_package):
@@ -387,53 +294,18 @@ def test_invariants_of_installed_documents(installed_documents):
     assert sum(bool(document["links"]) for document in installed_documents) > len(ids) / 4
 
 
-def test_names_that_numpy_reexports_are_found(installed_documents):
-    """numpy.loadtxt, which "See Also" of genfromtxt names, is defined in a module with a private name."""
-    (links,) = (document["links"] for document in installed_documents if document["id"].endswith(".genfromtxt"))
-    assert "numpy.loadtxt" not in links
-    assert any(link.startswith("numpy.") and link.endswith(".loadtxt") for link in links)
+def test_tests_vendored_packages_generator_sources_and_what_does_not_parse_are_left_out(read_package):
+    skipped = ["tests/a.py", "test_a.py", "sub/conftest.py", "_vendor/a.py", "externals/a.py", "modular_bert.py"]
+    kept = ["modularity.py", "testing.py", "_private.py"]
+    files = {path: f'"""{prose(seed)}"""' for seed, path in enumerate(skipped + kept)}
+    broken = {"syntax.py": f'"""{prose(20)}"""\ndef f(:', "null.py": f'"""{prose(21)}"""\0'}
+    documents = read_package({**files, **broken})
+    assert sorted(documents) == ["fakekit._private", "fakekit.modularity", "fakekit.testing"]
 
 
-def test_a_missing_package_is_named_in_a_warning(monkeypatch, caplog):
-    monkeypatch.setattr(python_docs, "PACKAGES", ("click", "no_such_package"))
-    assert list(read_python_docs())
-    assert [record.levelname for record in caplog.records if "no_such_package" in record.message] == ["WARNING"]
-
-
-def test_packages_are_what_requirements_installs():
-    """Directly or through another package, with the extras that are asked for."""
-    lines = (ROOT / "requirements.txt").read_text().splitlines()
-    queue = [Requirement(line.partition("#")[0]) for line in lines if line.partition("#")[0].strip()]
-    required: set[tuple[str, str]] = set()
-    while queue:
-        requirement = queue.pop()
-        for extra in {"", *requirement.extras}:
-            key = (canonicalize_name(requirement.name), extra)
-            if key not in required and _is_installed(requirement.name):
-                required.add(key)
-                dependencies = map(Requirement, importlib.metadata.requires(requirement.name) or [])
-                queue += [d for d in dependencies if d.marker is None or d.marker.evaluate({"extra": extra})]
-    names = {name for name, _ in required}
-    distributions = [python_docs.DISTRIBUTIONS.get(package, package) for package in PACKAGES if package != "python"]
-    installed = [canonicalize_name(name) for name in distributions if _is_installed(name)]
-    assert len(installed) > 20
-    assert [name for name in installed if name not in names] == []
-
-
-def _is_installed(distribution: str) -> bool:
-    try:
-        return bool(importlib.metadata.version(distribution))
-    except importlib.metadata.PackageNotFoundError:
-        return False
-
-
-def test_fingerprint(monkeypatch):
+def test_the_key_of_the_corpus_has_the_versions_of_packages(monkeypatch):
     fingerprint = python_docs_fingerprint()
-    assert re.fullmatch(r"[0-9a-f]{16}", fingerprint)
     assert python_docs_fingerprint() == fingerprint
-    for package in PACKAGES[1:]:  # each package that can be read has a version that is part of the key
-        if list(python_docs._find_roots(package)):
-            assert _is_installed(python_docs.DISTRIBUTIONS.get(package, package)), package
     version = importlib.metadata.version
     monkeypatch.setattr(importlib.metadata, "version", lambda name: version(name) + (".1" if name == "numpy" else ""))
     assert python_docs_fingerprint() != fingerprint

@@ -8,8 +8,7 @@ import pytest
 from docsplit.data.preparation import near_duplicates
 from docsplit.data.python_docs import corpus as python_docs
 from docsplit.data.python_docs.corpus import read_python_docs
-from docsplit.data.python_docs.parts import NUM_STRATA, PART_NAMES, SHARES, divide, split_references
-from docsplit.data.sets import labelled
+from docsplit.data.python_docs.parts import PART_NAMES, SHARES, divide, split_references
 
 
 def document(number, label, links=(), like=None):
@@ -53,16 +52,6 @@ def test_a_sub_package_of_few_large_families_is_in_each_part():
     assert Counter(divide(rows)) == {"train": 30 + 150, "validation": 30 + 20, "test": 30 + 30}
 
 
-def test_what_crosses_is_counted(rows, caplog):
-    caplog.set_level("INFO")
-    bridges = [document(number, "kit.1", [0, 4 * number % 200]) for number in range(400, 440)]
-    divide([*rows, *bridges])
-    message = caplog.records[-1].getMessage()
-    assert "of 50 pairs that share 30 % of their runs" in message
-    assert "; 0 of 50" not in message.split("See Also links")[0]
-    assert " 0 of 50 pairs" in message
-
-
 def test_links_are_those_of_the_lists_and_others_those_of_the_prose():
     rows = [document(0, "kit.0", [1]), document(1, "kit.0"), document(2, "kit.0", [0])]
     rows[1]["links"] = ["kit.name2"]  # as a cross-reference in the prose gives
@@ -70,10 +59,6 @@ def test_links_are_those_of_the_lists_and_others_those_of_the_prose():
     assert texts == [row["text"] for row in rows]
     assert see_also.tolist() == [[0, 1], [2, 0]]
     assert others.tolist() == [[1, 2]]
-
-
-def test_as_many_sub_packages_are_balanced_as_probes_tell_apart():
-    assert NUM_STRATA == labelled.MAX_CLASSES
 
 
 def test_the_documents_of_installed_packages_are_divided_alike_twice(monkeypatch):
@@ -89,11 +74,3 @@ def test_the_documents_of_installed_packages_are_divided_alike_twice(monkeypatch
     assert (parts[links[:, 0]] != parts[links[:, 1]]).mean() < 0.1
     shuffled = np.random.default_rng(0).permutation(parts)  # or the comparison shows nothing
     assert (shuffled[links[:, 0]] != shuffled[links[:, 1]]).mean() > 0.3
-
-
-def test_a_sub_package_that_the_test_part_lacks_is_named(rows, caplog):
-    divide([*rows, *(document(number, "kit.block", like=500) for number in range(500, 540))])
-    assert "no document of kit.block" in caplog.text
-    caplog.clear()
-    divide(rows)
-    assert not caplog.text

@@ -1,7 +1,8 @@
-"""Documents of all kinds of files and their titles, what is skipped, and that nothing ends with a traceback."""
+"""Documents of all kinds of files: which are read, their bytes and titles, and the account of what is skipped."""
 
 import bz2
 import gzip
+import io
 import json
 import lzma
 import os
@@ -9,8 +10,10 @@ import re
 import sys
 import types
 
+import pyarrow
 import pytest
 from datasets import Dataset
+from docsplit.index.index import FILE
 
 from docsplit.data.corpora import load_local
 from docsplit.data.readers.base import Document, Problems, Unreadable
@@ -26,13 +29,24 @@ from docsplit.data.readers.documents import (
     text_of_pdf,
     title_of,
 )
-from docsplit.data.readers.files import File
+from docsplit.data.readers.files import INDEX_FILE, Encoding, File, encoding_of, find_files, flaw_of, read_fields
 from docsplit.data.readers.rows import Columns
 from tests.data.readers.fuzzed_documents import READERS, VALID, failure_of, fuzzed_documents
 from tests.data.readers.office import make_docx, make_pdf, make_pptx
 
-FUZZED, READ_AT_ONCE = 200, 8  # of so many files one is read in the ways that cost most
+FUZZED, READ_AT_ONCE = 120, 8  # of so many files one is read in the ways that cost most
 PIP = 'pip install "markitdown[pdf,docx,pptx]"'
+REPLACED = "\N{REPLACEMENT CHARACTER}"
+
+
+def zstandard(content):
+    sink = pyarrow.BufferOutputStream()
+    with pyarrow.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(content)
+    return sink.getvalue().to_pybytes()
+
+
+COMPRESS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, "": bytes}
 
 
 @pytest.fixture
@@ -53,81 +67,114 @@ def test_a_folder_of_files(tmp_path, write, caplog, no_markitdown):
     write("latin.txt", b"D\xe9j\xe0 vu.")
     write("deep/b.md", "# The harbour\n\nBoats.")
     write("deep/er/c.HTML", "<title>A page</title><p>Torn sails.")
-    write("deep/z.tex.gz", gzip.compress(b"\\section{Ropes}"))
     write("noise.txt", b"\x81\x8d\x8f" * 20)
-    write("picture.png", b"\x89PNG")
+    write("pic\x1b[2J.png", b"\x89PNG")
     write("paper.pdf", b"%PDF")
     documents = {document.id: document for document in read_documents(tmp_path)}
-    assert list(documents) == ["a.txt", "bad.txt", "deep/b.md", "deep/er/c.HTML", "deep/z.tex.gz", "latin.txt"]
+    assert list(documents) == ["a.txt", "bad.txt", "deep/b.md", "deep/er/c.HTML", "latin.txt"]
     assert documents["a.txt"] == Document("a.txt", "\n--\nA ship in a storm.\nIt sank.", "A ship in a storm.")
     assert documents["deep/er/c.HTML"] == Document("deep/er/c.HTML", "Torn sails.", "A page")
     assert documents["latin.txt"].text == "Déjà vu."
-    assert "Texts with bytes that cannot be read: 1, the first is bad.txt at byte 122." in caplog.text
-    assert "Files that are no UTF-8: 1, latin.txt as cp1252. Their encodings were detected" in caplog.text
-    line = (
-        "Skipped 4 files: 1 hidden (.hidden), 1 .png (picture.png), 1 .txt that is of an unknown encoding (noise.txt "
-    )
-    line += f"at byte 0), 1 .pdf for lack of markitdown (paper.pdf). To read more: --encoding, {PIP}"
-    assert line in caplog.messages
+    skipped, wrong = caplog.messages
+    for part in (
+        *(
+            "Skipped 4 files: ",
+            "1 hidden (.hidden)",
+            r"1 .png (pic\x1b[2J.png)",
+            f"1 .pdf for lack of markitdown: {PIP}",
+        ),
+        "1 .txt that are of an unknown encoding: --encoding names it (noise.txt)",
+    ):
+        assert part in skipped
+    assert "1 with bytes that are no utf-8" in wrong
+    assert "(bad.txt, line 1)" in wrong
+    assert "1 of the encoding cp1252, it seems; --encoding names another (latin.txt)" in wrong
 
 
-def test_rows_have_the_ids_of_their_files(tmp_path, write, caplog):
-    """Two tables with the same ids stay two."""
-    caplog.set_level("INFO")
-    write("a.csv", "id,text\n1,A ship.\n2,A storm.\n")
-    write("b.csv", "id,text\n1,A sail.\n")
-    write("c.tsv", "id\ttext\n1\tA rope, a tar\n")
-    write("e.md", "A note.")
-    texts = {document.id: document.text for document in read_documents(tmp_path)}
-    assert texts == {
-        "a.csv#1": "A ship.",
-        "a.csv#2": "A storm.",
-        "b.csv#1": "A sail.",
-        "c.tsv#1": "A rope, a tar",
-        "e.md": "A note.",
-    }
-    assert caplog.text.count("The ids of rows begin with the name of their file") == 1
+def test_what_is_skipped_is_counted_written_and_merged():
+    problems, other = Problems(), Problems()
+    for name in ("a.png", "b.png"):
+        problems.add("file", ".png", name)
+    problems.skip_row("that are no JSON", "a.jsonl, line 2")
+    other.skip_row("that are no JSON", "b.jsonl, line 1")
+    other.add("file", ".png", "c.png", 1000)
+    problems.merge(Problems.from_json(other.to_json()))
+    assert (problems.number_of("file"), problems.number_of("file", "row")) == (1002, 1004)
+    files, rows = problems.warnings()
+    assert files == "Skipped 1,002 files: 1,002 .png (a.png ...)"
+    assert rows == "Skipped 2 rows: 2 that are no JSON (a.jsonl, line 2 ...)"
+    with pytest.raises(Unreadable, match=r"^a\.csv, line 2 cannot be read, as one of the rows with a tail: 3 fields$"):
+        Problems(refuses_rows=True).skip_row("with a tail", "a.csv, line 2", "3 fields")
 
 
 def test_files_that_cannot_be_read_are_skipped_in_a_folder_and_an_error_alone(tmp_path, write, caplog, markitdown):
     write("a.md", "A note.")
     broken = {
         "bad.docx": (b"Damage", ".docx that cannot be converted"),
-        "bad.jsonl": ('{"text": "tw', ".jsonl that cannot be read as jsonl"),
+        "bad.parquet": (b"no parquet", ".parquet that cannot be opened"),
         "bad.txt.gz": (b"no gzip", ".txt that cannot be opened"),
-        "empty.jsonl": ("", ".jsonl without rows"),
+        "empty.jsonl": ("", ".jsonl without a row that can be read"),
         "package.json": (json.dumps({"name": "x", "version": 1}), ".json without a column 'text'"),
+        "zip.csv": (b"PK\x03\x04" + b"x" * 30, ".csv that are archives: unpack archives first (unzip, tar -xf)"),
+        "tar.csv": (
+            b"x" * 257 + b"ustar" + b"x" * 30,
+            ".csv that are archives: unpack archives first (unzip, tar -xf)",
+        ),
     }
     for name, (content, _) in broken.items():
         write(name, content)
     assert [document.id for document in read_documents(tmp_path)] == ["a.md"]
     (line,) = [message for message in caplog.messages if message.startswith("Skipped")]
-    assert line.startswith("Skipped 5 files: ")
+    assert line.startswith("Skipped 7 files: ")
     for name, (_, kind) in broken.items():
-        assert f"1 {kind} ({name})" in line
+        assert kind in line
         with pytest.raises(Unreadable, match=name):
             list(read_documents(tmp_path / name))
-
-
-def test_a_name_that_is_no_utf8_is_the_same_each_time(tmp_path):
-    """An index that held another one would take the file for a new document at each addition."""
-    for name in (b"caf\xe9.txt", b"caf\xe8.txt"):
-        (tmp_path / os.fsdecode(name)).write_text("...")
-    documents = list(read_documents(tmp_path))
-    assert [document.id for document in documents] == [r"caf\udce8.txt", r"caf\udce9.txt"]
-    assert [document.title.encode() for document in documents] == [rb"caf\udce8", rb"caf\udce9"]
 
 
 def test_nothing_to_read_says_what_was_found(tmp_path, write, no_markitdown):
     with pytest.raises(ValueError, match="There is no file in it"):
         list(read_documents(tmp_path))
-    paper = write("paper.pdf", b"%PDF")
-    write("notes.odt", b"")
-    for path in (tmp_path, paper):
-        with pytest.raises(ValueError, match=r'pip install "markitdown\[pdf,docx,pptx\]"'):
-            list(read_documents(path))
-    with pytest.raises(ValueError, match=r"no documents that can be read\. Skipped 1 file: 1 \.odt \(notes\.odt\)"):
-        list(read_documents(tmp_path / "notes.odt"))
+    write("paper.pdf", b"%PDF")
+    with pytest.raises(ValueError, match=r'no documents that can be read\. Skipped 1 file: .*pip install "markitdown'):
+        list(read_documents(tmp_path))
+    with pytest.raises(ValueError, match=r"There is no .*nowhere"):
+        find_documents(tmp_path / "nowhere")
+
+
+def test_hidden_and_other_files_are_counted(tmp_path, write):
+    kept = ["a.txt", "b/c.TXT", "b/d.csv.gz", "e.txt.XZ"]
+    others = ["_d.txt", "b/x.png", "LICENSE", "b/y.gz", ".git/z.txt", ".x.txt", "_tmp/part.csv", "b/.k/l.txt"]
+    for name in [*kept, *others, "i.index/a.txt"]:
+        write(name)
+    write("i.index/manifest.json", json.dumps({"encoder": {}, "segments": []}))
+    write("other/manifest.json", "{}")
+    (tmp_path / "f").symlink_to(tmp_path / "b")
+    (tmp_path / "g.txt").symlink_to(tmp_path / "nothing")
+    (tmp_path / "h.txt").symlink_to(tmp_path / "a.txt")
+    (tmp_path / os.fsdecode(b"caf\xe9.txt")).write_text("...")
+    os.mkfifo(tmp_path / "pipe.txt")  # without a writer it would be waited for as long as there is none
+    found = find_files(tmp_path, (".txt", ".csv"), hidden_by_underscore=(".csv",))
+    assert [file.name for file in found.files] == ["_d.txt", "a.txt", "b/c.TXT", "b/d.csv.gz", r"caf\udce9.txt",
+                                                   "e.txt.XZ", "h.txt"]  # fmt: skip
+    assert found.files[4].stem == r"caf\udce9"
+    assert found.is_folder
+    assert found.problems.counts["file"] == {
+        ".png": (1, "b/x.png"),
+        ".json": (1, "other/manifest.json"),
+        "without suffix": (2, "LICENSE"),
+        "hidden": (4, ".git"),
+        "that are links to folders": (1, "f"),
+        "that are no files, but pipes, devices or links to nothing": (2, "g.txt"),
+        "that are indexes of search.py": (1, "i.index"),
+    }
+    for name in (".git/z.txt", "_tmp/part.csv"):  # who names a file wants it
+        found = find_files(tmp_path / name, (".txt", ".csv"), hidden_by_underscore=(".csv",))
+        assert ([file.name for file in found.files], found.is_folder) == ([name.rpartition("/")[2]], False)
+    for name, message in (("pipe.txt", "is no file, but a pipe"), ("i.index", "is an index of search")):
+        with pytest.raises(ValueError, match=message):
+            find_files(tmp_path / name, (".txt",))
+    assert FILE == INDEX_FILE
 
 
 def test_what_a_python_call_is_given_are_documents(tmp_path, write):
@@ -146,35 +193,141 @@ def test_what_a_python_call_is_given_are_documents(tmp_path, write):
         list(documents_of(Dataset.from_dict({"id": [1], "text": ["a"]})))
 
 
-@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress])
-def test_a_mixed_folder_of_compressed_files_is_read_whole(tmp_path, write, compress):
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_compressed_files_are_read_alike_and_damage_is_named(tmp_path, write, suffix):
     """Two tables with equal ids do not collide."""
-    suffix = {gzip.compress: ".gz", bz2.compress: ".bz2", lzma.compress: ".xz"}[compress]
-    table = "id,text\na,A ship.\nb,A sail.\n"
-    rows = json.dumps({"id": "a", "text": "A rope."})
-    texts = {"a.txt": "A ship.", "b.md": "# A sail", "c.rst": "A rope.", "d.tex": "A mast.", "e.html": "<p>A boat."}
+    table, rows = "id,text\na,A ship.\nb,A sail.\n", json.dumps({"id": "a", "text": "A rope."})
+    texts = {"a.note.TXT": "A ship.", "b.md": "# A sail", "e.html": "<p>A boat."}
     data = {"f.csv": table, "deep/f.csv": table, "g.tsv": table.replace(",", "\t"), "h.jsonl": rows, "i.json": rows}
-    for name, content in {**texts, **data, ".hidden.txt": "No."}.items():
-        write(f"{name}{suffix}", compress(content.encode()))
-    ids = [document.id for document in read_documents(tmp_path)]
+    for name, content in {**texts, **data}.items():
+        write(f"{name}{suffix}", COMPRESS[suffix](content.encode()))
     expected = {f"{name}{suffix}" for name in texts}
     for name in data:
         expected |= {f"{name}{suffix}#{row}" for row in (["a"] if name[0] in "hi" else ["a", "b"])}
-    assert len(ids) == len(expected)
-    assert set(ids) == expected
+    assert sorted(document.id for document in read_documents(tmp_path)) == sorted(expected)
+    file = File(tmp_path / f"a.note.TXT{suffix}", "a")
+    assert (file.read(), file.read(2), file.suffix, file.stem) == (b"A ship.", b"A ", ".txt", "a.note")
+    whole = COMPRESS[suffix](b"A ship. " * 1000)
+    for content in (whole[: len(whole) // 2], b"no such thing") if suffix else ():
+        with pytest.raises(Unreadable, match=r"a\.txt\.\w+ cannot be opened: "):
+            File(write(f"a.txt{suffix}", content), "a.txt").read()
+    with pytest.raises(Unreadable, match=r"gone cannot be opened: No such file") as caught:
+        File(tmp_path / "gone", "gone").read()
+    assert caught.value.reason == "that are gone"
+    assert File(tmp_path / "gone", "gone").version() is None
 
 
-# --- Titles ---
+def test_a_zst_file_is_read_to_its_end_or_refused(write):
+    content = bytes(range(256)) * 800
+    whole = zstandard(content)
+    path = write("a.txt.zst", whole + whole)  # of two frames
+    assert File(path, path.name).read() == content * 2
+    for damaged in (whole[:-1], whole[: len(whole) // 2], whole + whole[:9], b"no such thing", whole + b"x"):
+        with pytest.raises(Unreadable, match=r"a\.txt\.zst cannot be opened: "):
+            File(write("a.txt.zst", damaged), "a.txt.zst").read()
+
+
+# --- Encodings ---
+
+
+def lines(path, newline=None, given=None):
+    problems = Problems()
+    read = [(line.number, line.text) for line in File(path, path.name).lines(problems, given, newline)]
+    return read, {kind.split(":")[0]: count for kind, count in problems.counts.get("text", {}).items()}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be", "utf-32", "utf-32-be"])
+def test_a_file_and_its_lines_are_decoded_alike(write, encoding):
+    text = "Größe\n\n大きさ\u2028x\x0cy\n👩" + " It is a text." * 9 + REPLACED
+    path = write("a.txt", ("\ufeff" * encoding.endswith("be") + text).encode(encoding))
+    given = "cp1251" if encoding != "utf-8" else None  # a mark says more
+    assert lines(path, given=given) == ([*enumerate(io.StringIO(text), 1)], {})
+    assert File(path, "a").text(Problems(), given) == text
+
+
+FRENCH = "L'été dernier, nous avons mangé des crêpes près de la forêt où l'élève écrivait."
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding", "name"),
+    [
+        ("Déjà vu.", "latin-1", "cp1252"),
+        ("He said \u201cno\u201d \u2013 it\u2019s a na\xefve caf\xe9.", "cp1252", "cp1252"),
+        ("A plain text. " * 100_000 + FRENCH, "latin-1", "cp1252"),
+        ("Корабль вышел в море и попал в шторм, паруса порвались.", "cp1251", "cp1251"),
+        ("船は海を渡る。嵐の中で帆が破れた。" * 3, "shift-jis", "shift_jis"),
+    ],
+)
+def test_other_encodings_are_detected_or_given(write, text, encoding, name):
+    path = write("a.txt", text.encode(encoding))
+    assert encoding_of(path.open("rb")) == Encoding(name, is_detected=True)
+    assert lines(path)[0] == [(1, text)]
+    assert encoding_of(path.open("rb"), encoding) == Encoding(encoding)
+    assert lines(path, given=encoding) == ([(1, text)], {})
+
+
+def test_damaged_utf8_is_no_other_encoding(write):
+    """Characters that are more than the bytes which cannot be read show what it is, wherever; so does noise."""
+    english = b"The quick brown fox jumps over the lazy dog.\n" * 5000
+    for content in (
+        *(
+            f"{FRENCH} x".encode() + b"\xe9",
+            bytes(range(256)) * 10,
+            b"\x00\x01caf\xe9",
+            b"\x81\x8d. A ship sank in the bay.",
+        ),
+        english + b"\xff\n" + english + "\xe9 ".encode() * 3,
+    ):
+        assert encoding_of(io.BytesIO(content)) == Encoding()
+    assert encoding_of(io.BytesIO(english + b"caf\xe9 noir\n" + english)).name == "cp1252"
+    assert encoding_of(io.BytesIO(b"\xef\xbb\xbfab\xe9")) == Encoding(mark=b"\xef\xbb\xbf")
+    path = write("a.txt", "éé\n".encode() + b"b\xe9\r\nc\xff")
+    bad = {"with bytes that are no utf-8, read as \N{REPLACEMENT CHARACTER}": (2, "a.txt, line 2")}
+    assert lines(path) == ([(1, "éé\n"), (2, f"b{REPLACED}\n"), (3, f"c{REPLACED}")], bad)
+    assert lines(write("a.txt", b"a\r\nb\n"), newline="") == ([(1, "a\r\n"), (2, "b\n")], {})
+
+
+@pytest.mark.parametrize(
+    ("text", "flaw"),
+    [
+        ("", None),
+        ("A ship.\tx\r\n\x0c\x1b[1mbold\x1b[0m", None),
+        (f"{'x' * 99}{REPLACED}", None),
+        (f"{'x' * 98}{REPLACED}", "of an unknown encoding"),
+        ("a\x00" + "x" * 1000, "binary"),
+        ("x" * 9000 + "\x00", None),
+        ("\x01\x02 a", "binary"),
+    ],
+)
+def test_what_is_no_text_is_no_document(read, text, flaw):
+    assert (flaw_of(text) or "").startswith(flaw or "")
+    if flaw:
+        with pytest.raises(Unreadable, match=rf"a\.md is {flaw}"):
+            read("a.md", text)
+
+
+def test_fields_are_split_without_quoting_and_lines_that_lack_one_are_named(write, caplog):
+    path = write("a.tsv.gz", gzip.compress(b'1\t"caf\xe9\rnoir\r\n\n2\tb\n'))
+    assert list(read_fields(path, 2, "\t")) == [["1", '"café\rnoir'], ["2", "b"]]
+    assert "cp1252, it seems" in caplog.text
+    for content, message in ((b"1 2\n3\n", r"b, line 2 has 1 fields, expected 2: '3'"), (b"1 2 3", "has 3 fields")):
+        with pytest.raises(ValueError, match=message):
+            list(read_fields(write("b", content), 2, None))
+    with pytest.raises(ValueError, match=r"c\.gz cannot be opened: Not a gzipped file"):
+        list(read_fields(write("c.gz", b"no gzip"), 2, None))
+
+
+# --- Titles and letters ---
 
 
 def test_titles_are_of_the_page_or_the_first_line_or_the_file(read):
-    assert read("a.txt", "\n--\nA ship.\nIt sank.") == Document("a.txt", "\n--\nA ship.\nIt sank.", "A ship.")
     assert read("d.html", "<title>A page</title><p>Boats.") == Document("d.html", "Boats.", "A page")
     assert read("e.html", "<p>Boats.").title == "Boats."
-    assert read("f.x.txt", "1\n2").title == "f.x"
-    assert read("g.txt.gz", gzip.compress(b"3")) == Document("g.txt.gz", "3", "g")
+    assert read("g.x.txt.gz", gzip.compress(b"3")) == Document("g.x.txt.gz", "3", "g.x")
     assert read("h.md", "A badge.\n\nTitle\n=====\n\nText.").title == "Title"  # of Markdown the first heading
     assert read("h.txt", "A line.\n\nTitle\n=====\n\nText.").title == "A line."
+    # in NFC, so that copies are equal, and without lone surrogates
+    assert Document("a", "cafe\u0301 \ud800", "e\u0301") == Document("a", "caf\xe9  ", "\xe9")
 
 
 @pytest.mark.parametrize(
@@ -185,7 +338,6 @@ def test_titles_are_of_the_page_or_the_first_line_or_the_file(read):
         ("1\n2", ""),
         ("## The  harbour\n\nBoats.", "The harbour"),
         ("From: a@b.c (A)\nSubject: Re: Sails\n\nHello.", "Re: Sails"),
-        ("\nSubject: Sails\n\nHello.", "Sails"),
         ("From: a@b.c\nSubject:\n\nHello.", "From: a@b.c"),
         ("From: a@b.c\n\nSubject: in the body", "From: a@b.c"),
         ("About ships\nSubject: no mail", "About ships"),
@@ -197,7 +349,6 @@ def test_titles_are_of_the_page_or_the_first_line_or_the_file(read):
         ("---\ntitle: npm-publish\nsection: 1\n---\n\nPublish it.", "npm-publish"),
         ("---\nname: x\ntitle: 'Of: ships'\n---\n", "Of: ships"),
         ("---\nsection: 1\n---\n\n# Ropes\n", "Ropes"),
-        ("---\ntitle: 7\n---", "7"),
         ("title: npm-publish", "title: npm-publish"),  # without lines around it, it is a text
     ],
 )
@@ -205,36 +356,10 @@ def test_the_title_of_a_text(text, title):
     assert title_of(text) == title == title_of(text, has_headings=True)
 
 
-@pytest.mark.parametrize("heading", ["# Sails", "=====\nSails\n=====", "## Sails"])
+@pytest.mark.parametrize("heading", ["# Sails", "=====\nSails\n====="])
 def test_the_first_heading_is_the_title_of_a_text_with_headings(heading):
     text = f"Intro.\n\n>>> # no\n\n{heading}\n\nTorn."
     assert (title_of(text), title_of(text, has_headings=True)) == ("Intro.", "Sails")
-
-
-# --- Plain text and web pages ---
-
-
-def test_bytes_that_cannot_be_read_are_replaced_and_said(read):
-    problems = Problems()
-    document = read("a.txt", b"\xef\xbb\xbfA caf\xe9. " + b"And a long text after it. " * 5, problems)
-    assert document.text.startswith("A caf\N{REPLACEMENT CHARACTER}. And")
-    assert problems.counts["note"] == {"mended": (1, ["a.txt at byte 8"])}
-    assert read("b.txt", "Łódź".encode("cp1250"), encoding="cp1250").text == "Łódź"
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (b"\x81\x8d\x8f" * 9, "of an unknown encoding, from byte 0 on: name it with --encoding"),
-        ("A ship.".encode("utf-16-le"), "binary"),  # without a mark nobody knows
-        (b"\x7fELF\x02\x01\x01" + b"\x00" * 9 + b"text " * 1000, "binary"),
-        (b"\x01\x02\x03 text", "binary"),
-    ],
-)
-def test_what_is_no_text_is_no_document(read, content, reason):
-    with pytest.raises(Unreadable, match=rf"a\.md is {reason}$") as caught:
-        read("a.md", content)
-    assert caught.value.reason == f"that is {reason.partition(',')[0]}"
 
 
 def test_blocks_headings_and_what_nobody_sees():
@@ -243,14 +368,9 @@ def test_blocks_headings_and_what_nobody_sees():
         "\n\nand ropes.</p><script>let x = 1</script><ul><li>One &amp; two</li></ul><h2></h2></body></html>"
     )
     assert text_of_page(page) == ("A page", "## Sails\n\nTorn sails and ropes.\n\nOne & two")
-    assert text_of_page("no tags") == ("", "no tags")
-
-
-def test_marks_that_nothing_closes_are_no_tags_and_take_no_time():
-    """The standard library would seek the end of each mark to the end of the page: for minutes."""
     assert text_of_page("<p>a <b>c</b> < 5 <!-- d <i>e</i> <f") == ("", "a c < 5 d e f")
     assert text_of_page("a<![ b]>c<![CDATA[d]]>e<![if x]>f") == ("", "acef")
-    for mark in ("<a b='", "<!--", "<a", "</script"):
+    for mark in ("<a b='", "<!--", "<a", "</script"):  # the standard library would seek the ends for minutes
         title, text = text_of_page(f"<title>T</title>{mark * 100_000}")
         assert title == "T"
         assert "<" not in text
@@ -259,17 +379,20 @@ def test_marks_that_nothing_closes_are_no_tags_and_take_no_time():
 # --- PDF, Word and PowerPoint ---
 
 
-def test_a_converted_file_is_a_document(read, markitdown):
+def test_a_converted_file_is_a_document(read, markitdown, request):
     """Compressed or not; without what stands for slides and pictures, and without marks of escaping."""
     assert read("a.pdf", b"ok # A ship\n\nIt sank.") == Document("a.pdf", "# A ship\n\nIt sank..pdf", "A ship")
     assert read("b.docx.gz", gzip.compress(b"ok snake\\_case ![a\\]](b.png)")).text == "snake_case .docx"
     assert read("c.pptx", b"ok <!-- Slide number: 1 -->\n![a](b.jpg)\n# C").text == "# C.pptx"
     assert read("d.pdf", "ok the ﬂoor ex-\necutes a\\_b".encode()).text == "the floor executes a\\_b.pdf"
-    with pytest.raises(Unreadable, match=r"a\.pdf cannot be converted: .* Pdf threw Damage") as caught:
+    with pytest.raises(Unreadable, match=r"a\.pdf cannot be converted: .* Pdf threw Damage"):
         read("a.pdf", b"Damage")
-    assert caught.value.reason == "that cannot be converted"
-    with pytest.raises(Unreadable, match="cannot be opened"):
-        read("a.pdf.gz", b"ok no gzip")
+    needs = rf"a\.\w+ needs markitdown: {re.escape(PIP)}"
+    with pytest.raises(Unreadable, match=needs):  # markitdown is there, what reads pdf is not
+        read("a.pdf", b"MissingDependencyException")
+    request.getfixturevalue("no_markitdown")
+    with pytest.raises(Unreadable, match=needs):
+        read("a.docx", b"ok")
 
 
 @pytest.mark.timeout(30)
@@ -301,17 +424,6 @@ def test_the_title_of_a_pdf_is_in_its_metadata(read, markitdown, monkeypatch):
     for title, expected in (("On ﬂoors ", "On floors"), ("x.pdf", "A ship"), ("Untitled", "A ship"), ("1", "A ship")):
         info["Title"] = title.encode()
         assert read("a.pdf", b"ok A ship\n\nIt sank.").title == expected
-    info["Title"] = 5  # no text
-    assert read("a.pdf", b"ok 11/26/26, 5:54 AM\n\nIt sank").title == "It sank.pdf"
-
-
-def test_without_markitdown_or_a_part_of_it_the_command_is_named(read, markitdown, request):
-    needs = rf"a\.\w+ needs markitdown: {re.escape(PIP)}"
-    with pytest.raises(Unreadable, match=needs):  # markitdown is there, what reads pdf is not
-        read("a.pdf", b"MissingDependencyException")
-    request.getfixturevalue("no_markitdown")
-    with pytest.raises(Unreadable, match=needs):
-        read("a.docx", make_docx("Sails", "..."))
 
 
 def test_real_files_are_converted(read):
@@ -360,7 +472,7 @@ def test_each_file_of_a_folder_gives_documents_or_is_counted(fuzzed_folder):
     documents = list(documents_in(found, Columns()))
     assert len({document.id for document in documents}) == len(documents)
     read = {re.sub("#.*", "", document.id, flags=re.DOTALL) for document in documents}
-    assert len(read) + found.problems.number_of("file") == FUZZED
+    assert len(read) + found.problems.number_of("file") >= FUZZED  # some are read up to where they are damaged
     assert len(read) > FUZZED / 3
     for document in documents:
         document.text.encode()

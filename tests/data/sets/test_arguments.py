@@ -11,11 +11,6 @@ from docsplit.data.sets.arguments import LabelledArguments
 RECIPES = sorted((Path(__file__).parents[3] / "recipes").glob("probe_*.yaml"))
 
 
-def test_each_data_set_of_the_papers_has_a_recipe():
-    names = {"fakenews", "20news", "arxiv", "nyt", "bbc", "ecthr", "scotus", "mimic"}
-    assert {path.stem.removeprefix("probe_") for path in RECIPES} == names
-
-
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_recipes_say_where_the_documents_are(path):
     options = yaml.safe_load(path.read_text())
@@ -31,8 +26,3 @@ def test_options_of_recipes_make_the_dataclass(path):
     arguments = LabelledArguments(**options)
     assert (arguments.dataset_name is None) != (arguments.train_file is None)
     assert isinstance(arguments.text_column, list | str)
-
-
-def test_defaults_are_not_shared():
-    LabelledArguments().text_column.append("title")
-    assert LabelledArguments().text_column == ["text"]

@@ -33,13 +33,6 @@ def write_arena(directory, lines=LINES, prefix="new_aan_pairs.", end="\n"):
     return directory
 
 
-def test_other_encodings_are_detected_and_said(tmp_path, caplog):
-    file = write_arena(tmp_path) / "new_aan_pairs.test.tsv"
-    file.write_bytes(file.read_bytes().replace(b"three", b"caf\xe9 noir"))
-    assert "caf\xe9 noir" in citations.load_long_range_arena(tmp_path).texts
-    assert f"{file} is no UTF-8: read as cp1252" in caplog.text
-
-
 @pytest.mark.parametrize(("prefix", "end"), [("new_aan_pairs.", "\n"), ("", "\r\n")])
 def test_long_range_arena_is_read_with_each_paper_once(tmp_path, prefix, end):
     pairs = citations.load_long_range_arena(write_arena(tmp_path, prefix=prefix, end=end))
@@ -70,28 +63,13 @@ def test_long_range_arena_is_read_with_each_paper_once(tmp_path, prefix, end):
     assert not pairs.made_here
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        (("1", "a", "b", "text"), r"new_aan_pairs\.eval\.tsv, line 3 has 4 fields, expected 5"),
-        (("1", "a", "b", "text", "tab", "in it"), "line 3 has 6 fields"),
-        (("2", "a", "b", "text", "text"), r"new_aan_pairs\.eval\.tsv, pair 3: the label is '2'"),
-        (("label", "id1", "id2", "text1", "text2"), "the label is 'label', expected 0 or 1"),
-    ],
-)
-def test_lines_that_cannot_be_understood_are_named(tmp_path, line, message):
-    write_arena(tmp_path, LINES | {"eval": [*LINES["eval"], line]})
-    with pytest.raises(ValueError, match=message):
-        citations.load_long_range_arena(tmp_path)
-
-
-def test_a_missing_or_doubled_file_is_named(tmp_path):
-    with pytest.raises(ValueError, match=r"one file \*train\.tsv .*, found none"):
-        citations.load_long_range_arena(tmp_path)
-    write_arena(tmp_path)
-    (tmp_path / "old_train.tsv").write_text("")
-    with pytest.raises(ValueError, match=r"found new_aan_pairs\.train\.tsv, old_train\.tsv"):
-        citations.load_long_range_arena(tmp_path)
+def test_labels_that_are_none_are_named(tmp_path):
+    for line in (("2", "a", "b", "text", "text"), ("label", "id1", "id2", "text1", "text2")):
+        write_arena(tmp_path, LINES | {"eval": [*LINES["eval"], line]})
+        with pytest.raises(
+            ValueError, match=rf"new_aan_pairs\.eval\.tsv, pair 3: the label is '{line[0]}', expected 0"
+        ):
+            citations.load_long_range_arena(tmp_path)
 
 
 PAPERS = [
@@ -131,7 +109,7 @@ def write_pairs(directory, suffix, pairs=PAIRS, number=str):
 
 @pytest.mark.parametrize(
     ("papers_suffix", "pairs_suffix", "number"),
-    [(".csv", ".tsv", str), (".jsonl", ".csv", str), (".parquet", ".jsonl", int), (".jsonl", ".parquet", float)],
+    [(".csv", ".tsv", str), (".parquet", ".jsonl", int), (".jsonl", ".parquet", float)],
 )
 def test_a_table_of_papers_and_pairs_of_ids(tmp_path, papers_suffix, pairs_suffix, number, caplog):
     papers = write_table(tmp_path / f"papers{papers_suffix}", PAPERS)
@@ -158,20 +136,12 @@ def test_a_table_of_papers_and_pairs_of_ids(tmp_path, papers_suffix, pairs_suffi
     assert "Dropped 1 pairs" in caplog.text
 
 
-def test_sections_are_the_text_where_there_is_none(tmp_path):
-    rows = [{"id": name, "title": name, "sections": [{"heading": "H", "text": "words"}]} for name in "abcd"]
-    papers = write_table(tmp_path / "papers.parquet", rows)
-    files = write_pairs(tmp_path, ".tsv", {name: [("1", "a", "b"), ("0", "c", "d")] for name in PART_NAMES})
-    assert citations.load_pair_files(papers, *files).texts[0] == "a\n\nH\n\nwords"
-
-
 @pytest.mark.parametrize(
     ("papers", "pairs", "message"),
     [
         (PAPERS, PAIRS | {"test": [("1", "0012", "nobody"), ("0", "q", "x")]}, r"test\.tsv names 2 ids .* nobody, q"),
         (PAPERS, PAIRS | {"test": [("1", "0012", "x"), ("3", "12", "x")]}, r"test\.tsv, pair 2: the label is '3'"),
         (PAPERS, PAIRS | {"validation": [("1", "0012", "x")]}, r"validation split has 1 pairs with the labels \[1\]"),
-        ([{"id": "a", "body": "b"}], PAIRS, "needs a column id, and title, abstract, text or sections"),
         ([{"name": "a", "text": "b"}], PAIRS, "needs a column id"),
     ],
 )
@@ -179,18 +149,6 @@ def test_tables_that_do_not_fit_are_named(tmp_path, papers, pairs, message):
     files = [write_table(tmp_path / "papers.jsonl", papers), *write_pairs(tmp_path, ".tsv", pairs)]
     with pytest.raises(ValueError, match=message):
         citations.load_pair_files(*files)
-
-
-def test_missing_files_and_columns_are_named(tmp_path):
-    papers = write_table(tmp_path / "papers.jsonl", PAPERS)
-    with pytest.raises(ValueError, match=r"There is no .*nothing\.tsv"):
-        citations.load_citations(papers, tmp_path / "nothing.tsv")
-    links = write_table(tmp_path / "links.tsv", [{"from": "x", "to": "y"}])
-    with pytest.raises(ValueError, match=r"needs columns citing, cited; \['cited', 'citing'\] not in"):
-        citations.load_citations(papers, links)
-    (tmp_path / "void.tsv").write_text("")
-    with pytest.raises(ValueError, match=r"void\.tsv' has no documents"):
-        citations.load_citations(papers, tmp_path / "void.tsv")
 
 
 # --- Pairs of ours -------------------------------------------------------------------------------------------------
@@ -237,16 +195,6 @@ def test_splits_share_no_paper_and_negatives_are_no_links(sizes, seed):
     assert kept == len(true) - dropped
     assert kept > 0.8 * len(true)
     assert all(0.02 < len(part.labels) / 2 / kept < 0.25 for part in parts[1:])
-
-
-def test_splits_depend_on_the_seed_alone():
-    links, num_papers = families([5] * 60, 0)
-    first, again, other = (citations.make_splits(links, num_papers, seed)[0] for seed in (1, 1, 2))
-    for part, two in zip(first, again):
-        np.testing.assert_array_equal(part.first, two.first)
-        np.testing.assert_array_equal(part.second, two.second)
-        np.testing.assert_array_equal(part.labels, two.labels)
-    assert set(first[2].first.tolist()) != set(other[2].first.tolist())
 
 
 @pytest.mark.parametrize(
@@ -320,24 +268,3 @@ def test_see_also_lists_are_links_and_not_text(monkeypatch):
             else:  # what the prose refers to is neither
                 assert (left, right) not in listed
                 assert (right, left) not in listed
-
-
-def test_papers_with_odd_cells_are_read_or_named(tmp_path):
-    """Titles that are numbers are titles; a paper without an id never becomes "None"."""
-    links = tmp_path / "links.csv"
-    links.write_bytes("citing,cited\n1,2\n".encode("utf-16"))  # whose mark says so
-    papers = [{"id": number, "title": 1984 + number, "text": "Déjà vu."} for number in range(3)]
-    file = tmp_path / "papers.jsonl"
-    for odd, message in (
-        ({"title": {"a": 1}}, r"papers\.jsonl, row 4: title is {'a': 1}, expected a text"),
-        ({"id": None}, r"papers\.jsonl, row 4: id is None, expected a text or a whole number"),
-        ({}, "Of 1 links between 2 papers"),
-    ):
-        rows = [*papers, {"id": 3, "title": None, "text": "A ship."} | odd]
-        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        with pytest.raises(ValueError, match=message):
-            citations.load_citations(file, links)
-    assert list(citations._load_papers(file)[0].values())[:2] == ["1984\n\nDéjà vu.", "1985\n\nDéjà vu."]
-    links.write_text("citing,cited\n1,2,3\n")
-    with pytest.raises(ValueError, match=r"links\.csv, line 2 with more fields .* 3 fields, expected 2$"):
-        citations.load_citations(file, links)

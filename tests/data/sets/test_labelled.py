@@ -1,6 +1,6 @@
 """Labelled documents: who is trained and tested on what."""
 
-import gzip
+import json
 from collections import Counter
 
 import datasets
@@ -14,14 +14,17 @@ from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.data.sets.labelled import (
     LabelledSplit,
     load_labelled,
-    load_probe,
     probe_counts,
     split_labelled,
     stratified_sample,
     strip_newsgroup_headers,
 )
 from tests.conftest import TOPICS, make_corpus
-from tests.data.sets.tables import write
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
 
 
 def load(folder, seed=0, options=None, **parts):
@@ -85,12 +88,6 @@ def test_a_third_of_what_is_held_out_is_for_validation_in_each_class():
     assert list(probe_counts(split).values()) == [3, 240, 20, 40, 0]
 
 
-@pytest.mark.parametrize(("size", "warned"), [(150, True), (900, False)])
-def test_few_test_documents_are_said(tmp_path, caplog, size, warned):
-    split = load_probe(write(tmp_path / "all.jsonl", make_corpus(size)))
-    assert (len(split.test_texts) < 100) == ("fewer than 100" in caplog.text) == warned
-
-
 def test_small_classes_and_rows_without_a_label_do_no_harm(monkeypatch, caplog):
     rows = [row | ({"label": "rare"} if index < 12 else {}) for index, row in enumerate(make_corpus(300))]
     rows += [{"text": None, "label": "kitchen"}, {"text": "A ship.", "label": None}, {"text": "A ship.", "label": ""}]
@@ -101,19 +98,6 @@ def test_small_classes_and_rows_without_a_label_do_no_harm(monkeypatch, caplog):
         assert split.class_names == ["harbour", "kitchen", "orchard", "rare"]
         assert (np.abs(np.bincount(split.train_labels) - counts) <= (1 if drawable == 20 else 4)).all()
     assert "leaves out 3 documents without a text or a single label" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        ([{"text": "a b"}], "label"),
-        ([{"text": "a b", "label": "x"}] * 30, "two or more classes"),
-        ([{"text": f"a b {n}", "label": "x" if n else "y"} for n in range(30)], r"y \(1\)"),
-    ],
-)
-def test_labelled_sets_that_cannot_be_probed_raise(rows, message):
-    with pytest.raises(ValueError, match=message):
-        split_labelled(Dataset.from_list(rows))
 
 
 # --- Few-shot draws ---
@@ -142,10 +126,8 @@ def test_draws_have_the_shots_of_each_class_and_are_fixed(multi_label):
     assert len({tuple(draw) for draw in draws}) == 10
 
 
-@pytest.mark.parametrize("multi_label", [False, True])
-def test_a_class_with_fewer_documents_than_shots_is_named(multi_label):
-    labels = np.repeat([0, 1, 2], [9, 3, 2])
-    split = split_of(np.eye(3, dtype=np.int8)[labels] if multi_label else labels, ["many", "three", "two"])
+def test_a_class_with_fewer_documents_than_shots_is_named():
+    split = split_of(np.repeat([0, 1, 2], [9, 3, 2]), ["many", "three", "two"])
     with pytest.raises(ValueError, match=r"three \(3\), two \(2\)\. Lower --shots"):
         split.draws(shots=4, num_draws=1)
     assert len(split.draws(shots=2, num_draws=3)) == 3
@@ -220,25 +202,17 @@ def test_the_fingerprint_sees_every_text_label_and_border(tmp_path, parts):
     assert len({*seen, split.fingerprint()}) == 5
 
 
-def test_samples_keep_the_proportions_and_the_order(tmp_path, parts):
-    split = load(tmp_path, options={"max_train_samples": 31, "max_test_samples": 12}, **parts)
-    assert np.bincount(split.train_labels).tolist() in ([10, 10, 11], [10, 11, 10], [11, 10, 10])
-    assert np.bincount(split.test_labels).tolist() == np.bincount(split.validation_labels).tolist() == [4, 4, 4]
-    positions = [[row["text"] for row in parts["train"]].index(text) for text in split.train_texts]
-    assert positions == sorted(positions)
-
-
 def test_stratified_samples_are_fair():
     strata = np.repeat([0, 1, 2, 3], [50, 30, 3, 1])
     chosen = np.zeros(84)
-    for seed in range(2000):
+    for seed in range(500):
         rows = stratified_sample(strata, 21, seed)
         assert len(set(rows)) == 21
         counts = np.bincount(strata[rows], minlength=4)
         assert (np.abs(counts - np.array([50, 30, 3, 1]) / 4) < 1).all()
         chosen[rows] += 1
-    # Each row has the chance 1/4; a binomial standard deviation is 0.0097.
-    np.testing.assert_allclose(chosen / 2000, 0.25, atol=0.05)
+    # Each row has the chance 1/4; a binomial standard deviation is 0.019.
+    np.testing.assert_allclose(chosen / 500, 0.25, atol=0.08)
     np.testing.assert_array_equal(stratified_sample(strata, 100, 0), np.arange(84))
 
 
@@ -277,24 +251,7 @@ def test_labels_may_be_strings_integers_and_bools(tmp_path, values, names):
     assert names_of(split, "test") == [str(value) for value in values]
 
 
-CODES = ["01", "007", "1.0", "NA", "None", "true", "1"]
-
-
-@pytest.mark.parametrize("suffix", ["csv", "tsv", "csv.gz"])
-def test_codes_of_a_table_are_texts_that_agree_with_those_of_other_formats(tmp_path, suffix):
-    """pandas would take them for numbers, bools and nothing; an empty cell elsewhere changes none of them."""
-    separator = "\t" if suffix == "tsv" else ","
-    rows = [("text", "label", "n"), *((f"{row} {code}", code, "") for row in "ab" for code in CODES)]
-    content = "\n".join(map(separator.join, rows)).encode()
-    path = tmp_path / f"train.{suffix}"
-    path.write_bytes(gzip.compress(content) if suffix.endswith("gz") else content)
-    split = load(tmp_path, options={"train_file": str(path)}, test=rows_of(CODES, "c"))
-    assert split.class_names == sorted(CODES)
-    assert names_of(split, "train") == CODES * 2
-    assert names_of(split, "test") == CODES
-
-
-@pytest.mark.parametrize("kind", [int, float, bool])
+@pytest.mark.parametrize("kind", [float, bool])
 @pytest.mark.parametrize("in_train", [[[1, 0, 0], [0, 1, 1], [0, 0, 0], [0, 0, 1]], [[1, 0], [0, 1], [1, 1]]])
 def test_vectors_of_zeros_and_ones_are_no_sets(tmp_path, kind, in_train):
     """All parts decide together: the test part alone, [1, 0] and [0, 1], might be sets."""
@@ -308,17 +265,15 @@ def test_vectors_of_zeros_and_ones_are_no_sets(tmp_path, kind, in_train):
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([["x", "y"], ["x", "x"]], r"row 1 .* is \['x', 'x'\]: .* each label once"),
-        ([[1, 0, 0], [0, 1, 2]], r"row 0 .* is \[1, 0, 0\]: .* each label once"),  # no vectors, as of the 2
-        ([[1, 0, 0], []], r"row 0 .* is \[1, 0, 0\]: .* each label once"),
+        ([["x", "y"], ["x", "x"]], r"row 1 .* is \['x', 'x'\]"),
+        ([[1, 0, 0], [0, 1, 2]], r"row 0 .* is \[1, 0, 0\]"),  # no vectors, as of the 2
+        ([[1, 0, 0], []], r"row 0 .* is \[1, 0, 0\]"),
         ([[1, 0], [0, 1]], r"Every document of the train file .* has every class, 0, 1: .* vectors"),
-        ([["x", "y"], ["y", "x"]], "has every class, x, y: .* vectors"),
         ([0.5, 1.5], "row 0 .* is 0.5"),
-        (["x", None], "row 1 .* is None: labels should be strings"),
-        ([["x"], None], "row 1 .* is None: give every row of all parts a list"),
-        ([["x", None], ["y"]], r"row 0 .* is \['x', None\]: labels should be strings"),
+        (["x", None], "row 1 .* is None"),
+        ([["x"], None], "row 1 .* is None"),
+        ([["x", None], ["y"]], r"row 0 .* is \['x', None\]"),
         (["x", "x"], r"has the classes \['x'\]: two or more"),
-        ([[], ["x"]], r"has the classes \['x'\]: two or more"),
     ],
 )
 def test_labels_that_say_nothing_are_refused(tmp_path, labels, message):
@@ -328,17 +283,14 @@ def test_labels_that_say_nothing_are_refused(tmp_path, labels, message):
 
 
 def test_rows_and_parts_that_differ_from_others_are_named(tmp_path, parts):
-    with pytest.raises(ValueError, match=r"row 0 .* of the test file .*: give every row of all parts a list"):
+    with pytest.raises(ValueError, match=r"row 0 .* of the test file .* is \['kitchen'\]"):
         load(tmp_path, train=parts["train"], test=rows_of([["kitchen"]]))
     with pytest.raises(ValueError, match=r"the test file .* has labels that no training document has: garden \(2\)"):
         load(tmp_path, train=parts["train"], test=rows_of(["garden", "kitchen", "garden"]))
     with pytest.raises(ValueError, match=r"--label_column is 'label', but the train file .* \['text', 'class'"):
         load(tmp_path, train=[{"text": "a", "class": "x"}], test=rows_of(["x"]))
-    with pytest.raises(ValueError, match="--text_column names titel, but the train file"):
+    with pytest.raises(ValueError, match="--text_column names titel, but the test file"):
         load(tmp_path, options={"text_column": ["titel"]}, train=rows_of("xy"), test=rows_of("x"))
-    (tmp_path / "train.csv").write_text("text,label\na,x\nb,y\nc,\n")
-    with pytest.raises(ValueError, match=r"row 2 .* is .*: labels should be strings"):
-        load(tmp_path, options={"train_file": str(tmp_path / "train.csv")}, test=rows_of("x"))
 
 
 def test_class_names_of_the_data_set_are_used(tmp_path):
@@ -421,12 +373,10 @@ def test_with_a_validation_part_all_that_is_held_out_is_for_testing(tmp_path, pa
     assert np.bincount(split.test_labels).tolist() == [8, 8, 8]
 
 
-def test_several_labels_are_split_at_random_and_a_label_that_one_document_has_stays_in_training(tmp_path, caplog):
-    caplog.set_level("INFO")
+def test_several_labels_are_split_at_random_and_a_label_that_one_document_has_stays_in_training(tmp_path):
     labels = [["x", "y"][: row % 3] for row in range(100)]
     split = load(tmp_path, train=rows_of(labels))
     assert sizes_of(split) == [80, 10, 10]
-    assert "at random" in caplog.text
     of_text = dict(zip((f"text {row}" for row in range(100)), labels))
     expected = [[int(name in of_text[text]) for name in "xy"] for text in split.test_texts]
     assert split.test_labels.tolist() == expected
@@ -442,9 +392,11 @@ def test_several_labels_are_split_at_random_and_a_label_that_one_document_has_st
         load(tmp_path, train=rows_of([[f"rare {row}"] for row in range(100)]))
 
 
-def test_classes_too_small_to_hold_out_are_named(tmp_path):
-    with pytest.raises(ValueError, match=r"single document of each of these classes.*: single\. Drop"):
-        load(tmp_path, train=[*make_corpus(60), {"text": "alone", "label": "single"}])
+def test_what_is_too_small_to_hold_out_stays_in_training_or_is_named(tmp_path):
+    split = load(
+        tmp_path, train=[*make_corpus(60), *({"text": f"alone {n}", "label": f"single {n}"} for n in range(9))]
+    )
+    assert {f"single {n}" for n in range(9)} <= {*names_of(split, "train")}
     with pytest.raises(ValueError, match=r"3 documents in the train file .* are too few to hold out"):
         load(tmp_path, train=rows_of("xxx"))
 
@@ -499,12 +451,11 @@ def test_a_missing_split_is_named_beside_those_that_exist(hub, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"dataset_name": "a/b", "train_file": "TRAIN"}, "--dataset_name cannot go with --train_file"),
-        ({"test_split": "test", "train_file": "TRAIN"}, "--test_split cannot go with --train_file"),
-        ({"dataset_name": "a/b", "test_file": "TRAIN"}, "--test_file cannot go with --dataset_name a/b"),
+        ({"dataset_name": "a/b", "train_file": "TRAIN"}, "--dataset_name cannot go with the data"),
+        ({"dataset_name": "a/b", "test_file": "TRAIN"}, "--test_file cannot go with the data"),
         ({"dataset_name": "TRAIN"}, "is a file or folder here"),
-        ({"test_file": "x", "label_column": "y"}, "--label_column and --test_file cannot go with 'python_docs'"),
-        ({"train_file": "TRAIN", "test_file": "tests.jsonl"}, "There is no .*tests.jsonl"),
+        ({"test_file": "x", "label_column": "y"}, "--label_column and --test_file cannot go with python_docs"),
+        ({"train_file": "TRAIN", "test_file": "tests.jsonl"}, r"There is no .*tests.jsonl"),
     ],
 )
 def test_sources_that_contradict_each_other_are_named(tmp_path, options, message):
@@ -513,15 +464,3 @@ def test_sources_that_contradict_each_other_are_named(tmp_path, options, message
         load_labelled(
             LabelledArguments(**{name: train if value == "TRAIN" else value for name, value in options.items()})
         )
-
-
-def test_real_documents(real_data):
-    files = {f"{part}_file": str(real_data / "20newsgroups" / f"{part}.parquet") for part in ("train", "test")}
-    split = load_labelled(LabelledArguments(**files))
-    assert len(split.class_names) == 20
-    assert len(split.test_texts) == 7532
-    assert len(split.train_texts) + split.counts["train_duplicates_dropped"] == 11314
-    files = {f"{part}_file": str(real_data / "ecthr" / f"{part}.parquet") for part in ("train", "validation", "test")}
-    split = load_labelled(LabelledArguments(**files, label_column="labels"))
-    assert split.train_labels.shape == (len(split.train_texts), len(split.class_names))
-    assert split.train_labels.sum() > 0

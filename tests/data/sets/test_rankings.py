@@ -75,12 +75,6 @@ def test_each_defect_has_one_count_and_one_line(tmp_path, caplog, change, count,
     assert ranking.query_ids == ["1", "2"]
 
 
-def test_what_is_judged_and_not_there_stays_relevant(tmp_path):
-    ranking = load_collection(RankingArguments(write(tmp_path, ["1\ta\t1", "1\tz\t3", "1\ta\t2"])))
-    assert ranking.judgments == {"1": {"a": 2, "z": 3}}
-    assert ranking.relevant_documents == ["ships sail ."]
-
-
 @pytest.mark.parametrize(
     ("judgments", "change", "message"),
     [
@@ -94,7 +88,6 @@ def test_what_is_judged_and_not_there_stays_relevant(tmp_path):
         (["1\ta\t1"], {"queries": [{"_id": "1", "text": "x"}]}, "two texts of the id 1"),
         (["1\ta\tyes"], {}, "has the grade 'yes'"),
         (["1\ta\t0.5"], {}, "has the grade '0.5'"),
-        (["1\ta\tinf"], {}, "has the grade 'inf'"),
         (["1 a 1"], {}, "has 1 fields, expected 3"),
     ],
 )
@@ -115,7 +108,7 @@ def test_missing_files_columns_and_splits_are_named(tmp_path):
     assert dev.query_ids == ["1"]
     others = other_queries(dev, RankingArguments(folder, "train"), 0)
     assert (others.query_ids, others.documents) == (["2"], dev.documents)
-    with pytest.raises(ValueError, match="is a file: give the folder"):
+    with pytest.raises(ValueError, match="is a file: name a folder"):
         load_collection(RankingArguments(f"{folder}/corpus.jsonl"))
     (tmp_path / "queries.jsonl").write_text('{"id": "1", "text": "sail"}\n')
     with pytest.raises(ValueError, match="row 1: _id is None"):
@@ -146,56 +139,17 @@ def test_a_weight_is_never_chosen_on_what_is_reported(tmp_path):
     assert ranking.notes[-1] == "4 of 9 queries are drawn (--selection_split dev)."
 
 
-@pytest.mark.parametrize(
-    ("row", "text"),
-    [
-        ({"title": 1984}, "1984\n\nText."),
-        ({"title": None}, "Text."),
-        ({"title": ["Two", "lines"]}, "Two\nlines\n\nText."),
-        ({"text": 5, "title": ""}, "5"),
-        ({"text": None, "title": "T"}, "T"),
-        ({"text": "a \ud800 ship"}, "a   ship"),
-    ],
-)
-def test_titles_and_texts_of_other_types_are_texts(tmp_path, row, text):
-    row = {"_id": 7, "text": "Text."} | row
-    ranking = load_collection(RankingArguments(write(tmp_path, ["1\t7\t1"], documents=[row])))
-    assert dict(zip(ranking.document_ids, ranking.documents))["7"] == text
-
-
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ({"title": {"a": 1}}, r"corpus\.jsonl, row 4: title is {'a': 1}, expected a text"),
-        ({"title": float("nan")}, r"corpus\.jsonl, row 4: title is nan"),
-        *(({"_id": value}, r"corpus\.jsonl, row 4: _id is ") for value in (None, "", 1.5, [1], True)),
-        (5, r"corpus\.jsonl, line 4 is no JSON objects: found int"),
-    ],
-)
-def test_a_row_that_cannot_be_taken_is_named(tmp_path, row, message):
-    row = {"_id": "d", "text": "Text."} | row if isinstance(row, dict) else row
-    with pytest.raises(ValueError, match=message):
-        load_collection(RankingArguments(write(tmp_path, ["1\ta\t1"], documents=[row])))
-
-
 def test_damaged_files_of_a_collection_are_named(tmp_path, caplog):
     folder = write(tmp_path, ["1\ta\t1"])
     (tmp_path / "queries.jsonl").write_bytes(b'{"_id": "1", "text": "caf\xe9"}\n')
     assert load_collection(RankingArguments(folder)).queries == ["café"]
-    assert "no UTF-8: 1, " in caplog.text
-    assert "queries.jsonl as cp125" in caplog.text
-    (tmp_path / "queries.jsonl").write_text("")
-    with pytest.raises(ValueError, match="of 0 queries 0 with a text"):
-        load_collection(RankingArguments(folder))
+    assert "cp1252, it seems" in caplog.text
     (tmp_path / "queries.jsonl").write_text('{"_id": "1", "text": "sail"}\n{"_id"')
-    with pytest.raises(ValueError, match=r"queries\.jsonl, line 2 is no JSON: Expecting ':'"):
+    with pytest.raises(ValueError, match=r"queries\.jsonl, line 2 .*that are no JSON: Expecting ':'"):
         load_collection(RankingArguments(folder))
     (tmp_path / "queries.jsonl").write_text('{"_id": "1", "text": "sail"}\n')
-    (tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\n1\ta\t1e300\n")
-    with pytest.raises(ValueError, match=r"has the grade '1e300'"):
-        load_collection(RankingArguments(folder))
     (tmp_path / "qrels.tsv").rename(tmp_path / "qrels.tsv.gz")
-    with pytest.raises(ValueError, match=r"qrels\.tsv\.gz is damaged after line 0: Not a gzipped file"):
+    with pytest.raises(ValueError, match=r"qrels\.tsv\.gz cannot be opened: Not a gzipped file"):
         load_collection(RankingArguments(folder))
 
 
@@ -381,11 +335,6 @@ def test_the_hub(tmp_path, monkeypatch, qrels_apart):
         load_collection(RankingArguments("user/name", split="dev"))
 
 
-def test_what_is_nowhere_is_named():
-    with pytest.raises(ValueError, match="'no/collection' is neither python_docs, nor a folder here"):
-        load_collection(RankingArguments("no/collection"))
-
-
 # --- Queries of a corpus ---
 
 
@@ -426,12 +375,6 @@ def test_first_sentences_are_taken_out(corpus):
     ]
 
 
-def test_ids_of_a_table_are_texts_and_a_missing_one_is_the_row(tmp_path):
-    (tmp_path / "corpus.csv").write_text("id,title,text\n007,1984,A ship.\n,NA,A sail.\n1.0,true,A storm.\n")
-    ranking = load_collection(RankingArguments(str(tmp_path / "corpus.csv"), "all", "title"))
-    assert dict(zip(ranking.query_ids, ranking.queries)) == {"007": "1984", "1": "NA", "1.0": "true"}
-
-
 SECTIONS = [
     {"heading": "", "text": "A ship sails. It has masts."},
     {"heading": "History", "text": "Ships are old. They were rafts."},
@@ -467,14 +410,9 @@ def test_sections_stay_where_a_query_is_taken_out(queries, tmp_path):
 )  # fmt: skip
 def test_a_heading_asks_nothing_and_stays(title, text, sections, query, rest):
     headings = headings_of({"sections": sections})
-    whole = text if text is not None else join_sections({"sections": sections}, "text")["text"]
+    whole = text if text is not None else join_sections({"sections": sections})
     found, left = by_first_sentence(Row("a", title, whole, whole, headings=headings))
     assert (" ".join(found.split()), left.strip()) == (query, rest)
-
-
-def test_headings_alone_ask_nothing_in_linear_time():
-    for text in ("# Ship\n\n## Sail", "Ship", "", "\n" * 200_000, "## A\n\n" * 100_000):
-        assert by_first_sentence(Row("a", "Ship", text, text))[0] == ""
 
 
 def test_splits_share_no_query_and_are_the_same_each_time(tmp_path):
@@ -512,16 +450,6 @@ def test_python_docs_are_their_sealed_part_without_first_lines_and_see_also_list
     assert ranking.judgments == {"m.ship": {"m.ship": 2, "m.other": 1}, "m.other": {"m.other": 2}}
     assert ranking.relevant_documents == [rows[0]["text"], rows[1]["text"]]
     assert load_collection(RankingArguments("python_docs", split="train")).query_ids == ["m.old"]
-
-
-def test_what_is_missing_is_named(corpus, tmp_path):
-    (tmp_path / "bare.jsonl").write_text('{"text": "A text. Another."}\n')
-    with pytest.raises(ValueError, match="needs a corpus with the column title"):
-        build(str(tmp_path / "bare.jsonl"), "title", None)
-    with pytest.raises(ValueError, match="--split is 'dev'"):
-        build(corpus, "title", "dev")
-    with pytest.raises(ValueError, match="--queries has no heading"):
-        load_collection(RankingArguments(corpus, queries="heading"))
 
 
 # --- Folds ---
@@ -573,11 +501,10 @@ def test_folds_share_no_query_and_have_them_all(tmp_path):
     [
         ("1", "expected 2 to 40"),
         ("41", "expected 2 to 40"),
-        ("none.json", "neither a number nor a JSON file"),
-        ([["q0", "q1"], ["q2"]], "lacks 37 of 40 queries, such as q3"),
+        ([["q0", "q1"], ["q2"]], "not in any: q3, q4"),
         ([["q0", "q1"], ["q0"]], "has query q0 in two folds"),
         ({"a": ["q0"]}, "should be two or more lists"),
-        ([[f"q{number}" for number in range(40)], ["left out"]], "has all 40 queries in one fold"),
+        ([[f"q{number}" for number in range(40)], ["left out"]], "has 1 folds of the queries"),
     ],
 )
 def test_folds_that_cannot_be_are_refused(tmp_path, content, message):
