@@ -34,7 +34,8 @@ from docsplit.embedding.encode import embed_documents
 from docsplit.embedding.lexical_ridge import FEWEST_DOCUMENTS, LexicalRidge, RidgeFacts, RidgeSettings, distinct
 from docsplit.embedding.loading import load_encoder, reader_config, without_words, words_of
 from docsplit.evaluation.results.data_names import without_folders
-from docsplit.modeling.sentence_transformers_files import document_prompt, trust_argument
+from docsplit.modeling.pretrained import document_prompt
+from docsplit.modeling.saving import trust_argument
 from docsplit.release.adapted_card import Adaptation, Candidate, candidates_table
 from docsplit.release.front_matter import start_of
 from docsplit.release.hub import RELEASE, prepare_release, push_at_the_end

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
-from docsplit.modeling.settings import OF_VIEWS, current_settings
+from docsplit.modeling.pretrained import OF_VIEWS, current_settings
 from docsplit.release.manifest import MANIFEST, digest_of, read_manifest, why_incomplete
 from docsplit.runtime.files import Damaged, JsonObject, read_json, remove_empty
 from docsplit.runtime.launching import Begun, restart_count

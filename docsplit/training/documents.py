@@ -17,7 +17,7 @@ from docsplit.data.query_documents import QueryDataset
 from docsplit.data.sets.labelled import LabelledSplit, load_probe, probe_counts
 from docsplit.data.streaming import DocumentStream, StreamLayout, take
 from docsplit.embedding.encoder import no_sections
-from docsplit.modeling.sentence_transformers_files import lower_cases
+from docsplit.modeling.pretrained import lower_cases
 from docsplit.runtime.files import JsonObject, cache_directory
 from docsplit.runtime.sharing import first_on_machine, from_first
 from docsplit.training.arguments import RunOptions

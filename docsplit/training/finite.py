@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from docsplit.modeling.transfer import fetch
+from docsplit.modeling.distributed import fetch
 from docsplit.training.callbacks import InterruptCallback
 
 

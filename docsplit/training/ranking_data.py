@@ -14,7 +14,7 @@ from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.rankings import Ranking, divide, load_collection
 from docsplit.data.views import QUERY_DOCUMENT
 from docsplit.modeling.families.table import family_named, family_of
-from docsplit.modeling.sentence_transformers_files import prompt_of, query_prompt_of
+from docsplit.modeling.pretrained import prompt_of, query_prompt_of
 from docsplit.runtime.command import command_name
 from docsplit.runtime.sharing import first_on_machine
 from docsplit.training.arguments import QueryArguments, RunOptions

@@ -19,7 +19,7 @@ from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 from docsplit.data.corpora import PYTHON_DOCS
 from docsplit.data.views import QUERY_DOCUMENT
 from docsplit.modeling.objectives.base import Objective
-from docsplit.modeling.sentence_transformers_files import trust_argument
+from docsplit.modeling.saving import trust_argument
 from docsplit.release.probe_table import probe_table
 from docsplit.runtime.command import command_line
 from docsplit.runtime.files import JsonObject

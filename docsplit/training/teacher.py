@@ -24,8 +24,8 @@ from docsplit.data.seen_documents import document_id
 from docsplit.embedding.encode import embed_documents
 from docsplit.embedding.loading import load_encoder, without_words
 from docsplit.embedding.neighbours import check_search, smooth, word_vectors
-from docsplit.modeling.after_pooling import embedding_width
 from docsplit.modeling.objectives.neighbour_distillation import TARGETS_FILE, NeighbourDistillation, Targets
+from docsplit.modeling.vectors import embedding_width
 from docsplit.runtime.files import cache_directory
 from docsplit.runtime.sharing import first_on_machine
 from docsplit.training.arguments import DataArguments, RunOptions

@@ -31,7 +31,7 @@ from docsplit.embedding.loading import (
 from docsplit.modeling import encoder_with_words
 from docsplit.modeling.encoder_with_words import Words
 from docsplit.modeling.families.table import FAMILIES
-from docsplit.modeling.sentence_transformers_files import WORDS_CONFIG, WORDS_MODULES, WORDS_TABLE
+from docsplit.modeling.pretrained import WORDS_CONFIG, WORDS_MODULES, WORDS_TABLE
 from docsplit.runtime.vectors import unit
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel

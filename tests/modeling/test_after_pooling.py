@@ -15,8 +15,8 @@ from transformers import AutoModel, AutoTokenizer, BertModel
 
 from docsplit.embedding.encode import embed_documents, encode
 from docsplit.embedding.loading import load_encoder
-from docsplit.modeling.after_pooling import Dense, activation_named, dense_states, embedding_width, finish
 from docsplit.modeling.pooling import Pooling as PoolingName
+from docsplit.modeling.vectors import Dense, activation_named, embedding_width, finish
 from docsplit.release.model_card import write_card
 from modeling_docsplit import DocSplitForContrastivePretraining
 from run_docsplit_pretraining import main

@@ -6,7 +6,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from transformers import LongformerConfig
 
-from docsplit.modeling.families.longformer_attention import use_blocked_attention
+from docsplit.modeling.families.longformer import use_blocked_attention
 from tests.conftest import free_port, spawn
 from tests.modeling.families.test_graph import SIZES, passage_batch
 from tests.modeling.families.test_graph import make_model as make_graph_model

@@ -8,7 +8,7 @@ from transformers import AutoModel, AutoModelForMaskedLM, BigBirdConfig, Trainer
 
 from docsplit.data import preparation
 from docsplit.data.collators import DocSplitCollator
-from docsplit.modeling.lora import ADAPTER_FOLDER
+from docsplit.modeling.saving import ADAPTER_FOLDER
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import tiny_config
 from tests.modeling.test_modeling_docsplit import CONFIGS, SMALL, double_model, loss_and_gradients, random_batch

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from docsplit.modeling.micro_batches import pool, pool_texts, to_device
+from docsplit.modeling.encoding import to_device
 from docsplit.modeling.pooling import Pooling
+from docsplit.modeling.vectors import pool, pool_texts
 
 
 def slow_pool(tokens, pooling):

@@ -2,11 +2,12 @@
 
 import pytest
 import torch
+from docsplit.modeling.packed_attention import NAME, use_packed_attention
 from transformers import AutoConfig, AutoModel
 
 from docsplit.modeling import packed_attention
 from docsplit.modeling.families.table import family_of
-from docsplit.modeling.packed_attention import NAME, packed_inputs, reading_pack, use_packed_attention
+from docsplit.modeling.packing import packed_inputs, reading_pack
 
 SIZES = {"vocab_size": 100, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 SIZES |= {"intermediate_size": 64, "max_position_embeddings": 80, "pad_token_id": 1}

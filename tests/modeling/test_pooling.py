@@ -6,8 +6,8 @@ import pytest
 import torch
 from sentence_transformers.models import Pooling as PoolingModule
 
-from docsplit.modeling.micro_batches import pool
 from docsplit.modeling.pooling import Pooling
+from docsplit.modeling.vectors import pool
 
 
 @pytest.mark.parametrize("pooling", get_args(Pooling))

@@ -10,6 +10,7 @@ from transformers import AutoModel, AutoModelForMaskedLM, BertModel, Trainer, Tr
 from docsplit.data.collators import DocSplitCollator
 from docsplit.data.preparation import tokenize
 from docsplit.modeling import saving
+from docsplit.modeling.pretrained import HEAD_FILE, HEAD_INDEX
 from docsplit.modeling.saving import (
     TRAINING_STATE_FILE,
     load_training_state,
@@ -17,7 +18,6 @@ from docsplit.modeling.saving import (
     released_state,
     save_training_state,
 )
-from docsplit.modeling.starts import HEAD_FILE, HEAD_INDEX
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import tiny_config
 from tests.modeling.test_starts import assert_equal, configs, load_reports, saved

@@ -14,7 +14,8 @@ from docsplit.data.collators import IGNORED, DocSplitCollator
 from docsplit.data.preparation import Segmentation, tokenize_batch
 from docsplit.embedding.encode import embed_documents, encode
 from docsplit.embedding.loading import load_encoder, resolve_prompt
-from docsplit.modeling.sentence_transformers_files import document_prompt, prompt_of, trust_argument
+from docsplit.modeling.pretrained import document_prompt, prompt_of
+from docsplit.modeling.saving import trust_argument
 from modeling_docsplit import DocSplitForContrastivePretraining
 from run_docsplit_pretraining import main
 from tests.conftest import make_corpus, tiny_config, tiny_values

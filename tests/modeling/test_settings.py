@@ -1,21 +1,20 @@
 """The settings in a checkpoint: defaults, older ones, overrides, and what an encoder can take."""
 
 import pytest
+from docsplit.modeling.settings import freeze_unused_parameters
 from transformers import BertConfig, BertForMaskedLM, DistilBertConfig
 
-from docsplit.modeling.after_pooling import normalizes
-from docsplit.modeling.settings import (
+from docsplit.modeling.pretrained import (
     DEFAULT_SETTINGS,
-    KEPT,
     checked_settings,
     current_settings,
     default_settings,
-    freeze_unused_parameters,
     has_pooler,
     max_positions,
     setting_names,
     settings_for,
 )
+from docsplit.modeling.vectors import KEPT, normalizes
 from modeling_graph_document import GraphDocumentConfig
 
 SMALL = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8, "vocab_size": 20}

@@ -2,7 +2,7 @@
 
 import torch
 
-from docsplit.modeling.transfer import fetch, send
+from docsplit.modeling.distributed import fetch, send
 from tests.processes import spawn
 from tests.waits import OnDevice, Watch, register, watched
 

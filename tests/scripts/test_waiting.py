@@ -15,10 +15,9 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
 from transformers.models.bert.modeling_bert import BertEmbeddings
 
 from docsplit.modeling import packed_attention, packing
-from docsplit.modeling.distributed import gather_counts, gather_documents
+from docsplit.modeling.distributed import fetch, gather_counts, gather_documents, send
 from docsplit.modeling.objectives import info_nce
 from docsplit.modeling.objectives.info_nce import info_nce as _info_nce
-from docsplit.modeling.transfer import fetch, send
 from docsplit.training.callbacks import InterruptCallback
 from docsplit.training.finite import FiniteCallback
 from run_docsplit_pretraining import main

@@ -22,7 +22,7 @@ from transformers import (
 from docsplit.data.collators import DocSplitCollator
 from docsplit.data.preparation import tokenize
 from docsplit.evaluation.analysis.geometry import embedding_geometry, spread, usage
-from docsplit.modeling.sentence_transformers_files import prompt_of
+from docsplit.modeling.pretrained import prompt_of
 from docsplit.training.callbacks import NUM_SPREAD, DocSplitCallback
 from modeling_docsplit import DocSplitForContrastivePretraining, DocSplitOutput
 from run_docsplit_pretraining import main

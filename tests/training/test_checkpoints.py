@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from docsplit.modeling.settings import current_settings
+from docsplit.modeling.pretrained import current_settings
 from docsplit.release.manifest import MANIFEST, seal, why_incomplete
 from docsplit.runtime.files import PARTIAL, FileRecord
 from docsplit.runtime.launching import Begun

@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 from transformers import AutoModelForMaskedLM
 
-from docsplit.modeling.packed_attention import use_packed_attention
 from docsplit.runtime.files import write_text
 
 _OWN_IMPORT = re.compile(r"^from docsplit\.\S* import [^(\n]+\n", re.MULTILINE)
@@ -42,6 +41,7 @@ class Family:
         code: the files of code in a checkpoint, and of which files each is made.
         paper: the paper that a card names.
         without_lora: what LoRA does not go with, and why; None: it does.
+        without_packs: what cannot read packs of texts, and why; None: what transformers says of its attention.
         without_onnx: why no ONNX file can be written; None: it can.
     """
 
@@ -57,6 +57,7 @@ class Family:
     code: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
     paper: str | None = None
     without_lora: str | None = None
+    without_packs: str | None = None
     without_onnx: str | None = None
 
     # --- The model ---
@@ -130,17 +131,6 @@ class Family:
             yield
         finally:
             vars(encoder).pop("forward", None)
-
-    def use_packed_attention(self, encoder: Any, dtype: Any) -> None:
-        """Let the part of an encoder that reads tokens read packs of texts (`docsplit.modeling.packed_attention`).
-
-        Args:
-            dtype: of matrix products.
-
-        Raises:
-            ValueError: if it cannot, naming why.
-        """
-        use_packed_attention(encoder, dtype)
 
     def return_attention(self, base_model: Any) -> None:
         """Let an encoder return its attention weights: transformers' eager attention, which computes them."""

@@ -6,17 +6,24 @@ embeddings are the negatives, in place of the other documents of the batch. Both
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from docsplit.modeling.after_pooling import embedding_width
 from docsplit.modeling.distributed import gather_documents
-from docsplit.modeling.objectives.base import Encode, Objective, ObjectiveOutput, SoftmaxOptions
+from docsplit.modeling.objectives.base import (
+    Encode,
+    Objective,
+    ObjectiveOutput,
+    SoftmaxOptions,
+    check_options,
+    option,
+)
 from docsplit.modeling.objectives.info_nce import info_nce
+from docsplit.modeling.vectors import embedding_width
 
 CT_NEGATIVES = 7  # to one positive (Contrastive Tension, section 3)
 
@@ -135,28 +142,20 @@ class MomentumContrast(_SecondEncoder):
     class Options(SoftmaxOptions):
         """Momentum contrast (MoCo): InfoNCE with a queue of negatives."""
 
-        momentum_queue_size: int = field(
-            default=131072,
-            metadata={
-                "help": "Number of negatives: the queue keeps the last N embeddings of the momentum encoder. "
-                "Default: the checkpoint's, else 131072."
-            },
+        momentum_queue_size: int = option(
+            131072,
+            "Number of negatives: the queue keeps the last N embeddings of the momentum encoder. "
+            "Default: the checkpoint's, else 131072.",
         )
-        momentum: float = field(
-            default=0.9995,
-            metadata={
-                "help": "Share of its weights that the momentum encoder keeps in each forward pass (EMA). Default: "
-                "the checkpoint's, else 0.9995 (Contriever)."
-            },
+        momentum: float = option(
+            0.9995,
+            "Share of its weights that the momentum encoder keeps in each forward pass (EMA). Default: "
+            "the checkpoint's, else 0.9995 (Contriever).",
         )
 
         def __post_init__(self) -> None:
             super().__post_init__()
-            if self.momentum_queue_size < 1:
-                raise ValueError(
-                    f"momentum_queue_size is {self.momentum_queue_size}, expected 1 or more; for negatives from the "
-                    "batch alone: objective info_nce."
-                )
+            check_options(self, "momentum_queue_size", least=1)
             if not 0 <= self.momentum <= 1:
                 raise ValueError(f"momentum is {self.momentum}, expected a number from 0 to 1.")
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from docsplit.modeling.families.decoder import is_decoder
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Dense, Normalize, Pooling, Transformer
 from tokenizers.processors import TemplateProcessing
@@ -23,7 +24,6 @@ from transformers import (
 from docsplit import AdaptOptions, adapt
 from docsplit.embedding.encode import embed_documents, encode
 from docsplit.embedding.loading import load_encoder, weight_of_words, words_of
-from docsplit.modeling.families.decoder import is_decoder
 from docsplit.modeling.families.table import family_of
 from modeling_docsplit import DocSplitForContrastivePretraining
 from run_docsplit_pretraining import main

@@ -19,7 +19,7 @@ from transformers import (
 from docsplit.embedding.encode import encode
 from docsplit.embedding.loading import load_encoder
 from docsplit.modeling.encoding import micro_batches
-from docsplit.modeling.families.longformer_attention import use_blocked_attention
+from docsplit.modeling.families.longformer import use_blocked_attention
 from docsplit.modeling.families.table import family_of
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.modeling.test_modeling_docsplit import SMALL, loss_and_gradients, random_batch

@@ -18,7 +18,7 @@ from docsplit.embedding.encode import encode
 from docsplit.embedding.loading import load_encoder
 from docsplit.modeling.families import longformer_tiles
 from docsplit.modeling.families.longformer import LONGFORMER as FAMILY
-from docsplit.modeling.families.longformer_attention import (
+from docsplit.modeling.families.longformer import (
     BlockedAttention,
     BlockedLongformerModel,
     padded_rows,

@@ -30,7 +30,7 @@ from docsplit.modeling.families import table
 from docsplit.modeling.families.base import Family
 from docsplit.modeling.families.graph import GRAPH_DOCUMENTS
 from docsplit.modeling.families.table import FAMILIES, PLAIN, family_named, family_of
-from docsplit.modeling.settings import max_positions
+from docsplit.modeling.pretrained import max_positions
 from docsplit.release.model_card import write_card
 from docsplit.release.onnx import export, largest_difference, write_tokenizer
 from modeling_docsplit import DocSplitForContrastivePretraining

@@ -17,8 +17,8 @@ from docsplit.data.collators import DocSplitCollator
 from docsplit.data.preparation import tokenize
 from docsplit.modeling.objectives.base import Objective, ObjectiveOutput, SoftmaxOptions
 from docsplit.modeling.objectives.table import OBJECTIVES
+from docsplit.modeling.pretrained import checked_settings
 from docsplit.modeling.saving import TRAINING_STATE_FILE
-from docsplit.modeling.settings import checked_settings
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import make_corpus, spawn, tiny_config
 

@@ -15,8 +15,8 @@ from transformers import AutoModel, Trainer, TrainingArguments
 from docsplit.data import preparation
 from docsplit.data.collators import DocSplitCollator
 from docsplit.modeling.objectives.bregman import BregmanInfoNCE, Ensemble, bregman_divergence, bregman_loss
+from docsplit.modeling.pretrained import checked_settings
 from docsplit.modeling.saving import TRAINING_STATE_FILE
-from docsplit.modeling.settings import checked_settings
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import free_port, spawn, tiny_config
 from tests.modeling.test_modeling_docsplit import CONFIGS, double_model, loss_and_gradients, random_batch

@@ -7,9 +7,8 @@ import torch
 from safetensors import safe_open
 from transformers import AutoModel
 
-from docsplit.modeling.lora import ADAPTER_FOLDER
 from docsplit.modeling.objectives.neighbour_distillation import NeighbourDistillation, Targets
-from docsplit.modeling.saving import TRAINING_STATE_FILE
+from docsplit.modeling.saving import ADAPTER_FOLDER, TRAINING_STATE_FILE
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import tiny_config
 from tests.mutations import mutated_copy
