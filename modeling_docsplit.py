@@ -321,10 +321,8 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
 
     def _check_can_run(self) -> None:
         if getattr(self, "_is_replica", False):
-            raise RuntimeError(
-                "DataParallel would split the negatives among GPUs: start with `accelerate launch` or `torchrun`, or "
-                "choose one GPU with CUDA_VISIBLE_DEVICES=0."
-            )
+            problem = "DataParallel would split the negatives among GPUs: start with `accelerate launch` or `torchrun`"
+            raise RuntimeError(f"{problem}, or choose one GPU with CUDA_VISIBLE_DEVICES=0.")
         family_of(self.config).check_recomputation(self.recomputes_layers, self.cache_gradients)
         if self.training and self.training_state == "missing":
             raise RuntimeError(

@@ -110,10 +110,6 @@ class PaddedRows:
             return {"input_ids": rows[0], "attention_mask": mask}
         return {"input_ids": torch.cat(rows), "attention_mask": torch.cat([mask] * len(copies))}
 
-    def passage_pool(self) -> dict[str, Any]:
-        """Return what `encode_passages` takes besides: nothing, it pools padded rows by itself."""
-        return {}
-
     def states_of_masked(self, states: Tensor, places: Tensor) -> Tensor:
         """Return the states (M, H) of the masked tokens, in the last R' rows of (R' x copies, T', H)."""
         return states[-len(self.numbers) :].flatten(0, 1)[places]
@@ -121,10 +117,6 @@ class PaddedRows:
     def pool(self, states: Tensor, attention_mask: Tensor, pooling: Pooling) -> Tensor:
         """Pool the states (R' x copies, T', H) of the first copy: (R', H)."""
         return pool(states[: len(self.numbers)], attention_mask[self.numbers, : self.longest], pooling)
-
-    def reading(self) -> contextlib.AbstractContextManager[None]:
-        """Return the context of the forward pass."""
-        return contextlib.nullcontext()
 
 
 @dataclass(frozen=True)
@@ -162,21 +154,13 @@ class Pack:
         ids, positions = torch.cat(parts)[None], self.positions[None]
         return {"input_ids": ids, "attention_mask": None, "position_ids": positions}
 
-    def passage_pool(self) -> dict[str, Any]:
-        """Return what `encode_passages` takes besides: how the passages of a pack are pooled."""
-        return {"pool": partial(self.pool, attention_mask=None)}
-
     def states_of_masked(self, states: Tensor, places: Tensor) -> Tensor:
         """Return the states (M, H) of the masked tokens, in the last copy of (1, N, H)."""
         return states[0][places]
 
-    def pool(self, states: Tensor, attention_mask: Tensor | None, pooling: Pooling) -> Tensor:
+    def pool(self, states: Tensor, attention_mask: Tensor, pooling: Pooling) -> Tensor:
         """Pool the states (1, N, H) of the first copy: (R', H); borders say what a mask would."""
         return pool_texts(states[0], self.borders[: self.num_rows + 1].long(), len(self.numbers), pooling)
-
-    def reading(self) -> contextlib.AbstractContextManager[None]:
-        """Return the context of the forward pass."""
-        return reading_pack()
 
 
 MicroBatch = PaddedRows | Pack
@@ -393,14 +377,18 @@ def encode_micro_batch(
     """
     inputs = part.inputs(batch.copies(), batch.attention_mask)
     if part.masked is None or batch.mlm_targets is None:
-        with part.reading():
+        with reading_pack(isinstance(part, Pack)):
             if hasattr(base_model, "encode_passages"):
-                return base_model.encode_passages(**inputs, **part.limits, **part.passage_pool()), None
+                pool_rows = partial(part.pool, attention_mask=batch.attention_mask)
+                return base_model.encode_passages(**inputs, **part.limits, pool=pool_rows), None
             return part.pool(base_model(**inputs, **part.limits)[0], batch.attention_mask, pooling), None
     # The rows and their masked copies go through the encoder together: half the calls, and half the times that the
     # gradient of the vocabulary is written. A micro-batch without any masked token still takes part, with an empty
     # sum: under DDP each parameter of the head needs its gradient on every process.
-    with part.reading(), select_hidden_states(base_model, part, part.masked.places) as all_states:
+    with (
+        reading_pack(isinstance(part, Pack)),
+        select_hidden_states(base_model, part, part.masked.places) as all_states,
+    ):
         logits = encoder(**inputs).logits  # (M, V)
     targets = batch.mlm_targets.flatten()[part.masked.sources]
     dtype = torch.promote_types(logits.dtype, torch.float32)

@@ -191,10 +191,10 @@ _reads_pack = False  # while the masks of a pack would be made: it needs none
 
 
 @contextlib.contextmanager
-def reading_pack() -> Iterator[None]:
-    """Let encoders make no masks: (N, N) of the tokens of a pack would not fit into the memory."""
+def reading_pack(is_pack: bool = True) -> Iterator[None]:
+    """Let encoders make no masks of a pack: (N, N) of its tokens would not fit into the memory."""
     global _reads_pack
-    before, _reads_pack = _reads_pack, True
+    before, _reads_pack = _reads_pack, is_pack
     try:
         yield
     finally:

@@ -78,8 +78,7 @@ TRANSFORMER_FILES = (  # the first, and those of the first versions of sentence-
 WORDS_MODULES = ("encoder_with_words.EncoderWithWords", "encoder_with_words.AddWords")
 WORDS_CONFIG, WORDS_TABLE = "words/config.json", "words/words.safetensors"
 HEAD_FILE = "mlm_head.safetensors"
-HEAD_VARIANT = "mlm"
-HEAD_INDEX = f"model.safetensors.index.{HEAD_VARIANT}.json"  # transformers' name for the index of that variant
+HEAD_INDEX = "model.safetensors.index.mlm.json"  # transformers' name for the index of that variant
 
 # What a folder may ask of `from_pretrained`; others choose how pickles are read, or bring kernels from the Hub.
 MODEL_OPTIONS = ("model_kwargs", "model_args")  # its name, and that of before
@@ -118,19 +117,14 @@ def loading(name: Any, what: str = ENCODER, file: str = "", keeps: type[ValueErr
         if not any((Path(str(name)) / known).exists() for known in ("config.json", MODULES)):
             files = "tokenizer.json" if what == TOKENIZER else "config.json, weights and tokenizer"
             remedy = f": name a model of the Hub (and be connected to it), or a folder with {files}"
-        causes = filter(None, (f"{f'{file}: ' if file else ''}{_cause(error)}", _damaged_file(name)))
-        raise CannotLoad(
-            f"{str(name)!r} cannot be loaded as {what}{remedy}. The cause: {'; '.join(causes)}"
-        ) from error
+        causes = "; ".join(filter(None, (f"{f'{file}: ' if file else ''}{_cause(error)}", _damaged_file(name))))
+        raise CannotLoad(f"{str(name)!r} cannot be loaded as {what}{remedy}. The cause: {causes}") from error
 
 
 def _cause(error: BaseException) -> str:
     """Return what an error says, in one line and with its kind where that says more."""
     if isinstance(error, pickle.UnpicklingError):
-        return (
-            "its weights are a pickle that is damaged or holds more than tensors, which is not run: convert them to "
-            "model.safetensors, or ask its makers to"
-        )
+        return "its weights are a pickle that is damaged or holds code, which is not run: convert them to safetensors"
     text = " ".join(str(error).split())
     if "ignore_mismatched_sizes" in text:  # transformers logs which
         return "its weights have other shapes than its config.json says"
@@ -140,20 +134,18 @@ def _cause(error: BaseException) -> str:
 
 def _damaged_file(name: Any) -> str | None:
     """Name the first file of a folder that cannot be read; None without any, and for names on the Hub."""
-    folder, objects = Path(str(name)), {"config.json", "tokenizer.json", "tokenizer_config.json"}
-    for path in (*sorted(folder.glob("*.json")), *sorted(folder.glob("*/*.json"))):
-        try:
-            (read_json if path.name in objects else read_any_json)(path)
-        except Damaged as error:
-            return str(error).removesuffix(".")
-        except OSError:  # a link that leads nowhere
-            return f"{path} cannot be read"
-    for path in (*sorted(folder.glob("*.safetensors")), *sorted(folder.glob("*/*.safetensors"))):
-        try:
-            with safe_open(path, "pt"):
-                pass
-        except (SafetensorError, OSError, ValueError) as error:
-            return f"{path} is damaged: {' '.join(str(error).split())[:SHORT]}"
+    objects = {"config.json", "tokenizer.json", "tokenizer_config.json"}
+    for pattern in ("*.json", "*/*.json", "*.safetensors", "*/*.safetensors"):
+        for path in sorted(Path(str(name)).glob(pattern)):
+            try:
+                if path.suffix == ".json":
+                    (read_json if path.name in objects else read_any_json)(path)
+                else:
+                    safe_open(path, "pt").__exit__(None, None, None)
+            except Damaged as error:
+                return str(error).removesuffix(".")
+            except (SafetensorError, OSError, ValueError) as error:
+                return f"{path} is damaged: {' '.join(str(error).split())[:SHORT]}"
     return None
 
 
@@ -246,7 +238,7 @@ def read_modules(name: Any, hub: Mapping[str, Any]) -> list[JsonObject] | None:
     for module in modules:
         if not isinstance(module, dict) or not all(isinstance(module.get(key), str) for key in ("type", "path")):
             raise CannotLoad(
-                f"{name}: {MODULES} has the module {str(module)[:SHORT]}, expected its type and its path as text."
+                f"{name}: {MODULES} has the module {str(module)[:SHORT]}, expected type and path as text."
             )
         if ".." in Path(module["path"]).parts or Path(module["path"]).is_absolute():
             raise CannotLoad(f"{name}: {MODULES} names {module['path']!r}, which is not in its folder.")
@@ -277,14 +269,11 @@ def check_files(name: Any, hub: Mapping[str, Any], trusts: bool = False) -> None
         kind = config.get("model_type")
         if config.get("auto_map") and not trusts:
             if not isinstance(kind, str) or kind not in CONFIG_MAPPING:
-                raise CannotLoad(
-                    f"{name}: config.json has the model type {kind!r}, which transformers knows by code of the folder "
-                    "alone (auto_map); code of others is not run. Choose an encoder that transformers has itself."
-                )
+                problem = f"config.json has the model type {kind!r}, which only code of the folder knows (auto_map)"
+                raise CannotLoad(f"{name}: {problem}: it is not run. Choose an encoder that transformers has itself.")
             if kind != "graph_document":
                 logger.warning(
-                    f"{name} brings code of its own (auto_map in config.json), which is not run: it is loaded as "
-                    f"transformers' {kind}."
+                    f"{name} brings code (auto_map), which is not run: it is loaded as transformers' {kind}."
                 )
         settings = config.get("docsplit")
         if not isinstance(settings, dict | None):
@@ -335,10 +324,8 @@ def _check_options(name: Any, transformer: Mapping[str, Any]) -> None:
             refused = options.keys() - HARMLESS_MODEL_OPTIONS - {"trust_remote_code"}
         refused |= {key for key in options.keys() & {"attn_implementation"} if "/" in str(options[key])}
         if refused:
-            raise CannotLoad(
-                f"{name}: {TRANSFORMER_FILES[0]} asks for {part} {', '.join(sorted(refused))}, which a folder cannot "
-                "decide: take it out in a copy of the folder."
-            )
+            problem = f"{TRANSFORMER_FILES[0]} asks for {part} {', '.join(sorted(refused))}"
+            raise CannotLoad(f"{name}: {problem}, which a folder cannot decide: take it out in a copy.")
         _refuse_sizes(name, TRANSFORMER_FILES[0], options)
 
 
@@ -354,9 +341,7 @@ def _check_settings(name: Any, settings: Mapping[str, Any]) -> None:
     if not all(isinstance(part, dict) for part in parts):
         raise CannotLoad(f"{name}: config.json: {KEPT} is {str(kept)[:SHORT]}, expected objects.")
     if (pooling := settings.get("pooling")) not in (None, *get_args(Pooling)):
-        raise CannotLoad(
-            f"{name}: config.json: pooling is {str(pooling)[:SHORT]!r}, expected one of {get_args(Pooling)}."
-        )
+        raise CannotLoad(f"{name}: config.json: pooling is {str(pooling)[:SHORT]!r}, expected {get_args(Pooling)}.")
 
 
 def _check_length(name: Any, file: str, content: Mapping[str, Any]) -> None:
@@ -471,10 +456,7 @@ def checked_settings(config: PreTrainedConfig, overrides: Settings) -> Settings:
     known = {*DEFAULT_SETTINGS, *option_names(objective), *OF_VIEWS, KEPT, RELEASED_DTYPE}
     for name in settings.keys() - known:
         if having := objectives_with(name):
-            raise ValueError(
-                f"{name} is an option of objective {' and '.join(having)}, not of {objective}: leave it out, or name "
-                "that objective."
-            )
+            raise ValueError(f"{name} is an option of objective {' and '.join(having)}, not of {objective}.")
         raise ValueError(f"There is no setting {name!r}, expected some of {sorted(setting_names())}.")
     # Let the objective read its options, and the encoder bound the length
     given = {name: settings[name] for name in option_names(objective) if name in settings}
@@ -516,10 +498,8 @@ def max_positions(config: PreTrainedConfig) -> int | None:
     if not family_of(config).positions_follow_padding:
         return positions
     if config.pad_token_id is None:
-        raise ValueError(
-            f"The config of {config._name_or_path or 'the encoder'} has no pad_token_id, from which a "
-            f"{config.model_type} counts positions: write the id of the tokenizer's pad token there."
-        )
+        where = f"The config of {config._name_or_path or 'the encoder'}"
+        raise ValueError(f"{where} has no pad_token_id, from which a {config.model_type} counts positions: add it.")
     return positions - (config.pad_token_id + 1)
 
 
@@ -621,10 +601,6 @@ def settings_of_start(name: str | Path, config: PreTrainedConfig, given: Collect
     transformer: JsonObject = next((file for file in files if file), {})
     model = _read(name, MODEL_FILE, hub) or {}
     model.pop("__version__", None)
-    if (kind := model.get("model_type", "SentenceTransformer")) != "SentenceTransformer":
-        raise ValueError(f"{name} is a {kind}, which gives no embeddings of documents: choose a SentenceTransformer.")
-    if (task := transformer.get("transformer_task", "feature-extraction")) != "feature-extraction":
-        raise ValueError(f"{name} is made for {task!r}, expected 'feature-extraction': choose another start.")
     # Choose pooling and length
     modes = pooling.get("pooling_mode") or [mode for flag, mode in POOLING_FLAGS.items() if pooling.get(flag)]
     modes = [modes] if isinstance(modes, str) else list(modes) or ["mean"]  # as SentenceTransformer reads none
@@ -648,7 +624,7 @@ def settings_of_start(name: str | Path, config: PreTrainedConfig, given: Collect
     }
     width = config.hidden_size
     for path in dense_folders:  # each gets what the one before gives
-        layer = _checked_dense(name, path, _read(name, f"{path}/config.json", hub), width)
+        layer = _checked_dense(name, path, _read(name, f"{path}/config.json", hub) or {}, width)
         kept.setdefault(DENSE, []).append(layer)
         width = layer["out_features"]
     settings = {
@@ -734,20 +710,13 @@ def _check_modules(name: Any, modules: list[JsonObject], hub: Mapping[str, Any])
     return [module["path"] for module in modules[2 : 2 + num_dense]], normalize
 
 
-def _checked_dense(name: Any, path: str, config: JsonObject | None, width: int) -> JsonObject:
+def _checked_dense(name: Any, path: str, config: JsonObject, width: int) -> JsonObject:
     """Return the config of a Dense layer that gets vectors of this width; refuse one that cannot be trained here."""
-    if config is None:
-        raise ValueError(f"{name}: modules.json names {path!r}, but there is no {path}/config.json.")
     names = ("module_input_name", "module_output_name")
     if others := {key: config[key] for key in names if config.get(key) not in (None, "sentence_embedding")}:
         raise ValueError(f"{name} has in {path} a Dense layer of something else than its embeddings ({others}).")
-    if missing := [key for key in ("in_features", "out_features") if not isinstance(config.get(key), int)]:
-        raise ValueError(f"{name}: {path}/config.json states no {' and no '.join(missing)}.")
     if config["in_features"] != width:
-        raise ValueError(
-            f"{name} has in {path} a Dense layer of {config['in_features']} values, and gets {width}: choose another "
-            "start, or leave out --pooling."
-        )
+        raise ValueError(f"{name} has in {path} a Dense layer of {config['in_features']} values, and gets {width}.")
     return {key: value for key, value in config.items() if key not in names}
 
 
@@ -806,10 +775,8 @@ def read_start(name: str | Path, settings: Mapping[str, Any], **kwargs: Any) -> 
     except ValueError as error:
         modules = _read(name, MODULES, hub) if Path(name).exists() else None
         if modules and _kind(modules[0]) == "StaticEmbedding":
-            raise ValueError(
-                f"{name} is a static encoder, a table of token vectors, in which there is nothing to train: start "
-                "from the encoder that it was made of."
-            ) from error
+            problem = "a static encoder, a table of token vectors, in which there is nothing to train"
+            raise ValueError(f"{name} is {problem}: start from the encoder that it was made of.") from error
         raise
     check_types(getattr(config, "docsplit", None) or {}, f"{name}: config.json")
     with loading(name, keeps=ValueError):
@@ -863,7 +830,7 @@ def load_start(
         kwargs["dtype"] = torch.float32 if config.dtype is not None else "auto"
     is_ours = getattr(config, "docsplit", None) is not None
     if is_ours and "variant" not in kwargs and _has_head(name, kwargs):
-        kwargs["variant"] = HEAD_VARIANT
+        kwargs["variant"] = "mlm"
     # Load a masked language model, if the architecture has one and the checkpoint its head
     encoder: Any = None
     unused: set[str] = set()
@@ -884,7 +851,7 @@ def load_start(
         raise ValueError(f"{name} is a {config.model_type}, an encoder with a decoder: choose an encoder alone.")
     # Load the encoder alone, or the pooler beside it
     has_head, pooler = encoder is not None, {}
-    has_split_pooler = kwargs.get("variant") == HEAD_VARIANT or any("pooler." in key for key in unused)
+    has_split_pooler = kwargs.get("variant") == "mlm" or any("pooler." in key for key in unused)
     if encoder is None or (has_pooler(config) and has_split_pooler):
         base, missing, unused_by_base = _load(AutoModel, name, args, kwargs | {"variant": None})
         poolers = {key for key in missing if "pooler." in key}
@@ -903,10 +870,8 @@ def load_start(
     if _is_inner(config, model_type):
         encoder = FAMILIES[str(model_type)].build_on(encoder, config_overrides or {})
     left_out = {key for key in unused if "pooler." not in key and not key.endswith("position_ids")}
-    if left_out := sorted(key for key in left_out if DENSE_WEIGHTS.search(key) is None):
-        logger.info(
-            f"{name}: the encoder leaves out {len(left_out)} weights that it has no place for: {left_out[:3]}."
-        )
+    if left_out := sorted(key for key in left_out if not DENSE_WEIGHTS.search(key)):
+        logger.info(f"{name}: the encoder has no place for {len(left_out)} of its weights: {left_out[:3]}.")
     settings = getattr(of_start, "docsplit", None) or {}
     if dense_configs(settings):
         add_dense(encoder.base_model, settings)
@@ -954,7 +919,7 @@ def settle(start: Start, name: str | Path, config: PreTrainedConfig, settings: S
 
 
 def _describe_start(name: Any, settings: Mapping[str, Any], dtype: str) -> None:
-    """Log in one line what a SentenceTransformer brings, and in another what training does not use."""
+    """Log in one line what a SentenceTransformer brings, and in another what training does otherwise."""
     kept = settings[KEPT]
     prompts = {key: value for key, value in (kept["model"].get("prompts") or {}).items() if value}
     similarity = similarity_of({KEPT: kept})
@@ -969,12 +934,6 @@ def _describe_start(name: Any, settings: Mapping[str, Any], dtype: str) -> None:
             f"{name} is made for {similarity} similarity, and so are the checkpoints; training compares by the "
             "objective's --similarity, which is cosine unless it is given."
         )
-    applied = {"do_lower_case", "transformer_task", "modality_config", "module_output_name", "unpad_inputs"}
-    aside = {key: value for key, value in kept["transformer"].items() if key not in applied}
-    for key in aside.keys() & set(MODEL_OPTIONS):
-        aside[key] = {name: value for name, value in (aside[key] or {}).items() if name not in HARMLESS_MODEL_OPTIONS}
-    if aside := {key: value for key, value in aside.items() if value}:
-        logger.warning(f"{name}: the checkpoints keep these settings, but training does not use them: {aside}.")
 
 
 def _read_native_config(name: Any, kwargs: Mapping[str, Any]) -> PreTrainedConfig:

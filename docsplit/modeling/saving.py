@@ -70,9 +70,11 @@ def refuse_not_finite(*states: Mapping[str, Tensor] | None) -> None:
     for state in states:
         names = [name for name, value in (state or {}).items() if not value.isfinite().all()]
         if names:
+            problem = (
+                f"{len(names)} of {len(state or {})} weights are not finite, {names[0]} for one: nothing is written"
+            )
             raise FloatingPointError(
-                f"{len(names)} of {len(state or {})} weights are not finite, {names[0]} for one: nothing is written. "
-                "Train with a lower learning rate or with clipped gradients, in bfloat16 in place of float16."
+                f"{problem}. Lower the learning rate, clip gradients, or use bfloat16, not float16."
             )
 
 
@@ -92,9 +94,7 @@ def load_training_state(module: Any, directory: Path) -> None:
     """
     path = directory / TRAINING_STATE_FILE
     if not path.exists():
-        raise FileNotFoundError(
-            f"{directory} has no {TRAINING_STATE_FILE}: it is the checkpoint of another objective."
-        )
+        raise FileNotFoundError(f"{directory} has no {TRAINING_STATE_FILE}: it is of another objective.")
     module.objective.load_state_dict(load_file(path, device=str(module.device)))
 
 
@@ -129,11 +129,8 @@ def raise_on_missing_keys(module: Any, incompatible_keys: Any) -> None:
     missing = set(incompatible_keys.missing_keys) - set(module.all_tied_weights_keys)
     unexpected = incompatible_keys.unexpected_keys
     if missing or unexpected:
-        raise RuntimeError(
-            f"The checkpoint does not fit this model: {len(missing)} weights are missing {sorted(missing)[:5]} and "
-            f"{len(unexpected)} are unknown {sorted(unexpected)[:5]}. Start the run with the same encoder "
-            "configuration as the checkpoint, or load it with from_pretrained."
-        )
+        problem = f"weights are missing {sorted(missing)[:5]} or unknown {sorted(unexpected)[:5]}"
+        raise RuntimeError(f"The checkpoint does not fit this model: {problem}. Start with the same configuration.")
     incompatible_keys.missing_keys.clear()
 
 

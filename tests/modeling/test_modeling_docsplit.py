@@ -1,7 +1,5 @@
 """The model: one loss whatever the micro-batches, each part against a slow obvious version, checkpoints that load."""
 
-import math
-
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -189,17 +187,6 @@ def test_data_parallel_is_refused():
         model(**random_batch())
 
 
-def test_bfloat16_autocast_is_close():
-    batch = random_batch()
-    model = double_model().float()
-    plain = model(**batch)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        output = model(**batch)
-    assert output.embeddings.dtype == output.loss.dtype == torch.float32
-    assert output.loss != plain.loss
-    torch.testing.assert_close(output.loss, plain.loss, rtol=0.05, atol=0)
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -214,11 +201,6 @@ def test_bfloat16_autocast_is_close():
 def test_settings_that_cannot_work_raise(settings, message):
     with pytest.raises(ValueError, match=message):
         DocSplitForContrastivePretraining(BertConfig(**SMALL), **settings)
-
-
-def test_roberta_has_two_positions_less_than_its_table():
-    config = RobertaConfig(**(SMALL | {"pad_token_id": 1}), max_position_embeddings=100)
-    assert DocSplitForContrastivePretraining(config).config.docsplit["max_seq_length"] == 98
 
 
 # --- Checkpoints ---------------------------------------------------------------------------------------------------
@@ -379,20 +361,6 @@ def test_the_loss_is_divided_by_the_accumulation_steps(tmp_path, wordpiece, corp
     assert moved > 0.01
 
 
-def test_bf16_training_works_on_cpu(tmp_path, wordpiece, corpus):
-    trainer = train(tmp_path, wordpiece, corpus, bf16=True)
-    assert all(math.isfinite(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry)
-    assert next(trainer.model.parameters()).dtype == torch.float32
-
-
-@pytest.mark.gpu
-def test_fp16_training_works_on_a_gpu(tmp_path, wordpiece, corpus, monkeypatch):
-    """On one, however many there are: Trainer would split the batch of one process among all that it sees."""
-    monkeypatch.setattr(TrainingArguments, "n_gpu", property(lambda self: 1))
-    trainer = train(tmp_path, wordpiece, corpus, use_cpu=False, fp16=True, max_steps=10)
-    assert all(math.isfinite(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry)
-
-
 def test_hooks_are_removed_even_if_the_head_fails():
     model = double_model()
     model.encoder.cls = nn.Linear(7, 7).double()
@@ -402,38 +370,6 @@ def test_hooks_are_removed_even_if_the_head_fails():
 
 
 # --- Micro-batches over whole trainings, precisions and memory ---
-
-
-def trained_weights(tmp_path, micro_batch_tokens, cache_gradients, accumulation=1, mlm_weight=0.1, config="bert"):
-    """Parameters after 4 steps of a stock Trainer with AdamW, in float64 and without dropout."""
-    model = double_model(config, mlm_weight=mlm_weight).train()
-    for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
-    model.micro_batch_tokens, model.cache_gradients = micro_batch_tokens, cache_gradients
-    documents = random_batch(documents=48)
-    rows = [{name: value[index] for name, value in documents.items()} for index in range(48)]
-    args = TrainingArguments(
-        str(tmp_path), use_cpu=True, per_device_train_batch_size=8, gradient_accumulation_steps=accumulation,
-        max_steps=4, learning_rate=1e-3, remove_unused_columns=False, report_to=[], save_strategy="no",
-        disable_tqdm=True, dataloader_pin_memory=False,
-    )  # fmt: skip
-    Trainer(model, args, train_dataset=rows).train()
-    return dict(model.named_parameters())
-
-
-@pytest.mark.parametrize(
-    ("accumulation", "mlm_weight", "config"), [(1, 0.1, "bert"), (3, 0.1, "roberta"), (1, 0.0, "modernbert")]
-)
-def test_micro_batches_change_no_training(tmp_path, accumulation, mlm_weight, config):
-    options = {"accumulation": accumulation, "mlm_weight": mlm_weight, "config": config}
-    plain = trained_weights(tmp_path, None, False, **options)
-    start = dict(double_model(config, mlm_weight=mlm_weight).named_parameters())
-    assert any((plain[name] - start[name]).abs().max() > 1e-3 for name in plain)  # it did learn something
-    for cache_gradients in (False, True):
-        ours = trained_weights(tmp_path, 60, cache_gradients, **options)
-        for name, value in plain.items():
-            torch.testing.assert_close(ours[name], value, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp32"])

@@ -26,9 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import LongformerModel
 from transformers.models.longformer.modeling_longformer import (
-    LongformerBaseModelOutput,
     LongformerBaseModelOutputWithPooling,
-    LongformerEncoder,
     LongformerSelfAttention,
 )
 from transformers.utils import logging
@@ -41,6 +39,7 @@ logger = logging.get_logger(__name__)
 TILE = {"cpu": 160, "cuda": 256}
 # Global keys get room for so many at a time: a product with 688 columns is faster than with 673. Not in short texts.
 ALIGNMENT = 16
+NO_WEIGHTS = f"attention in tiles keeps no weights: {__name__}.use_transformers_attention(model) brings them back."
 
 
 # --- The family ---
@@ -224,50 +223,19 @@ class BlockedLongformerModel(LongformerModel):
         rows = padded_rows(attention_mask == 0, attention_mask > 1, num_global)
         # Run the layers
         if output_attentions is None and self.config.output_attentions:
-            logger.warning_once(
-                "config.output_attentions is set, but a Longformer with blocked attention returns none. "
-                "docsplit.modeling.families.longformer.use_transformers_attention(model) brings them back."
-            )
-        return_dict = self.config.return_dict if return_dict is None else return_dict
-        outputs = self.encoder(
-            embedded,
-            attention_mask=rows,
-            padding_len=padding,
-            output_attentions=bool(output_attentions),
-            output_hidden_states=(
-                self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
-            ),
-            return_dict=return_dict,
+            logger.warning_once(f"config.output_attentions is set, but {NO_WEIGHTS}")
+        keeps_all = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        all_states = [embedded]
+        for layer in self.encoder.layer:
+            states = layer(all_states[-1], attention_mask=rows, output_attentions=bool(output_attentions))[0]
+            all_states = [*all_states, states] if keeps_all else [states]
+        all_states = [states[:, : shape[1]] for states in all_states]
+        outputs = LongformerBaseModelOutputWithPooling(
+            last_hidden_state=all_states[-1],
+            pooler_output=self.pooler(all_states[-1]) if self.pooler is not None else None,
+            hidden_states=tuple(all_states) if keeps_all else None,
         )
-        pooled = self.pooler(outputs[0]) if self.pooler is not None else None
-        if not return_dict:
-            return outputs[0], pooled, *outputs[1:]
-        return LongformerBaseModelOutputWithPooling(pooler_output=pooled, **outputs)
-
-
-class BlockedEncoder(LongformerEncoder):
-    """The layers, which all get the same `PaddedRows`."""
-
-    def forward(  # type: ignore[override]
-        self,
-        hidden_states: Tensor,
-        attention_mask: PaddedRows,
-        padding_len: int = 0,
-        output_attentions: bool = False,
-        output_hidden_states: bool = False,
-        return_dict: bool = True,
-    ) -> Any:
-        """Run one layer after another, as transformers does, but ask the device nothing."""
-        all_states: tuple[Tensor, ...] = (hidden_states,)
-        for layer in self.layer:
-            hidden_states = layer(hidden_states, attention_mask=attention_mask, output_attentions=output_attentions)[0]
-            all_states = (*all_states, hidden_states) if output_hidden_states else (hidden_states,)
-        all_states = tuple(states[:, : states.shape[1] - padding_len] for states in all_states)
-        if not return_dict:
-            return (all_states[-1], all_states) if output_hidden_states else all_states
-        return LongformerBaseModelOutput(
-            last_hidden_state=all_states[-1], hidden_states=all_states if output_hidden_states else None
-        )
+        return outputs if (self.config.return_dict if return_dict is None else return_dict) else outputs.to_tuple()
 
 
 class BlockedAttention(LongformerSelfAttention):
@@ -283,10 +251,7 @@ class BlockedAttention(LongformerSelfAttention):
             ValueError: if the attention weights are wanted, which are never all there.
         """
         if output_attentions:
-            raise ValueError(
-                "The blocked attention of a Longformer keeps no attention weights (output_attentions=True): call "
-                "docsplit.modeling.families.longformer.use_transformers_attention(model) before."
-            )
+            raise ValueError(f"output_attentions is True, but {NO_WEIGHTS}")
         is_masked, is_global, places, is_place, num_global = attention_mask
         query, key, value = (
             _split_heads(layer(hidden_states), self.num_heads) for layer in (self.query, self.key, self.value)
@@ -307,7 +272,6 @@ class BlockedAttention(LongformerSelfAttention):
 
 BLOCKED: dict[type, type] = {
     LongformerModel: BlockedLongformerModel,
-    LongformerEncoder: BlockedEncoder,
     LongformerSelfAttention: BlockedAttention,
 }
 for _plain, _blocked in BLOCKED.items():

@@ -68,10 +68,10 @@ class ContrastiveTension(_SecondEncoder):
         """
         num_documents = sum(counts)
         if num_documents <= CT_NEGATIVES:
-            raise ValueError(
-                f"Contrastive Tension draws {CT_NEGATIVES} other documents of the batch, which has {num_documents}: "
-                "raise --per_device_train_batch_size, or that of evaluation."
+            problem = (
+                f"Contrastive Tension draws {CT_NEGATIVES} other documents of the batch, which has {num_documents}"
             )
+            raise ValueError(f"{problem}: raise --per_device_train_batch_size, or that of evaluation.")
         batch = gather_documents(embeddings, document_ids, counts)
         excluded = batch.excluded
         if excluded is None:
@@ -114,11 +114,6 @@ class KeyQueue(nn.Module):
         self.register_buffer("keys", torch.zeros(size, width, dtype=torch.promote_types(dtype, torch.float32)))
         self.register_buffer("document_ids", torch.zeros(size, dtype=torch.int64))
         self.register_buffer("count", torch.zeros((), dtype=torch.int64))  # of all keys that were ever put in
-
-    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
-        if not any(key.startswith(prefix) for key in state_dict):  # older checkpoints had none before the first step
-            state_dict.update(self.state_dict(prefix=prefix))
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def is_empty(self) -> Tensor:
         """Return (size,), True where no key was put yet."""

@@ -1,8 +1,8 @@
-"""An objective is a class and its row: the weights that it trains are kept and resumed, and not released."""
+"""What all objectives share: options, training state, checkpoints; and their table."""
 
 import os
 import signal
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ from transformers import AutoModel, Trainer, TrainerCallback, TrainingArguments
 from docsplit.data.collators import DocSplitCollator
 from docsplit.data.preparation import tokenize
 from docsplit.modeling.objectives.base import Objective, ObjectiveOutput, SoftmaxOptions
-from docsplit.modeling.objectives.table import OBJECTIVES
+from docsplit.modeling.objectives.table import OBJECTIVES, objectives_with, option_names, prepared_files
 from docsplit.modeling.pretrained import checked_settings
 from docsplit.modeling.saving import TRAINING_STATE_FILE
 from modeling_docsplit import DocSplitForContrastivePretraining
@@ -118,31 +118,6 @@ def test_its_options_are_kept_and_those_of_others_refused(wordpiece, tmp_path):
     assert "head_width" not in checked_settings(again.config, {"objective": "info_nce"})
 
 
-def test_lora_and_the_head_are_resumed_together(wordpiece, tmp_path):
-    torch.manual_seed(0)
-    config = tiny_config(wordpiece)
-    DocSplitForContrastivePretraining(config, max_seq_length=64).save_pretrained(tmp_path / "start")
-
-    def make():
-        options = {"objective": "predicted", "mlm_weight": 0.0}
-        model = DocSplitForContrastivePretraining.from_pretrained(tmp_path / "start", **options)
-        model.add_lora(2)
-        return model
-
-    model = make()
-    for name, parameter in model.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(parameter)
-    checkpoint = tmp_path / "checkpoint-1"
-    model.save_pretrained(checkpoint)
-    resumed = make()
-    resumed.load_training_state(checkpoint)
-    resumed.load_state_dict(load_file(checkpoint / "model.safetensors"), strict=False)
-    assert resumed.training_state == "fresh"
-    for name, value in model.state_dict().items():
-        torch.testing.assert_close(resumed.state_dict()[name], value)
-
-
 def test_the_training_state_follows_what_is_loaded(wordpiece):
     model = DocSplitForContrastivePretraining(tiny_config(wordpiece), max_seq_length=64, objective="predicted")
     whole = model.state_dict()
@@ -182,13 +157,6 @@ def test_a_state_without_an_encoder_is_not_released(wordpiece, tmp_path):
     assert not any(tmp_path.iterdir())
 
 
-def test_nothing_is_prepared_unless_an_objective_asks_for_it(wordpiece):
-    model = DocSplitForContrastivePretraining(tiny_config(wordpiece), max_seq_length=64, objective="predicted")
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    model.objective.prepare(object())  # a run that offers nothing
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [({"contrastive_temperature": 0.0}, "expected more than 0"), ({"similarity": "l2"}, "expected one of")],
@@ -196,3 +164,26 @@ def test_nothing_is_prepared_unless_an_objective_asks_for_it(wordpiece):
 def test_options_of_a_softmax_that_cannot_be(options, message):
     with pytest.raises(ValueError, match=message):
         SoftmaxOptions(**options)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_each_option_has_a_default_and_a_help_text(name):
+    assert issubclass(OBJECTIVES[name], Objective)
+    OBJECTIVES[name].Options()  # the defaults go together
+    for option in fields(OBJECTIVES[name].Options):
+        assert option.default is not MISSING
+        assert option.metadata["help"]
+
+
+def test_options_are_found_by_their_objective_and_objectives_by_their_options():
+    for name in OBJECTIVES:
+        assert all(name in objectives_with(option) for option in option_names(name))
+    assert objectives_with("momentum_queue_size") == ["momentum_contrast"]
+    assert set(objectives_with("symmetric_loss")) == {"info_nce", "info_nce+bregman"}
+    assert objectives_with("learning_rate") == []
+
+
+def test_files_are_those_of_the_objectives_that_prepare_something():
+    preparing = {name for name, objective in OBJECTIVES.items() if objective.prepare is not Objective.prepare}
+    assert preparing == {name for name, objective in OBJECTIVES.items() if objective.prepared_files}
+    assert prepared_files() == {"distillation_targets.safetensors"}
