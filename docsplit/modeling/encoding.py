@@ -104,11 +104,8 @@ class PaddedRows:
 
     def inputs(self, copies: Sequence[Tensor], attention_mask: Tensor) -> dict[str, Any]:
         """Return what the encoder takes: (R' x copies, T'), of token ids (R, T) and their mask."""
-        mask = attention_mask[self.numbers, : self.longest]
-        rows = [ids[self.numbers, : self.longest] for ids in copies]
-        if len(copies) == 1:
-            return {"input_ids": rows[0], "attention_mask": mask}
-        return {"input_ids": torch.cat(rows), "attention_mask": torch.cat([mask] * len(copies))}
+        rows = torch.cat([ids[self.numbers, : self.longest] for ids in copies])
+        return {"input_ids": rows, "attention_mask": attention_mask[self.numbers, : self.longest].tile(len(copies), 1)}
 
     def states_of_masked(self, states: Tensor, places: Tensor) -> Tensor:
         """Return the states (M, H) of the masked tokens, in the last R' rows of (R' x copies, T', H)."""
@@ -147,12 +144,9 @@ class Pack:
 
     def inputs(self, copies: Sequence[Tensor], attention_mask: Tensor) -> dict[str, Any]:
         """Return what the encoder takes: ids (1, N) of token ids (R, T), and positions; it needs `limits` too."""
-        parts = [ids.flatten()[self.numbers] for ids in copies]
-        filling = len(self.positions) - len(copies) * len(self.numbers)
-        if filling:
-            parts.append(parts[0].new_zeros(filling))
-        ids, positions = torch.cat(parts)[None], self.positions[None]
-        return {"input_ids": ids, "attention_mask": None, "position_ids": positions}
+        ids = torch.cat([ids.flatten()[self.numbers] for ids in copies])
+        ids = F.pad(ids, (0, len(self.positions) - len(ids)))
+        return {"input_ids": ids[None], "attention_mask": None, "position_ids": self.positions[None]}
 
     def states_of_masked(self, states: Tensor, places: Tensor) -> Tensor:
         """Return the states (M, H) of the masked tokens, in the last copy of (1, N, H)."""

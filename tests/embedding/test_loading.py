@@ -403,7 +403,7 @@ def test_a_damaged_or_hostile_folder_is_named_and_its_code_is_not_run(plain, wor
 
 
 def test_the_modules_and_files_of_words_are_known_where_sentence_transformers_is_not_needed():
-    """`docsplit.modeling.sentence_transformers_files` reads them as JSON."""
+    """`docsplit.modeling.pretrained` reads them as JSON."""
     assert list(WORDS_MODULES) == list(WITH_WORDS)
     assert f"{encoder_with_words.FOLDER}/{encoder_with_words.CONFIG}" == WORDS_CONFIG
     assert f"{encoder_with_words.FOLDER}/{encoder_with_words.TABLE}" == WORDS_TABLE

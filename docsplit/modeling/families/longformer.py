@@ -193,20 +193,8 @@ class BlockedLongformerModel(LongformerModel):
         Args:
             first_token_is_global: in place of a `global_attention_mask` that says so of each text. Then nothing makes
                 the host wait for the device, if there is an `attention_mask`.
-
-        Raises:
-            ValueError: for both ids and embeddings, or neither.
         """
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("Give either input_ids or inputs_embeds.")
-        if input_ids is not None:
-            self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
-        embedded = self.embeddings(
-            input_ids=input_ids,
-            position_ids=position_ids,
-            token_type_ids=token_type_ids,
-            inputs_embeds=inputs_embeds,
-        )
+        embedded = self.embeddings(input_ids, token_type_ids, position_ids, inputs_embeds)
         shape = embedded.shape[:2]
         if padding := -shape[1] % (self.config.chunk_size_feed_forward or 1):  # such chunks must be full
             embedded = F.pad(embedded, (0, 0, 0, padding))
