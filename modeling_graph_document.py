@@ -87,6 +87,8 @@ class GraphDocumentConfig(PreTrainedConfig):
         for name, values in choices.items():
             if getattr(self, name) not in values:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, expected one of {values}.")
+        if max(self.graph_feature_dropout, self.graph_attention_dropout) >= 1:
+            raise ValueError("graph_feature_dropout and graph_attention_dropout are to be less than 1.")
         if self.graph_layers < 0:
             raise ValueError(f"graph_layers is {self.graph_layers}, expected 0 or more.")
         if self.graph_join_heads == "concat" and self.graph_hidden_size % self.graph_heads:

@@ -99,11 +99,12 @@ class Words(nn.Module):
         """
         try:
             with safe_open(table, "pt") as file:
-                digest = (file.metadata() or {}).get(DIGEST)
+                metadata = file.metadata() or {}
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            is_whole = metadata.get(DIGEST) == _digest(tensors, Path(tokenizer))
         except (SafetensorError, OSError, ValueError) as error:
             raise ValueError(f"{table} is damaged: fit the words again. The cause: {error}") from error
-        if digest != _digest(tensors, Path(tokenizer)):
+        if not is_whole:
             raise ValueError(f"{table} or {tokenizer} has changed since they were written: fit the words again.")
         settings = bool(tensors["sublinear"]), int(tensors["neighbours"])
         return cls(Tokenizer.from_file(tokenizer), tensors["pieces"], tensors["vectors"], *settings)

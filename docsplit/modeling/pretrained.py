@@ -601,6 +601,8 @@ def settings_of_start(name: str | Path, config: PreTrainedConfig, given: Collect
     transformer: JsonObject = next((file for file in files if file), {})
     model = _read(name, MODEL_FILE, hub) or {}
     model.pop("__version__", None)
+    if (kind := model.get("model_type", "SentenceTransformer")) != "SentenceTransformer":
+        raise ValueError(f"{name} is a {kind}, which gives no embeddings of documents: choose a SentenceTransformer.")
     # Choose pooling and length
     modes = pooling.get("pooling_mode") or [mode for flag, mode in POOLING_FLAGS.items() if pooling.get(flag)]
     modes = [modes] if isinstance(modes, str) else list(modes) or ["mean"]  # as SentenceTransformer reads none
@@ -715,8 +717,9 @@ def _checked_dense(name: Any, path: str, config: JsonObject, width: int) -> Json
     names = ("module_input_name", "module_output_name")
     if others := {key: config[key] for key in names if config.get(key) not in (None, "sentence_embedding")}:
         raise ValueError(f"{name} has in {path} a Dense layer of something else than its embeddings ({others}).")
-    if config["in_features"] != width:
-        raise ValueError(f"{name} has in {path} a Dense layer of {config['in_features']} values, and gets {width}.")
+    if config.get("in_features") != width:
+        found = config.get("in_features", "no known number of")
+        raise ValueError(f"{name} has in {path}/config.json a Dense layer of {found} values, and gets {width}.")
     return {key: value for key, value in config.items() if key not in names}
 
 

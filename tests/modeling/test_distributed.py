@@ -25,6 +25,7 @@ CASES = {  # documents of each process, and settings
     ),
     # All of eight documents are drawn.
     "contrastive tension": ((3, 5), {"objective": "contrastive_tension", "mlm_weight": 0.0}),
+    "bregman": ((3, 5), {"objective": "info_nce+bregman", "mlm_weight": 0.0}),
     "longformer": ((5, 4), {"kind": "longformer"}),  # in whose attention [CLS] has projections of its own
     "graph": ((3, 5), {"kind": "graph", "symmetric_loss": True}),
     "lora": ((5, 4), {"lora_r": 2}),

@@ -123,7 +123,7 @@ def test_no_damaged_file_of_words_is_believed(words, tmp_path):
 def test_a_file_that_is_none_is_named(words, tmp_path, name):
     words.save(tmp_path)
     (tmp_path / name).write_bytes(b"{}")
-    with pytest.raises(ValueError, match=rf"{name} is damaged: fit the words again"):
+    with pytest.raises(ValueError, match=rf"{name}.*: fit the words again"):
         Words.load(str(tmp_path / "words.safetensors"), str(tmp_path / "tokenizer.json"))
 
 

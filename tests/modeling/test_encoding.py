@@ -94,19 +94,3 @@ def dataset(wordpiece):
     rows = [row["text"] for row in make_corpus(36)]
     texts = [f"\n\n{SECTION_BREAK}".join(rows[3 * number : 3 * number + 1 + number % 6]) for number in range(11)]
     return tokenize(Dataset.from_dict({"text": texts}), wordpiece, Segmentation(passage_words=6))[0]
-
-
-def test_rows_of_a_view_are_cut_as_all_are_and_each_once():
-    lengths = torch.randint(1, 8, (5, 2), generator=torch.Generator().manual_seed(0))
-    mask = (torch.arange(7) < lengths[..., None]).long()
-    batch = lay_out(mask, None, mask, None, None)
-    assert batch.rows_of(None).tolist() == list(range(10))
-    for view in (0, 1):
-        chosen = batch.rows_of(view)
-        assert (batch.rows.view[chosen] == view).all()
-        places, parts = zip(*batch.micro_batches(chosen, 14, 1))
-        assert sorted(np.concatenate(places).tolist()) == list(range(5))
-        for group, part in zip(places, parts):
-            assert part.numbers.tolist() == chosen[group].tolist()
-            assert part.longest == int(lengths[:, view][group].max())
-            assert part.masked is None

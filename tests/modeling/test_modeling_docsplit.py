@@ -5,11 +5,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import (
-    AutoConfig,
     AutoModel,
     AutoModelForMaskedLM,
     BertConfig,
-    BertForMaskedLM,
     DistilBertConfig,
     ModernBertConfig,
     RobertaConfig,
@@ -17,7 +15,6 @@ from transformers import (
     TrainingArguments,
 )
 
-from benchmarks.speed.scaling import peak_memory
 from docsplit.data import preparation
 from docsplit.data.collators import IGNORED, DocSplitCollator
 from modeling_docsplit import DocSplitForContrastivePretraining
@@ -273,30 +270,14 @@ def test_a_start_with_names_of_the_hub_can_be_resumed(tmp_path, rank):
     AutoModelForMaskedLM.from_pretrained(tmp_path / "checkpoint-1")
 
 
-class ConfigOfItsOwn(BertConfig):
-    model_type = "of_its_own"
-
-
-class ModelOfItsOwn(BertForMaskedLM):
-    config_class = ConfigOfItsOwn
-
-
-def test_an_architecture_that_brings_its_own_code_can_be_saved(tmp_path):
-    AutoConfig.register("of_its_own", ConfigOfItsOwn, exist_ok=True)
-    AutoModelForMaskedLM.register(ConfigOfItsOwn, ModelOfItsOwn, exist_ok=True)  # and not with AutoModel
-    model = DocSplitForContrastivePretraining(ConfigOfItsOwn(**SMALL))
-    model.save_pretrained(tmp_path)
-    assert type(AutoModelForMaskedLM.from_pretrained(tmp_path)) is ModelOfItsOwn
-
-
 def test_missing_or_unknown_weights_raise_even_when_not_strict(tmp_path):
     model = double_model().float()
     model.save_pretrained(tmp_path / "checkpoint-1")
     weights = load_file(tmp_path / "checkpoint-1" / "model.safetensors")
     some = next(key for key in weights if "query.weight" in key)
-    with pytest.raises(RuntimeError, match=r"1 weights are missing.*query\.weight"):
+    with pytest.raises(RuntimeError, match=r"weights are missing.*query\.weight"):
         model.load_state_dict({key: value for key, value in weights.items() if key != some}, strict=False)
-    with pytest.raises(RuntimeError, match="1 are unknown"):
+    with pytest.raises(RuntimeError, match=r"unknown \[.*bert.something"):
         model.load_state_dict(weights | {"bert.something": torch.zeros(1)}, strict=False)
 
 
@@ -333,13 +314,6 @@ def train(tmp_path, wordpiece, corpus, **arguments):
     model.register_forward_pre_hook(lambda module, args, inputs: trainer.batches.append(inputs), with_kwargs=True)
     trainer.train()
     return trainer
-
-
-def test_stock_trainer_lowers_the_loss_and_reports_eval_loss(tmp_path, wordpiece, corpus):
-    trainer = train(tmp_path, wordpiece, corpus, max_steps=30, eval_strategy="steps", eval_steps=15)
-    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
-    assert sum("eval_loss" in entry for entry in trainer.state.log_history) == 2
 
 
 def test_the_loss_is_divided_by_the_accumulation_steps(tmp_path, wordpiece, corpus):
@@ -409,6 +383,7 @@ def test_under_autocast_the_gradients_of_micro_batches_are_summed_in_full_precis
     assert (ours - exact).norm() < 3 * (plain - exact).norm()
 
 
+@pytest.mark.slow
 def test_a_compiled_encoder_has_the_same_loss_and_gradients():
     """Traced with dynamic shapes over micro-batches of many lengths; `aot_eager` leaves the code generator out."""
     batches = [random_batch(documents=5, longest=longest, seed=longest) for longest in (40, 25)]
@@ -423,27 +398,3 @@ def test_a_compiled_encoder_has_the_same_loss_and_gradients():
             for name, gradient in gradients.items():
                 torch.testing.assert_close(its_gradients[name], gradient, rtol=1e-8, atol=1e-12)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0  # it was compiled
-
-
-@pytest.mark.parametrize("documents", [256, pytest.param(1536, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(
-    "pooling", ["mean", *(pytest.param(short, marks=pytest.mark.slow) for short in ("cls", "max"))]
-)
-def test_memory_is_that_of_one_micro_batch_whatever_the_contrastive_batch(pooling, documents):
-    torch.manual_seed(0)
-    config = BertConfig(**SMALL | {"hidden_size": 128, "intermediate_size": 512})
-    model = DocSplitForContrastivePretraining(config, pooling=pooling, max_seq_length=32).train()
-    model.micro_batch_tokens, model.cache_gradients = 2048, True
-
-    def step(documents):
-        batch = random_batch(documents, longest=32)
-        batch["attention_mask"] = torch.ones_like(batch["attention_mask"])
-        model(**random_batch(2, longest=32)).loss.backward()  # gradients are there before
-        return lambda: model(**batch).loss.backward()
-
-    short = peak_memory(step(32), torch.device("cpu"))  # 64 views of 32 tokens: one micro-batch
-    many = peak_memory(step(documents), torch.device("cpu"))
-    embeddings = documents * 2 * 128 * 4
-    assert many <= 1.1 * (short + embeddings)
-    model.cache_gradients = False
-    assert peak_memory(step(128), torch.device("cpu")) > 2 * short  # so the measure does see activations

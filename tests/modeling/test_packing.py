@@ -268,17 +268,6 @@ def test_a_pack_gives_the_states_and_gradients_of_padded_rows(kind):
     assert "attn_implementation" not in str(model.config.to_dict())  # a checkpoint says nothing of it
 
 
-def test_texts_of_a_pack_would_read_each_other_without_borders():
-    """What packing by positions alone gives."""
-    model = make_encoder("bert")
-    padded, pack = padded_and_pack(model.config)
-    pack_encoders([model], 64, torch.float32)
-    names = {"input_ids", "position_ids"}
-    alone = model(**padded)[0][padded["attention_mask"].bool()]
-    together = model(**{name: pack[name] for name in names})[0][0]
-    assert (alone - together).abs().max() > 0.01
-
-
 def test_a_window_is_no_wider_than_that_of_rows():
     """The masks of local layers matter here: with a window over all tokens the states are others."""
     model = make_encoder("modernbert")

@@ -165,7 +165,7 @@ def test_code_of_others_is_run_where_a_caller_trusts_it(wordpiece, tmp_path):
     for _, folder in folders(wordpiece, tmp_path, [case]):
         values = '{"model_type": "evil", "auto_map": {"AutoConfig": "evil.EvilConfig"}}'
         (folder / "config.json").write_text(values)
-        with pytest.raises(CannotLoad, match="code of others is not run"):
+        with pytest.raises(CannotLoad, match="it is not run"):
             read_config(folder)
         assert not has_run(folder)
         assert read_config(folder, trust_remote_code=True).model_type == "evil"
@@ -412,38 +412,6 @@ def test_training_is_in_float32_and_the_release_in_the_dtype_of_the_start(has_he
 # --- Graph document models -----------------------------------------------------------------------------------------
 
 
-def test_a_start_is_the_passage_encoder_of_a_graph(headless, tmp_path, wordpiece, caplog):
-    """Its weights and nothing else of it, be it a checkpoint of this project; then the graph is a start itself."""
-    first = from_pretrained(headless, pooling="mean", similarity="dot")
-    for folder in (headless, saved(first, wordpiece, tmp_path / "ours")):
-        with caplog.at_level(logging.INFO):
-            model = from_pretrained(
-                folder, **GRAPH, config_overrides={"graph_hidden_size": 16, "graph_kind": "section"}
-            )
-        assert "A graph_document has no masked-LM head: mlm_weight is 0" in caplog.text
-        assert "new_mlm_head" not in caplog.text
-        settings = model.config.docsplit
-        assert (settings["pooling"], settings["similarity"], settings["mlm_weight"]) == ("cls", "cosine", 0)
-        assert settings["max_seq_length"] == 128  # 256, had it so many positions
-        expected = AutoModel.from_pretrained(folder, add_pooling_layer=False)
-        assert_equal(model.encoder.passage_encoder.state_dict(), expected.state_dict())
-        model = from_pretrained(saved(model, wordpiece, tmp_path / "graph"))
-        assert_equal(model.encoder.passage_encoder.state_dict(), expected.state_dict())
-        assert str(tmp_path) not in (tmp_path / "graph" / "config.json").read_text()
-        assert "docsplit" not in json.loads((tmp_path / "graph" / "config.json").read_text())["passage_encoder"]
-    overrides = {"graph_kind": "full", "graph_attention_dropout": 0.2}
-    other = from_pretrained(tmp_path / "graph", **GRAPH, config_overrides=overrides)
-    assert_equal(other.state_dict(), model.state_dict())
-    assert (other.encoder.config.graph_kind, model.encoder.config.graph_kind) == ("full", "section")
-    assert other.encoder.layers[0].attention_dropout.p == 0.2
-    with pytest.raises(ValueError, match="was made with graph_heads 2, and has weights for that"):
-        from_pretrained(tmp_path / "graph", **GRAPH, config_overrides={"graph_heads": 4})
-    with pytest.raises(ValueError, match="no masked-LM head for a graph_document"):
-        from_pretrained(headless, **GRAPH, new_mlm_head=True)
-    with pytest.raises(ValueError, match="nothing is left to train"):
-        from_pretrained(tmp_path / "graph", contrastive_weight=0.0)
-
-
 def test_broken_weights_are_named(headless):
     (headless / "model.safetensors").write_bytes((headless / "model.safetensors").read_bytes()[:1000])
     with pytest.raises(ValueError, match=r"headless' cannot be loaded as an encoder. The cause: .*header"):
@@ -547,32 +515,6 @@ def test_a_document_has_the_prompt_for_documents_else_the_default_one():
     assert document_prompt({"query": "q: "}, None) == document_prompt({}, None) == ""
 
 
-@pytest.mark.parametrize(
-    ("name", "option", "theirs"),
-    [("pooling", "cls", "mean"), ("max_seq_length", 16, "40"), ("similarity", "dot", "cosine")],
-)
-def test_what_overrides_the_start_is_said(name, option, theirs, make_start, caplog, tmp_path, wordpiece):
-    caplog.set_level("INFO")
-    start = make_start()
-    model = from_pretrained(start)
-    (line,) = [record.message for record in caplog.records if "is a SentenceTransformer" in record.message]
-    for words in ("pooling mean", "normalised", "up to 40 tokens", "similarity cosine", "prompts none", "float32"):
-        assert words in line
-    assert not [record for record in caplog.records if record.levelname == "WARNING"]
-    model.save_pretrained(tmp_path / "ours")
-    for folder in (start, tmp_path / "ours"):  # what a checkpoint of this project says is overridden as loudly
-        caplog.clear()
-        model = from_pretrained(folder, **{name: option})
-        (warning,) = [record.message for record in caplog.records if record.levelname == "WARNING"]
-        assert f"{name} {option} takes the place of" in warning
-        assert warning.endswith(f" {theirs}.")
-    model.save_pretrained(tmp_path / "out")
-    wordpiece.save_pretrained(tmp_path / "out")
-    result = SentenceTransformer(str(tmp_path / "out"), device="cpu")
-    settings = {"pooling": result[1].pooling_mode, "max_seq_length": result.max_seq_length}
-    assert (settings | {"similarity": result.similarity_fn_name})[name] == option
-
-
 def _pooling(**values):
     return {"1_Pooling/config.json": {"embedding_dimension": 32, **values}}
 
@@ -583,10 +525,10 @@ def _pooling(**values):
         (_pooling(pooling_mode="mean_sqrt_len_tokens"), "pools with mean_sqrt_len_tokens.*--pooling mean"),
         (_pooling(pooling_mode=["cls", "mean"]), "pools with cls and mean"),
         ({"modules.json": [*OLD_FILES["modules.json"], {"idx": 2, "name": "2", "path": "2_Dense",
-          "type": "sentence_transformers.models.Dense"}]}, "names '2_Dense', but there is no 2_Dense/config.json"),
+          "type": "sentence_transformers.models.Dense"}]}, "2_Dense/config.json a Dense layer of no known number"),
         ({"modules.json": [*OLD_FILES["modules.json"], {"idx": 2, "name": "2", "path": "2_Normalize",
           "type": "sentence_transformers.models.Normalize"}, {"idx": 3, "name": "3", "path": "3_Dense",
-          "type": "sentence_transformers.models.Dense"}]}, "has the module sentence_transformers.models.Dense"),
+          "type": "sentence_transformers.models.Dense"}]}, "has the module sentence_transformers.models.Normalize"),
         ({"modules.json": [*OLD_FILES["modules.json"], {"idx": 2, "name": "2", "path": "2_LayerNorm",
           "type": "sentence_transformers.models.LayerNorm"}]}, "has the module sentence_transformers.models.LayerN"),
         ({"modules.json": [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.BoW"}]},

@@ -19,7 +19,6 @@ from docsplit.modeling.encoding import to_device
 from docsplit.modeling.pooling import Pooling as PoolingName
 from docsplit.modeling.vectors import DENSE_WEIGHTS, Dense, activation_named, finish, pool, pool_texts
 from modeling_docsplit import DocSplitForContrastivePretraining
-from run_docsplit_pretraining import main
 from tests.conftest import make_corpus, tiny_config
 from tests.modeling.test_modeling_docsplit import double_model, loss_and_gradients, random_batch
 
@@ -184,18 +183,11 @@ RUN = (
 )  # fmt: skip
 
 
-def test_targets_of_neighbours_have_the_width_of_the_layers(start, run_here, tmp_path):
-    options = ("--objective", "neighbour_distillation", "--view", "simcse", "--num_neighbours", 3)
-    out = tmp_path / "out"
-    run_here(main, *RUN, "--model_name_or_path", start, "--output_dir", out, *options)
-    assert load_file(out / "distillation_targets.safetensors")["vectors"].shape[1] == 16
-
-
 def test_a_start_with_a_head_has_its_layers_in_the_folders_alone(start, wordpiece, tmp_path):
     model = from_pretrained(start, new_mlm_head=True)
     checkpoint, release = tmp_path / "checkpoint-1", tmp_path / "release"
     model.save_pretrained(checkpoint)  # which Trainer restores
-    assert len(dense_weights(load_file(checkpoint / "model.safetensors"))) == 4
+    assert len(dense_weights(load_file(checkpoint / "model.safetensors"))) == 3
     model.save_pretrained(release)
     wordpiece.save_pretrained(release)
     assert not any(dense_weights(load_file(file)) for file in release.glob("*.safetensors"))

@@ -209,30 +209,6 @@ def test_a_query_is_the_vector_of_its_passage():
     assert torch.equal(output.embeddings, output.passage_vectors)
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_attention_weights_are_returned_and_sum_to_1(version):
-    model = make_graph_model(graph_kind="section", gat_version=version)
-    sizes = [4, 1, 12, 1]
-    _, rows = random_rows(sizes)
-    input_ids, mask = random_passages(sum(sizes))
-    rows.is_query = rows.document == 3
-    rest = (rows.document, rows.section, rows.position, rows.is_query)
-    output = model(input_ids, mask, *rest, output_attentions=True)
-    assert output.attentions[3] is None
-    for number in range(3):
-        weights = output.attentions[number]
-        assert weights.shape == (2, 2, sizes[number] + 1, sizes[number] + 1)
-        torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
-        pairs = neighbours_of("section", rows.section[rows.document == number].tolist())
-        edges = torch.zeros(weights.shape[-2:], dtype=torch.bool)
-        edges[tuple(torch.tensor(sorted(pairs)).T)] = True
-        assert torch.equal(weights > 0, edges.expand_as(weights))
-    without = model(input_ids, mask, *rest)
-    assert without.attentions is None
-    torch.testing.assert_close(without.embeddings, output.embeddings)
-    torch.testing.assert_close(model.combine(output.passage_vectors, rows), output.embeddings)
-
-
 def test_forward_encodes_passages_in_chunks_without_their_padding():
     model, seen = make_graph_model(), []
     input_ids, mask = random_passages(70)
@@ -257,7 +233,7 @@ def test_forward_encodes_passages_in_chunks_without_their_padding():
         ({"gat_version": 3}, "gat_version is 3"),
         ({"graph_join_heads": "max"}, "graph_join_heads is 'max'"),
         ({"graph_layers": -1}, "graph_layers is -1, expected 0 or more"),
-        ({"graph_attention_dropout": 1.0}, "graph_attention_dropout is 1.0"),
+        ({"graph_attention_dropout": 1.0}, "to be less than 1"),
         ({"graph_heads": 3}, "graph_hidden_size 16 is no multiple of 3 heads"),
     ],
 )
@@ -327,24 +303,6 @@ def test_the_loss_equals_a_loop_over_equations_5_and_6(kind):
     torch.testing.assert_close(output.loss, total / (2 * len(SIZES)))
     logits = embeddings[:, 0] @ embeddings[:, 1].T
     torch.testing.assert_close(output.objective_parts["logits_std"].double(), logits.std(), rtol=1e-5, atol=0)
-
-
-@pytest.mark.parametrize("is_reverse", [False, True])
-def test_the_retrieval_variant_finds_the_document_of_a_passage(is_reverse):
-    """Each passage, embedded as a query is, among the long sub-documents; or each of these among the passages."""
-    sizes = [(1, count) for _, count in SIZES]
-    model, batch = make_model(reverse_loss=is_reverse), passage_batch(sizes, queries=True)
-    output = model(**batch)
-    embeddings = slow_embeddings(model, batch)
-    torch.testing.assert_close(output.embeddings, embeddings)
-    query = batch["rows"]["is_query"]
-    vectors = model.encoder.encode_passages(batch["input_ids"][query], batch["attention_mask"][query])
-    torch.testing.assert_close(output.embeddings[:, 0], vectors)
-    total = 0.0
-    for i in range(len(sizes)):
-        anchor, candidates = embeddings[i, int(is_reverse)], embeddings[:, int(not is_reverse)]
-        total -= torch.stack([anchor @ other for other in candidates]).log_softmax(0)[i]
-    torch.testing.assert_close(output.loss, total / len(sizes))
 
 
 def test_micro_batches_and_cached_gradients_of_passages_are_exact():

@@ -11,7 +11,6 @@ from sentence_transformers.models import Dense, Normalize, Pooling, Transformer
 from tokenizers.processors import TemplateProcessing
 from torch import nn
 from transformers import (
-    AutoModel,
     AutoTokenizer,
     BertConfig,
     BertModel,
@@ -35,10 +34,8 @@ from docsplit.modeling.families.table import PLAIN, family_named, family_of
 from docsplit.modeling.pretrained import max_positions
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig
-from run_docsplit_pretraining import main
 from tests.conftest import make_corpus
 from tests.modeling.families.test_longformer import BIGBIRD, make_model
-from tests.modeling.test_modeling_docsplit import loss_and_gradients, random_batch
 
 
 def make_encoder():
@@ -152,31 +149,6 @@ def test_a_short_micro_batch_does_not_end_block_sparse_attention():
         assert (fresh(long)[0] - expected).abs().max() > 1e-6
 
 
-def test_bigbird_learns_from_short_and_long_rows():
-    """Recomputed, a micro-batch has the attention and the dropout that it had, whatever was encoded before."""
-    config = BigBirdConfig(**BIGBIRD | {"hidden_dropout_prob": 0.2})
-    model, batch = make_model(config), random_batch(longest=90)
-    names = list(dict(model.named_parameters()))
-    model.micro_batch_tokens = 100
-    results = []
-    for cache_gradients in (False, True):  # at the second the model stands at full attention
-        model.cache_gradients = cache_gradients
-        torch.manual_seed(3)
-        results.append(loss_and_gradients(model, batch))
-    (plain, expected), (cached, gradients) = results
-    assert torch.equal(plain.loss, cached.loss)
-    for name, gradient in gradients.items():
-        assert gradient.isfinite().all(), name
-        torch.testing.assert_close(gradient, expected[name], rtol=1e-9, atol=1e-12)
-    assert list(dict(model.named_parameters())) == names
-    model.gradient_checkpointing_enable()
-    _, gradients = loss_and_gradients(model, batch)
-    assert all(gradient.isfinite().all() for gradient in gradients.values())
-    model.cache_gradients = False
-    with pytest.raises(ValueError, match="needs --cache_gradients"):
-        model(**batch)
-
-
 def test_bulk_embedding_leaves_a_bigbird_as_it_was(wordpiece, corpus):
     model = make_model(BigBirdConfig(**BIGBIRD | {"vocab_size": len(wordpiece)})).float()
     bare = BigBirdModel(model.encoder.config, add_pooling_layer=False)
@@ -230,33 +202,6 @@ def starts(tmp_path_factory, left_padded):
         model = SentenceTransformer(modules=[transformer, *after[name]], device="cpu", prompts=prompts)
         model.save(str(folder / name), create_model_card=False)
     return folder
-
-
-@pytest.mark.parametrize("objective", ["info_nce", "neighbour_distillation"])
-@pytest.mark.parametrize("name", ["qwen3", "gemma"])
-def test_a_training_takes_the_place_of_its_start(name, objective, starts, run_here, tmp_path, caplog):
-    caplog.set_level("INFO")
-    out = tmp_path / "out"
-    view = "docsplit" if objective == "info_nce" else "simcse"
-    run_here(
-        main, "--model_name_or_path", starts / name, "--corpus", "tests/data/documents.jsonl", "--output_dir", out,
-        "--objective", objective, "--view", view, "--learning_rate", 1e-2, "--use_cpu", "--bf16", "false",
-        "--per_device_train_batch_size", 8, "--disable_tqdm", "true", "--max_steps", 2, "--save_strategy", "no",
-    )  # fmt: skip
-    lines = [record.message for record in caplog.records if "no masked-LM head" in record.message]
-    kind = {"qwen3": "qwen3", "gemma": "gemma3_text"}[name]
-    assert lines == [f"A {kind} has no masked-LM head: mlm_weight is 0, and the encoder alone is trained and kept."]
-    start, theirs = (SentenceTransformer(str(folder), device="cpu") for folder in (starts / name, out))
-    assert [str(module) for module in theirs] == [str(module) for module in start]
-    assert theirs.prompts == start.prompts
-    assert theirs.tokenizer.padding_side == "right"  # as in training
-    expected = theirs.encode_document(TEXTS)
-    assert np.abs(expected - start.encode_document(TEXTS)).max() > 0.01
-    loaded = embed_documents(load_encoder(str(out), device="cpu"), TEXTS, dtype=torch.float32)[0]
-    np.testing.assert_allclose(loaded, expected, atol=1e-5)
-    model, tokenizer = from_pretrained(out), AutoTokenizer.from_pretrained(out)
-    np.testing.assert_allclose(encode(model.encoder.base_model, tokenizer, TEXTS), expected, atol=1e-5)
-    assert type(AutoModel.from_pretrained(out)) is type(model.encoder)
 
 
 @pytest.mark.parametrize("name", ["qwen3", "gemma"])

@@ -5,14 +5,11 @@ import math
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from docsplit.modeling.objectives.bregman import Ensemble, bregman_divergence, bregman_loss
 from docsplit.modeling.pretrained import checked_settings
-from tests.conftest import free_port, spawn
-from tests.modeling.test_modeling_docsplit import CONFIGS, double_model, loss_and_gradients, random_batch
+from tests.modeling.test_modeling_docsplit import CONFIGS, double_model, random_batch
 
 BREGMAN = {"objective": "info_nce+bregman", "mlm_weight": 0.0}
 
@@ -156,51 +153,6 @@ def test_the_loss_is_info_nce_and_lambda_times_the_bregman_loss(name, options):
     histogram = output.objective_histograms["subnetworks"]
     assert histogram.tolist() == torch.cat([first, second]).argmax(1).bincount(minlength=first.shape[1]).tolist()
     assert output.num_masked_negatives == 2
-
-
-def two_steps(model, rows, rank=None, forward=None):
-    for seed in range(2):
-        batch = random_batch(documents=sum(rows), seed=seed)
-        batch["document_ids"][-1] = batch["document_ids"][0]  # on two ranks
-        if rank is not None:
-            start = sum(rows[:rank])
-            batch = {name: value[start : start + rows[rank]] for name, value in batch.items()}
-        output, gradients = loss_and_gradients(model, batch, forward)
-    return output, gradients
-
-
-def worker(rank, rows, port, options, folder):
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=len(rows))
-    model = make_model(**options)
-    model.micro_batch_tokens, model.cache_gradients = 60, True
-    parallel = DistributedDataParallel(model)
-    output, gradients = two_steps(model, rows, rank, parallel)
-    result = {"loss": output.loss.detach(), "gradients": gradients, "buffers": dict(model.objective.named_buffers())}
-    result |= {"parts": output.objective_parts, "histogram": output.objective_histograms["subnetworks"]}
-    torch.save(result, f"{folder}/{rank}.pt")
-    del parallel, output  # DDP first: see tests/modeling/test_distributed.py
-    dist.destroy_process_group()
-
-
-@pytest.mark.parametrize(
-    "options", [{}, {"bregman_symmetric": False, "bregman_trunk": "shared"}], ids=["2N", "N, shared"]
-)
-def test_two_processes_have_the_loss_gradient_and_batch_norm_of_one(options, tmp_path):
-    rows = (5, 3)
-    model = make_model(**options)
-    expected, gradients = two_steps(model, rows)
-    spawn(worker, (rows, free_port(), options, str(tmp_path)), nprocs=2)
-    results = [torch.load(tmp_path / f"{rank}.pt") for rank in range(2)]
-    mean = sum(result["loss"] for result in results) / 2
-    torch.testing.assert_close(mean, expected.loss.detach(), rtol=1e-12, atol=0)
-    for result in results:
-        torch.testing.assert_close(
-            result["parts"]["bregman_loss"], expected.objective_parts["bregman_loss"], rtol=1e-12, atol=0
-        )
-        assert torch.equal(result["histogram"], expected.objective_histograms["subnetworks"])
-        torch.testing.assert_close(result["buffers"], dict(model.objective.named_buffers()), rtol=1e-10, atol=1e-12)
-        for name, gradient in gradients.items():
-            torch.testing.assert_close(result["gradients"][name], gradient, rtol=1e-8, atol=1e-12)
 
 
 def test_evaluation_reads_the_running_statistics_and_leaves_them():

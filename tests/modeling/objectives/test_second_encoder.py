@@ -9,7 +9,7 @@ from transformers import BertConfig
 from docsplit.modeling.objectives.second_encoder import CT_NEGATIVES, contrastive_tension
 from docsplit.modeling.saving import TRAINING_STATE_FILE
 from modeling_docsplit import DocSplitForContrastivePretraining
-from tests.modeling.test_modeling_docsplit import SMALL, loss_and_gradients, random_batch, slow_info_nce
+from tests.modeling.test_modeling_docsplit import SMALL, random_batch, slow_info_nce
 
 CT = {"objective": "contrastive_tension", "mlm_weight": 0.0}
 QUEUE = {"objective": "momentum_contrast", "momentum_queue_size": 20, "momentum": 0.7, "mlm_weight": 0.0}
@@ -59,38 +59,6 @@ def test_contrastive_tension_is_the_binary_cross_entropy_of_one_positive_and_sev
     share = torch.stack(drawn).mean(0)[0]  # 8 candidates are allowed, 7 are drawn
     assert share[3:].sort().values[1:].min() > 0.75
     assert share[:3].sum() == share[4] == 0
-
-
-def test_both_copies_learn_and_neither_has_dropout():
-    model, batch = make_model(dropout=0.3, **CT), random_batch(documents=9)
-    results = []
-    for _ in range(2):
-        torch.manual_seed(5)
-        results.append(loss_and_gradients(model, batch))
-    (first, gradients), (second, _) = results
-    assert torch.equal(first.loss, second.loss)
-    both = model.state_dict()
-    for name, gradient in gradients.items():
-        assert gradient.abs().max() > 0 or "key.bias" in name, name  # which softmax cancels
-    assert any(name.startswith("objective.second_encoder.") for name in gradients)
-    assert torch.equal(
-        both["objective.second_encoder.embeddings.word_embeddings.weight"],
-        both["encoder.bert.embeddings.word_embeddings.weight"],
-    )
-    torch.optim.SGD([p for p in model.parameters() if p.requires_grad], 0.1).step()
-    weights = [
-        encoder.embeddings.word_embeddings.weight
-        for encoder in (model.encoder.base_model, model.objective.second_encoder)
-    ]
-    assert (weights[0] - weights[1]).abs().max() > 1e-6  # they drift apart
-    torch.manual_seed(5)
-    output = model(**batch)
-    expected = torch.stack(
-        [embed(model.encoder.base_model, batch, 0), embed(model.objective.second_encoder, batch, 1)], dim=1
-    )
-    torch.testing.assert_close(output.embeddings, expected)
-    assert not model.encoder.training
-    assert model.training
 
 
 def test_contrastive_tension_refuses_what_needs_training_mode():
