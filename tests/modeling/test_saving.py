@@ -116,7 +116,7 @@ def test_what_a_stock_trainer_saves_loads_without_a_report(wordpiece, corpus, tm
     np.testing.assert_array_equal(*vectors)
 
 
-@pytest.mark.parametrize("step", range(4))
+@pytest.mark.parametrize("step", range(3))
 def test_a_kill_while_a_release_is_written_leaves_a_folder_that_loads(step, tmp_path, wordpiece, monkeypatch):
     """The encoder comes first, then its head, which is there as a whole or not at all."""
     model = DocSplitForContrastivePretraining(tiny_config(wordpiece), pooling="mean")
@@ -133,10 +133,7 @@ def test_a_kill_while_a_release_is_written_leaves_a_folder_that_loads(step, tmp_
 
     for name in ("write_whole", "write_text", "_write_sentence_transformers_files"):
         monkeypatch.setattr(saving, name, dying(getattr(saving, name)))
-    if step < 3:
-        with pytest.raises(KeyboardInterrupt):
-            model.save_pretrained(tmp_path)
-    else:
+    with pytest.raises(KeyboardInterrupt):
         model.save_pretrained(tmp_path)
     wordpiece.save_pretrained(tmp_path)
     loaded = AutoModel.from_pretrained(tmp_path).state_dict()
