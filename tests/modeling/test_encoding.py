@@ -3,13 +3,9 @@
 import random
 
 import numpy as np
-import pytest
 import torch
-from datasets import Dataset
 from transformers import BertConfig
 
-from docsplit.data.passages import SECTION_BREAK
-from docsplit.data.preparation import Segmentation, tokenize
 from docsplit.modeling import encoding
 from docsplit.modeling.encoding import (
     MICRO_BATCH_OVERHEAD,
@@ -20,10 +16,7 @@ from docsplit.modeling.encoding import (
     micro_batches,
 )
 from modeling_docsplit import DocSplitForContrastivePretraining
-from tests.conftest import make_corpus
 from tests.modeling.test_modeling_docsplit import SMALL, loss_and_gradients, random_batch
-
-MOMENTUM_CONTRAST = {"objective": "momentum_contrast", "momentum_queue_size": 20, "mlm_weight": 0.0}
 
 
 def test_micro_batches_keep_to_the_bound_and_cover_each_row_once():
@@ -86,11 +79,3 @@ def test_a_micro_batch_is_laid_out_once_and_computed_twice_on_the_device(monkeyp
 
 
 SIZES = [(3, 1), (1, 4), (2, 2), (5, 1), (1, 1)]
-
-
-@pytest.fixture(scope="module")
-def dataset(wordpiece):
-    """Eleven documents, of one to six sections."""
-    rows = [row["text"] for row in make_corpus(36)]
-    texts = [f"\n\n{SECTION_BREAK}".join(rows[3 * number : 3 * number + 1 + number % 6]) for number in range(11)]
-    return tokenize(Dataset.from_dict({"text": texts}), wordpiece, Segmentation(passage_words=6))[0]

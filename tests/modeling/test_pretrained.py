@@ -44,23 +44,20 @@ from docsplit.modeling.pretrained import (
     check_files,
     checked_settings,
     current_settings,
-    default_settings,
     document_prompt,
     has_pooler,
     loading,
     max_positions,
     prompt_of,
-    read_config,
     setting_names,
     settings_for,
 )
 from docsplit.modeling.saving import trust_argument
 from docsplit.modeling.vectors import KEPT, normalizes
 from modeling_docsplit import DocSplitForContrastivePretraining, _freeze_unused_parameters
-from modeling_graph_document import GraphDocumentConfig
 from run_docsplit_pretraining import main
 from tests.conftest import make_corpus, tiny_config, tiny_values
-from tests.hostile_folders import CASES, KINDS, Case, build, evil, folders, has_run
+from tests.hostile_folders import CASES, KINDS, build, folders, has_run
 
 ROOT = Path(__file__).parents[2]
 
@@ -136,20 +133,6 @@ def test_sound_folders_pass_the_checks(kind, wordpiece, tmp_path):
     build(kind, tmp_path, wordpiece)
     check_files(tmp_path, {})
     embed(str(tmp_path))
-
-
-def test_code_of_others_is_run_where_a_caller_trusts_it(wordpiece, tmp_path):
-    case = Case("", "plain", lambda folder: (folder / "evil.py").write_text(
-        evil(folder) + "from transformers import BertConfig\nclass EvilConfig(BertConfig):\n    model_type = 'evil'\n"
-    ))  # fmt: skip
-    for _, folder in folders(wordpiece, tmp_path, [case]):
-        values = '{"model_type": "evil", "auto_map": {"AutoConfig": "evil.EvilConfig"}}'
-        (folder / "config.json").write_text(values)
-        with pytest.raises(CannotLoad, match="it is not run"):
-            read_config(folder)
-        assert not has_run(folder)
-        assert read_config(folder, trust_remote_code=True).model_type == "evil"
-        assert has_run(folder)
 
 
 def test_errors_of_this_project_and_ctrl_c_stay_as_they_are():
@@ -235,12 +218,6 @@ def test_a_similarity_that_is_given_is_the_sentence_transformers_too():
     assert MODEL["similarity_fn_name"] == "cosine"  # the start's own stay
 
 
-def test_a_family_has_defaults_of_its_own():
-    graph = GraphDocumentConfig(BertConfig(**SMALL))
-    assert default_settings(BertConfig()) == DEFAULT_SETTINGS
-    assert default_settings(graph) == DEFAULT_SETTINGS | {"mlm_weight": 0.0, "max_seq_length": 256}
-
-
 def test_what_gets_no_gradient_is_frozen():
     assert has_pooler(BertConfig())
     assert not has_pooler(DistilBertConfig())
@@ -254,7 +231,6 @@ def test_what_gets_no_gradient_is_frozen():
 
 
 from_pretrained = DocSplitForContrastivePretraining.from_pretrained
-GRAPH = {"model_type": "graph_document"}
 
 
 @contextlib.contextmanager

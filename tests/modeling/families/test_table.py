@@ -27,10 +27,8 @@ from transformers import (
 
 from docsplit.embedding.encode import embed_documents, encode
 from docsplit.embedding.loading import load_encoder
-from docsplit.modeling.families import table
 from docsplit.modeling.families.base import Family
-from docsplit.modeling.families.graph import GRAPH_DOCUMENTS
-from docsplit.modeling.families.table import PLAIN, family_named, family_of
+from docsplit.modeling.families.table import family_of
 from docsplit.modeling.pretrained import max_positions
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig
@@ -64,15 +62,6 @@ def test_forward_is_replaced_while_attending_and_put_back():
     assert "forward" not in vars(encoder)
 
 
-def test_what_was_patched_before_stays_so():
-    encoder = make_encoder()
-    FAMILY.patch_forward(encoder)
-    before = vars(encoder)["forward"]
-    with FAMILY.attending(encoder):
-        assert vars(encoder)["forward"] is before
-    assert vars(encoder)["forward"] is before
-
-
 def test_an_encoder_that_returns_attention_does_so_eagerly():
     encoder = make_encoder()
     assert encoder.config._attn_implementation != "eager"
@@ -100,17 +89,6 @@ def test_what_reads_tokens_is_the_inner_encoder():
     assert Family().token_encoder(config) is config
 
 
-def test_an_encoder_without_a_row_is_plain():
-    assert family_of(BertConfig()) is family_named("something_new") is family_of(None) is PLAIN
-    encoder = BertModel(BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, vocab_size=20))
-    before = dict(vars(encoder))
-    PLAIN.prepare_loaded(encoder, is_ours=True)
-    with PLAIN.attending(encoder):
-        assert vars(encoder) == before
-    assert PLAIN.length_multiple(encoder) == 1
-    assert PLAIN.token_encoder(encoder) is encoder
-
-
 @pytest.mark.parametrize(
     ("config", "positions"),
     [
@@ -123,13 +101,6 @@ def test_an_encoder_without_a_row_is_plain():
 )
 def test_positions_are_those_of_the_encoder_that_reads_tokens(config, positions):
     assert max_positions(config) == positions
-
-
-def test_the_modules_that_need_no_remote_code_here():
-    assert set(table.modules_of_families()) == {
-        "longformer_transformer.LongformerTransformer", "graph_document_transformer.GraphDocumentTransformer",
-    }  # fmt: skip
-    assert GRAPH_DOCUMENTS.module_class().__name__ == "GraphDocumentTransformer"
 
 
 def test_a_short_micro_batch_does_not_end_block_sparse_attention():

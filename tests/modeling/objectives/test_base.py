@@ -13,7 +13,7 @@ from transformers import AutoModel, Trainer, TrainingArguments
 from docsplit.data.collators import DocSplitCollator
 from docsplit.data.preparation import tokenize
 from docsplit.modeling.objectives.base import Objective, ObjectiveOutput, SoftmaxOptions
-from docsplit.modeling.objectives.table import OBJECTIVES, objectives_with, option_names, prepared_files
+from docsplit.modeling.objectives.table import OBJECTIVES, objectives_with, option_names
 from docsplit.modeling.pretrained import checked_settings
 from docsplit.modeling.saving import TRAINING_STATE_FILE
 from modeling_docsplit import DocSplitForContrastivePretraining
@@ -165,9 +165,3 @@ def test_options_are_found_by_their_objective_and_objectives_by_their_options():
     assert objectives_with("momentum_queue_size") == ["momentum_contrast"]
     assert set(objectives_with("symmetric_loss")) == {"info_nce", "info_nce+bregman"}
     assert objectives_with("learning_rate") == []
-
-
-def test_files_are_those_of_the_objectives_that_prepare_something():
-    preparing = {name for name, objective in OBJECTIVES.items() if objective.prepare is not Objective.prepare}
-    assert preparing == {name for name, objective in OBJECTIVES.items() if objective.prepared_files}
-    assert prepared_files() == {"distillation_targets.safetensors"}
