@@ -100,7 +100,7 @@ class PaddedRows:
     longest: int
     num_tokens: int
     masked: Masked | None = None
-    limits: Mapping[str, Any] = field(default_factory=dict)  # what attention takes besides: the mask says all
+    limits: dict[str, Any] = field(default_factory=dict)  # what attention takes besides: the mask says all
 
     def inputs(self, copies: Sequence[Tensor], attention_mask: Tensor) -> dict[str, Any]:
         """Return what the encoder takes: (R' x copies, T'), of token ids (R, T) and their mask."""
@@ -138,7 +138,7 @@ class Pack:
     masked: Masked | None = None
 
     @property
-    def limits(self) -> Mapping[str, Any]:
+    def limits(self) -> dict[str, Any]:
         """Return where rows begin and end, as attention takes it."""
         return packed_inputs(self.borders, self.longest)
 

@@ -872,8 +872,9 @@ def load_start(
         encoder.float()
     if _is_inner(config, model_type):
         encoder = FAMILIES[str(model_type)].build_on(encoder, config_overrides or {})
-    left_out = {key for key in unused if "pooler." not in key and not key.endswith("position_ids")}
-    if left_out := sorted(key for key in left_out if not DENSE_WEIGHTS.search(key)):
+    expected = ("pooler.", "position_ids")
+    left_out = [key for key in sorted(unused) if not DENSE_WEIGHTS.search(key) and not any(e in key for e in expected)]
+    if left_out:
         logger.info(f"{name}: the encoder has no place for {len(left_out)} of its weights: {left_out[:3]}.")
     settings = getattr(of_start, "docsplit", None) or {}
     if dense_configs(settings):
