@@ -64,8 +64,7 @@ def convert_checkpoint(options: argparse.Namespace) -> None:
     from docsplit.data.seen_documents import training_documents_of
     from docsplit.data.tokenization import load_tokenizer
     from docsplit.modeling.families.longformer import LONGFORMER
-    from docsplit.modeling.settings import current_settings, settings_for
-    from docsplit.modeling.starts import load_start
+    from docsplit.modeling.pretrained import current_settings, load_start, settings_for
     from docsplit.release import hub
     from docsplit.release.longformer import (
         TOLERANCE,
@@ -125,10 +124,10 @@ def settings_of(source: str) -> Any:
     Raises:
         ValueError: if it has Dense layers.
     """
-    from docsplit.modeling.after_pooling import dense_configs
-    from docsplit.modeling.starts import read_config
+    from docsplit.modeling.pretrained import read_start
+    from docsplit.modeling.vectors import dense_configs
 
-    settings = getattr(read_config(source, {}), "docsplit", None)
+    settings = getattr(read_start(source, {}), "docsplit", None)
     if dense_configs(settings or {}):
         raise ValueError(
             f"{source} has Dense layers after its pooling, which the Longformer would lose: convert its transformer "

@@ -23,14 +23,14 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import ModelOutput
 
-from docsplit.modeling import encoding, lora, saving, starts
-from docsplit.modeling.after_pooling import add_dense, finish
+from docsplit.modeling import encoding, pretrained, saving
 from docsplit.modeling.distributed import gather_counts
 from docsplit.modeling.encoding import Encoded, RowBatch, lay_out
 from docsplit.modeling.families.table import family_of
+from docsplit.modeling.objectives.base import ObjectiveOutput
 from docsplit.modeling.objectives.table import OBJECTIVES, option_names
 from docsplit.modeling.packing import Packing, compile_encoders, pack_encoders
-from docsplit.modeling.settings import checked_settings, freeze_unused_parameters, setting_names
+from docsplit.modeling.vectors import add_dense, finish
 
 
 @dataclass
@@ -48,6 +48,15 @@ class DocSplitOutput(ModelOutput):
     num_computed_tokens: int | None = None  # tokens of the micro-batches, padding included, one forward pass
     objective_parts: dict[str, Tensor] | None = None  # of the contrastive loss, where the objective names any
     objective_histograms: dict[str, Tensor] | None = None  # counts (K,) of this step, likewise
+
+
+def _freeze_unused_parameters(encoder: PreTrainedModel, mlm: bool) -> None:
+    """Freeze poolers, and the MLM head where there is no MLM loss: DDP waits for each trained parameter's gradient."""
+    base = {id(parameter): name for name, parameter in encoder.base_model.named_parameters()}
+    for parameter in encoder.parameters():
+        name = base.get(id(parameter))
+        if "pooler." in (name or "") or (name is None and not mlm):
+            parameter.requires_grad_(False)
 
 
 class DocSplitForContrastivePretraining(PreTrainedModel):
@@ -82,7 +91,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
             encoder = family_of(config).new_encoder(copy.deepcopy(config))
         super().__init__(encoder.config)
         self.encoder = encoder
-        self.config.docsplit = settings = checked_settings(encoder.config, settings)
+        self.config.docsplit = settings = pretrained.checked_settings(encoder.config, settings)
         ignored = ("num_masked_negatives", "num_computed_tokens", "objective_parts", "objective_histograms")
         self.config.keys_to_ignore_at_inference = ["embeddings", *ignored]
         self.micro_batch_tokens: int | None = None
@@ -95,7 +104,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         self.first_batch = encoding.FirstBatch()
         tied = getattr(encoder, "all_tied_weights_keys", None) or {}
         self.all_tied_weights_keys = {f"encoder.{key}": f"encoder.{value}" for key, value in tied.items()}
-        freeze_unused_parameters(encoder, mlm=settings["mlm_weight"] != 0)
+        _freeze_unused_parameters(encoder, mlm=settings["mlm_weight"] != 0)
         add_dense(encoder.base_model, settings)
         family_of(encoder.config).patch_forward(encoder.base_model)
 
@@ -116,11 +125,11 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
             ValueError: if there is no encoder, or one that cannot be trained here as it is, naming why.
         """
         name = pretrained_model_name_or_path
-        settings = {name: kwargs.pop(name) for name in setting_names() if name in kwargs}
+        settings = {name: kwargs.pop(name) for name in pretrained.setting_names() if name in kwargs}
         new_mlm_head = kwargs.pop("new_mlm_head", False)
-        config = starts.read_config(name, settings, **kwargs)
-        start = starts.load_start(name, *args, of_start=config, new_mlm_head=new_mlm_head, **kwargs)
-        settings = starts.settle(start, name, config, settings)
+        config = pretrained.read_start(name, settings, **kwargs)
+        start = pretrained.load_start(name, *args, of_start=config, new_mlm_head=new_mlm_head, **kwargs)
+        settings = pretrained.settle(start, name, config, settings)
         model = cls(start.encoder.config, start.encoder, **settings)
         model.start_pooler = start.pooler
         if new_mlm_head and not model.config.docsplit["mlm_weight"]:
@@ -139,9 +148,12 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
             raise ValueError("save_pretrained(push_to_hub=True) would upload half a checkpoint: call push_to_hub().")
         directory, released = Path(save_directory), None
         if self.lora_config is not None:
-            released = lora.merge_lora(self.encoder)
+            released = saving.merge_lora(self.encoder)
         elif state_dict is not None:
-            released = saving.released_state(state_dict)
+            prefix = saving.ENCODER
+            released = {key.removeprefix(prefix): v for key, v in state_dict.items() if key.startswith(prefix)}
+            if not released:
+                raise ValueError(f"No key of this state_dict begins with {prefix!r}: it is not the whole model's.")
         saving.refuse_not_finite(self.state_dict() if state_dict is None else state_dict, released)
         saving.save_encoder(directory, self.encoder, released, self.start_pooler, **kwargs)
         if not kwargs.get("is_main_process", True):
@@ -149,7 +161,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         if self.training_state == "missing":  # the best weights were loaded, at the end of a training
             return
         if self.lora_config is not None:
-            lora.save_adapter(self.encoder, self.lora_config, directory)
+            saving.save_adapter(self.encoder, self.lora_config, directory)
         saving.save_training_state(state_dict or self.state_dict(), directory)
 
     def load_training_state(self, directory: str | Path) -> None:
@@ -162,7 +174,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
             RuntimeError: if it does not fit.
         """
         if self.lora_config is not None:
-            lora.load_adapter(self.encoder, Path(directory))
+            saving.load_adapter(self.encoder, Path(directory))
             self.training_state = "loaded"
         if self.objective.state_dict():
             saving.load_training_state(self, Path(directory))
@@ -184,7 +196,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         self.packing = compile_encoders(self._token_encoders(), self.packing, *args, **kwargs)
 
     def pack_sequences(self, dtype: torch.dtype = torch.float32) -> None:
-        """Put the rows of a micro-batch into one row, without padding; see `docsplit.modeling.packed_attention`.
+        """Put the rows of a micro-batch into one row, without padding; see `docsplit.modeling.packing`.
 
         Losses and gradients stay, but for the dropout of attention weights, which CUDA's packed attention has not.
 
@@ -201,7 +213,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         return [family_of(encoder.config).token_encoder(encoder) for encoder in encoders]
 
     def add_lora(self, rank: int) -> None:
-        """Train low-rank updates of the encoder's matrices only (LoRA, section 4.1); see `docsplit.modeling.lora`.
+        """Train low-rank updates of the encoder's matrices only (LoRA, section 4.1); see `docsplit.modeling.saving`.
 
         To resume, start from the same weights, call this and then `load_training_state`.
 
@@ -210,7 +222,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         """
         if self.objective.further_encoders():
             raise ValueError(f"LoRA does not go with the second encoder of {self.config.docsplit['objective']}.")
-        self.lora_config = lora.inject_lora(self.encoder, rank)
+        self.lora_config = saving.inject_lora(self.encoder, rank)
 
     def _set_gradient_checkpointing(self, enable: bool = True, *args: Any, **kwargs: Any) -> None:
         """Recompute layer by layer in the backward pass, for views too long for the memory; transformers calls it.
@@ -293,7 +305,10 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         if output.embeddings is not None:
             of_queries = () if relevant_ids is None else (relevant_ids,)
             compared = self.objective(output.embeddings, document_ids, [size for size, _ in counts], *of_queries)
-            output.contrastive_loss, output.num_masked_negatives = compared.loss, compared.num_masked_negatives
+            if isinstance(compared, Tensor):
+                compared = ObjectiveOutput(compared)
+            output.contrastive_loss, masked = compared.loss, compared.num_masked_negatives
+            output.num_masked_negatives = input_ids.new_zeros(()) if masked is None else masked
             output.objective_parts, output.objective_histograms = compared.parts or None, compared.histograms or None
             losses.append(weights["contrastive"] * output.contrastive_loss)
         # Score the predicted tokens, a mean over those of all processes
@@ -306,10 +321,8 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
 
     def _check_can_run(self) -> None:
         if getattr(self, "_is_replica", False):
-            raise RuntimeError(
-                "DataParallel would split the negatives among GPUs: start with `accelerate launch` or `torchrun`, or "
-                "choose one GPU with CUDA_VISIBLE_DEVICES=0."
-            )
+            problem = "DataParallel would split the negatives among GPUs: start with `accelerate launch` or `torchrun`"
+            raise RuntimeError(f"{problem}, or choose one GPU with CUDA_VISIBLE_DEVICES=0.")
         family_of(self.config).check_recomputation(self.recomputes_layers, self.cache_gradients)
         if self.training and self.training_state == "missing":
             raise RuntimeError(

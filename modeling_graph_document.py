@@ -87,12 +87,10 @@ class GraphDocumentConfig(PreTrainedConfig):
         for name, values in choices.items():
             if getattr(self, name) not in values:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, expected one of {values}.")
-        for name, least in {"graph_hidden_size": 1, "graph_layers": 0, "graph_heads": 1, "passage_words": 1}.items():
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} is {getattr(self, name)}, expected {least} or more.")
-        for name in ("graph_feature_dropout", "graph_attention_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, expected 0 (none) or more, and less than 1.")
+        if max(self.graph_feature_dropout, self.graph_attention_dropout) >= 1:
+            raise ValueError("graph_feature_dropout and graph_attention_dropout are to be less than 1.")
+        if self.graph_layers < 0:
+            raise ValueError(f"graph_layers is {self.graph_layers}, expected 0 or more.")
         if self.graph_join_heads == "concat" and self.graph_hidden_size % self.graph_heads:
             raise ValueError(f"graph_hidden_size {self.graph_hidden_size} is no multiple of {self.graph_heads} heads.")
 

@@ -91,7 +91,7 @@ def make_collator(run: "Run") -> "DocSplitCollator | QueryDocumentCollator":
     from docsplit.data.collators import COLLATORS
     from docsplit.data.views import QUERY_DOCUMENT
     from docsplit.modeling.families.table import family_of
-    from docsplit.modeling.sentence_transformers_files import prompt_of
+    from docsplit.modeling.pretrained import prompt_of
     from docsplit.training.documents import make_query_collator
 
     model, data_args, seed = run.model, run.options.data, run.options.training.seed

@@ -15,7 +15,7 @@ from transformers import BertConfig, BertForMaskedLM, BertTokenizer
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from benchmarks.speed.meters import DTYPES
-from docsplit.modeling.settings import IGNORED
+from docsplit.modeling.encoding import IGNORED
 
 MLM_PROBABILITY, MAX_LENGTH, SEED = 0.15, 512, 0
 PAD, UNK, CLS, SEP, MASK = 0, 100, 101, 102, 103  # BERT's

@@ -6,7 +6,7 @@
 Forward and backward pass of the encoder alone, all with random weights and of as many layers of one width (`--model
 small`: 2 layers, 512 wide; `base`: Longformer-base), in training mode, on the same random ids without padding:
 
-    blocked      a Longformer with docsplit.modeling.families.longformer_attention
+    blocked      a Longformer with docsplit.modeling.families.longformer
     longformer   the same weights as transformers computes them
     bigbird      block-sparse, its own defaults: blocks of 64, 3 random ones
     modernbert   sdpa; the first of three layers attends to all tokens, the others to a window like Longformer's; its
@@ -40,7 +40,7 @@ from benchmarks.speed.meters import (
 )
 from benchmarks.speed.scaling import peak_memory
 from docsplit.evaluation.results.markdown import markdown_table
-from docsplit.modeling.families.longformer_attention import use_blocked_attention
+from docsplit.modeling.families.longformer import use_blocked_attention
 from docsplit.runtime.files import versions
 from docsplit.runtime.launching import hardware, use_all_cores
 

@@ -18,10 +18,10 @@ from transformers import PreTrainedTokenizerBase
 
 from docsplit.data.tokenization import prompt_affix, special_affixes
 from docsplit.data.views import FIRST_IS_QUERY, MOST_PASSAGES, OF_PASSAGES, VIEWS, View, simcse
-from docsplit.modeling.after_pooling import KEPT
+from docsplit.modeling.encoding import IGNORED
 from docsplit.modeling.families.table import family_of
-from docsplit.modeling.sentence_transformers_files import prompt_of, with_prompt
-from docsplit.modeling.settings import IGNORED, checked_settings
+from docsplit.modeling.pretrained import checked_settings, prompt_of, with_prompt
+from docsplit.modeling.vectors import KEPT
 
 MaskedRow = tuple[np.ndarray, np.ndarray, np.ndarray]  # ids, masked ids and targets, (L,) each
 MLM_PROBABILITY = 0.15  # as BERT: 80 % of these become [MASK], 10 % another token, and 10 % stay as they are

@@ -48,15 +48,13 @@ from docsplit.embedding.loading import (
     without_words,
     words_of,
 )
-from docsplit.modeling.after_pooling import embedding_width, finish
 from docsplit.modeling.encoder_with_words import add_words
 from docsplit.modeling.encoding import MICRO_BATCH_OVERHEAD, Rows, micro_batches, overhead_on
 from docsplit.modeling.families.graph_document_transformer import GraphDocumentTransformer, rows_of
 from docsplit.modeling.families.table import FAMILIES, family_of
-from docsplit.modeling.micro_batches import pool, pool_texts
-from docsplit.modeling.packed_attention import packed_inputs, reading_pack
-from docsplit.modeling.packing import Packing, groups_that_fit, pack_encoders
-from docsplit.modeling.sentence_transformers_files import prompt_of, query_prompt
+from docsplit.modeling.packing import Packing, groups_that_fit, pack_encoders, packed_inputs, reading_pack
+from docsplit.modeling.pretrained import prompt_of, query_prompt
+from docsplit.modeling.vectors import embedding_width, finish, pool, pool_texts
 from docsplit.runtime.files import JsonObject, add_texts, build_once, hash_of_code, is_cached
 from docsplit.runtime.launching import default_dtype, default_micro_batch_tokens
 from docsplit.runtime.sharing import on_all, rank_and_size, refuse_differences

@@ -41,7 +41,7 @@ from docsplit.data.seen_documents import document_id
 from docsplit.embedding.loading import fast_tokenizer, tokenizer_of, with_words, without_words
 from docsplit.embedding.neighbours import smooth, word_vectors
 from docsplit.modeling.encoder_with_words import CHUNK_TEXTS, Words, token_count, token_ids
-from docsplit.modeling.sentence_transformers_files import MODEL_FILE, MODULES
+from docsplit.modeling.pretrained import MODEL_FILE, MODULES
 from docsplit.runtime.files import JsonObject
 from docsplit.runtime.vectors import unit
 

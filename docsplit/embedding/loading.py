@@ -24,13 +24,22 @@ from tokenizers import Tokenizer
 
 from docsplit.data.tokenization import check_vocabulary, share_among_threads
 from docsplit.modeling import encoder_with_words, pretrained
-from docsplit.modeling.after_pooling import KEPT, dense_configs, normalizes
 from docsplit.modeling.encoder_with_words import AddWords, EncoderWithWords, Words
 from docsplit.modeling.families.table import FAMILIES, family_of, modules_of_families
 from docsplit.modeling.pooling import Pooling
-from docsplit.modeling.pretrained import MODEL_FILE, MODULES, NO_CODE
-from docsplit.modeling.sentence_transformers_files import dense_folder, document_prompt, similarity_of
-from docsplit.modeling.settings import DEFAULT_SETTINGS, default_settings, has_pooler, max_positions
+from docsplit.modeling.pretrained import (
+    DEFAULT_SETTINGS,
+    MODEL_FILE,
+    MODULES,
+    NO_CODE,
+    default_settings,
+    document_prompt,
+    has_pooler,
+    max_positions,
+    similarity_of,
+)
+from docsplit.modeling.saving import dense_folder
+from docsplit.modeling.vectors import KEPT, dense_configs, normalizes
 from docsplit.runtime.files import JsonObject, refuse_missing_path, write_text
 from docsplit.runtime.launching import refuse_unusable_gpu
 

@@ -1,4 +1,8 @@
-"""Exchange documents between processes in a step, so that loss and gradient are those of all documents."""
+"""Move tensors between host and device, and documents between processes, in a step.
+
+A copy that blocks makes the host wait until all that was launched before has been computed. From pinned memory a copy
+joins the queue of the device in its turn. With the documents of all processes, loss and gradient are those of all.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +12,27 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
-from docsplit.modeling.transfer import send
+WITHOUT_QUEUE = ("cpu", "meta", "mps")  # a CPU computes at once; on MPS nothing tells when a copy has arrived
+
+
+def send(tensor: Tensor, device: torch.device) -> Tensor:
+    """Begin to copy a tensor of the host to a device: what is launched next finds it there."""
+    if device.type in WITHOUT_QUEUE:
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
+def fetch(tensor: Tensor) -> tuple[Tensor, Any]:
+    """Begin to copy a tensor to the host: return the copy, and an event to `synchronize` before it is read.
+
+    The event is None where the copy is there already.
+    """
+    if tensor.device.type in WITHOUT_QUEUE:
+        return tensor.cpu(), None
+    copy = tensor.to("cpu", non_blocking=True)
+    arrival = torch.get_device_module(tensor.device).Event()
+    arrival.record()
+    return copy, arrival
 
 
 class GatherRows(torch.autograd.Function):

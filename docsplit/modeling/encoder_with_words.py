@@ -33,7 +33,7 @@ FOLDER = "words"  # in the folder of the encoder
 OF_WORDS = ("word_ids", "word_starts", "word_weights")  # what `Words.preprocess` gives
 HUB_OPTIONS = ("token", "cache_folder", "revision", "local_files_only")
 FILES = CONFIG, TABLE, TOKENIZER = "config.json", "words.safetensors", "tokenizer.json"
-DIGEST = "digest"  # in the metadata of the table; tables of earlier versions have no metadata
+DIGEST = "digest"  # in the metadata of the table
 CHUNK_TEXTS = 256  # tokenised at once: a token takes some hundred bytes on the way to its id
 
 
@@ -95,29 +95,19 @@ class Words(nn.Module):
         """Load what `save` wrote.
 
         Raises:
-            ValueError: naming the file, if it does not hold tokens and finite vectors of this tokenizer.
+            ValueError: naming the file, if it is not what `save` wrote, with this tokenizer.
         """
         try:
             with safe_open(table, "pt") as file:
-                metadata = file.metadata()
+                metadata = file.metadata() or {}
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            is_whole = metadata.get(DIGEST) == _digest(tensors, Path(tokenizer))
         except (SafetensorError, OSError, ValueError) as error:
             raise ValueError(f"{table} is damaged: fit the words again. The cause: {error}") from error
-        try:
-            read = Tokenizer.from_file(tokenizer)
-        except Exception as error:  # tokenizers has no exception of its own
-            raise ValueError(f"{tokenizer} is damaged: fit the words again. The cause: {error}") from error
-        pieces, vectors = tensors.get("pieces"), tensors.get("vectors")
-        if pieces is None or vectors is None or vectors.dim() != 2 or pieces.shape != vectors.shape[:1]:
-            raise ValueError(f"{table} does not hold as many tokens as vectors: fit the words again.")
-        if pieces.is_floating_point() or not vectors.isfinite().all():
-            raise ValueError(f"{table} has numbers that are no tokens or not finite: fit the words again.")
-        if len(pieces) and not 0 <= int(pieces.min()) <= int(pieces.max()) < token_count(read):
-            raise ValueError(f"{table} has tokens that {tokenizer} does not have: fit the words again.")
-        if metadata is not None and metadata.get(DIGEST) != _digest(tensors, Path(tokenizer)):
+        if not is_whole:
             raise ValueError(f"{table} or {tokenizer} has changed since they were written: fit the words again.")
-        settings = bool(tensors.get("sublinear", False)), int(tensors.get("neighbours", 0))
-        return cls(read, pieces.long(), vectors, *settings)
+        settings = bool(tensors["sublinear"]), int(tensors["neighbours"])
+        return cls(Tokenizer.from_file(tokenizer), tensors["pieces"], tensors["vectors"], *settings)
 
 
 def _digest(tensors: dict[str, Tensor], tokenizer: Path) -> str:
@@ -255,11 +245,7 @@ class EncoderWithWords(InputModule):
         files = {name: cls.load_file_path(model_name_or_path, name, FOLDER, **hub) for name in FILES}
         if missing := [f"{FOLDER}/{name}" for name, path in files.items() if path is None]:
             raise ValueError(f"{model_name_or_path} has no {' and no '.join(missing)}: fit the words again.")
-        try:
-            config = json.loads(Path(str(files[CONFIG])).read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
-            raise ValueError(f"{files[CONFIG]} is damaged: fit the words again. The cause: {error}") from error
-        inner_type: Any = config.get("inner_type") if isinstance(config, dict) else None
+        inner_type: Any = json.loads(Path(str(files[CONFIG])).read_text(encoding="utf-8")).get("inner_type")
         if module_class is None:
             trusts = kwargs.get("trust_remote_code", False)
             inner_class: Any = import_module_class(inner_type, model_name_or_path, trust_remote_code=trusts, **hub)

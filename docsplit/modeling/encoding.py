@@ -6,32 +6,28 @@ the same. With cached gradients each micro-batch is recomputed in the backward p
 the contrastive batch. The price of that is a second forward pass (about a third of a step).
 """
 
+import contextlib
 import itertools
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from docsplit.modeling.micro_batches import (
-    Masked,
-    MicroBatch,
-    Pack,
-    PaddedRows,
-    select_hidden_states,
-    to_device,
-)
-from docsplit.modeling.packing import Packing, groups_that_fit
+from docsplit.modeling.distributed import send
+from docsplit.modeling.packing import Packing, groups_that_fit, packed_inputs, reading_pack
 from docsplit.modeling.pooling import Pooling
-from docsplit.modeling.settings import IGNORED
+from docsplit.modeling.vectors import pool, pool_texts
 
 logger = logging.getLogger(__name__)
 
+IGNORED = -100  # the value of `mlm_targets` where nothing is predicted
 MICRO_BATCH_OVERHEAD = 128  # of one more micro-batch (launches, gradients of weights), in tokens, on a CPU
 OVERHEAD_OF_A_GPU = 4096  # which computes so many while the host launches one pass; an estimate
 
@@ -69,6 +65,102 @@ class Rows:
         numbers = torch.from_numpy(chosen).to(self.document.device)
         parts: dict[str, Any] = {name: None if value is None else value[numbers] for name, value in vars(self).items()}
         return Rows(**parts)
+
+
+# --- Micro-batches: the inputs of one forward pass ---
+
+
+def to_device(arrays: Sequence[np.ndarray], device: torch.device) -> tuple[Tensor, ...]:
+    """Copy arrays of int64 to the device together: one copy, which the host does not wait for."""
+    return send(torch.from_numpy(np.concatenate(arrays)), device).split([len(array) for array in arrays])
+
+
+@dataclass(frozen=True)
+class Masked:
+    """The masked tokens of a micro-batch, (M,) each."""
+
+    places: Tensor  # in its masked copies, one row after another
+    sources: Tensor  # in the batch (R T,), where their targets are
+
+
+@dataclass(frozen=True)
+class PaddedRows:
+    """Some rows of a batch, padded to the longest of them; `Pack` has the same methods.
+
+    Tensors are indices into the batch on the device: cutting the tokens out is a part of the forward pass, and what is
+    kept for the backward pass is no copy of them.
+
+    Attributes:
+        numbers: of the rows (R',), on the device.
+        longest: their tokens T'.
+        num_tokens: of a copy of them, padding included.
+    """
+
+    numbers: Tensor
+    longest: int
+    num_tokens: int
+    masked: Masked | None = None
+    limits: dict[str, Any] = field(default_factory=dict)  # what attention takes besides: the mask says all
+
+    def inputs(self, copies: Sequence[Tensor], attention_mask: Tensor) -> dict[str, Any]:
+        """Return what the encoder takes: (R' x copies, T'), of token ids (R, T) and their mask."""
+        rows = torch.cat([ids[self.numbers, : self.longest] for ids in copies])
+        return {"input_ids": rows, "attention_mask": attention_mask[self.numbers, : self.longest].tile(len(copies), 1)}
+
+    def states_of_masked(self, states: Tensor, places: Tensor) -> Tensor:
+        """Return the states (M, H) of the masked tokens, in the last R' rows of (R' x copies, T', H)."""
+        return states[-len(self.numbers) :].flatten(0, 1)[places]
+
+    def pool(self, states: Tensor, attention_mask: Tensor, pooling: Pooling) -> Tensor:
+        """Pool the states (R' x copies, T', H) of the first copy: (R', H)."""
+        return pool(states[: len(self.numbers)], attention_mask[self.numbers, : self.longest], pooling)
+
+
+@dataclass(frozen=True)
+class Pack:
+    """Some rows of a batch in one row of N tokens, one after another: each copy, then tokens that fill it up.
+
+    Attributes:
+        numbers: of the tokens of a copy (n,), in the batch (R T,), on the device.
+        positions: (N,), which begin anew with each row.
+        borders: (S + 1,) int32, where rows begin and the last ends; then N again and again.
+        num_rows: R'.
+        longest: bound on their tokens.
+        num_tokens: of a copy of them, with its share of those that fill up.
+    """
+
+    numbers: Tensor
+    positions: Tensor
+    borders: Tensor
+    num_rows: int
+    longest: int
+    num_tokens: int
+    masked: Masked | None = None
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """Return where rows begin and end, as attention takes it."""
+        return packed_inputs(self.borders, self.longest)
+
+    def inputs(self, copies: Sequence[Tensor], attention_mask: Tensor) -> dict[str, Any]:
+        """Return what the encoder takes: ids (1, N) of token ids (R, T), and positions; it needs `limits` too."""
+        ids = torch.cat([ids.flatten()[self.numbers] for ids in copies])
+        ids = F.pad(ids, (0, len(self.positions) - len(ids)))
+        return {"input_ids": ids[None], "attention_mask": None, "position_ids": self.positions[None]}
+
+    def states_of_masked(self, states: Tensor, places: Tensor) -> Tensor:
+        """Return the states (M, H) of the masked tokens, in the last copy of (1, N, H)."""
+        return states[0][places]
+
+    def pool(self, states: Tensor, attention_mask: Tensor, pooling: Pooling) -> Tensor:
+        """Pool the states (1, N, H) of the first copy: (R', H); borders say what a mask would."""
+        return pool_texts(states[0], self.borders[: self.num_rows + 1].long(), len(self.numbers), pooling)
+
+
+MicroBatch = PaddedRows | Pack
+
+
+# --- Batches ---
 
 
 @dataclass
@@ -232,6 +324,40 @@ def lay_out(
     return RowBatch(laid_out, views, num_documents, mask, lengths, input_ids, mlm_input_ids, mlm_targets, masked)
 
 
+# --- Encoding ---
+
+
+@contextlib.contextmanager
+def select_hidden_states(base_model: nn.Module, part: MicroBatch, places: Tensor) -> Iterator[list[Tensor]]:
+    """Let the head that follows `base_model` see only the states (M, H) of the masked tokens.
+
+    A masked-LM head is most of a small model's cost and needs 15 % of the tokens only. Every `...ForMaskedLM` applies
+    its head to the first output of its base model, so this works for each of them without knowing the head. Not every
+    one passes on what it does not know, so `base_model` gets the limits of a pack here.
+
+    Yields: a list that receives the states of all tokens.
+    """
+    all_states: list[Tensor] = []
+
+    def select(module: nn.Module, args: Any, output: Any) -> Any:
+        all_states.append(output.last_hidden_state)
+        output.last_hidden_state = part.states_of_masked(output.last_hidden_state, places)
+        return output
+
+    def add_limits(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        return args, kwargs | part.limits
+
+    handles = [
+        base_model.register_forward_pre_hook(add_limits, with_kwargs=True),
+        base_model.register_forward_hook(select),
+    ]
+    try:
+        yield all_states
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
 def encode_micro_batch(
     encoder: Any, base_model: Any, batch: RowBatch, part: MicroBatch, pooling: Pooling
 ) -> tuple[Tensor | None, Tensor | None]:
@@ -245,14 +371,18 @@ def encode_micro_batch(
     """
     inputs = part.inputs(batch.copies(), batch.attention_mask)
     if part.masked is None or batch.mlm_targets is None:
-        with part.reading():
+        with reading_pack(isinstance(part, Pack)):
             if hasattr(base_model, "encode_passages"):
-                return base_model.encode_passages(**inputs, **part.limits(), **part.passage_pool()), None
-            return part.pool(base_model(**inputs, **part.limits())[0], batch.attention_mask, pooling), None
+                pool_rows = partial(part.pool, attention_mask=batch.attention_mask)
+                return base_model.encode_passages(**inputs, **part.limits, pool=pool_rows), None
+            return part.pool(base_model(**inputs, **part.limits)[0], batch.attention_mask, pooling), None
     # The rows and their masked copies go through the encoder together: half the calls, and half the times that the
     # gradient of the vocabulary is written. A micro-batch without any masked token still takes part, with an empty
     # sum: under DDP each parameter of the head needs its gradient on every process.
-    with part.reading(), select_hidden_states(base_model, part) as all_states:
+    with (
+        reading_pack(isinstance(part, Pack)),
+        select_hidden_states(base_model, part, part.masked.places) as all_states,
+    ):
         logits = encoder(**inputs).logits  # (M, V)
     targets = batch.mlm_targets.flatten()[part.masked.sources]
     dtype = torch.promote_types(logits.dtype, torch.float32)
@@ -302,42 +432,22 @@ def micro_batches(
         yield order[start:end], unpadded[start]
 
 
-def _cheapest_cut(lengths: list[int], max_tokens: int, overhead: int = MICRO_BATCH_OVERHEAD) -> list[int]:
-    """Find where the groups of `micro_batches` begin, in time linear in the rows; lengths are in descending order.
+def _cheapest_cut(lengths: list[int], max_tokens: int, overhead: int) -> list[int]:
+    """Find where the groups of `micro_batches` begin; lengths are in descending order.
 
-    A group from row i to row e costs `overhead + lengths[i] x (e - i)`. If a group that begins later is
-    the better one for the rows up to e, it is for any more rows too: its rows are no longer, and its bound is reached
-    later (dynamic programming with monotone decisions; Galil and Park, 1992). So a queue holds the rows that are the
-    best begin of a group from some e on.
+    A group of n rows from row i on costs `overhead + lengths[i] x n`. The cheapest cut of the first rows is known when
+    a group that begins behind them is tried; of equal ones the longer group is taken.
     """
-    num_rows = len(lengths)
-    limits = [start + max(max_tokens // length, 1) for start, length in enumerate(lengths)]  # the last possible e
-    costs = [0] * (num_rows + 1)  # of the first e rows
-    previous = [0] * (num_rows + 1)  # where the last of their groups begins
-    queue, head = [(0, 1)], 0  # (start, the first e for which it is the best)
-    for end in range(1, num_rows + 1):
-        while head + 1 < len(queue) and queue[head + 1][1] <= end:
-            head += 1
-        start = queue[head][0]
-        costs[end] = costs[start] + overhead + lengths[start] * (end - start)
-        previous[end] = start
-        if end == num_rows:
-            break
-        while True:  # from which e on is it better to begin at `end` than at the last in the queue?
-            start, since = queue[-1]
-            first = limits[start] + 1
-            behind = costs[end] - lengths[end] * end - costs[start] + lengths[start] * start
-            if lengths[start] > lengths[end]:
-                first = min(first, behind // (lengths[start] - lengths[end]) + 1)
-            elif behind < 0:
-                first = end + 1
-            first = max(first, end + 1)
-            if first > since or len(queue) == head + 1:
-                break
-            queue.pop()
-        if first <= num_rows:
-            queue.append((end, first))
-    starts = [previous[num_rows]]
+    numbers = np.arange(1, len(lengths) + 1)
+    costs = np.full(len(lengths) + 1, np.iinfo(np.int64).max)  # of the first rows
+    costs[0], begins = 0, np.zeros_like(costs)  # where the last of their groups begins
+    for start, length in enumerate(lengths):
+        ends = slice(start + 1, start + 1 + max(max_tokens // length, 1))
+        tried = costs[start] + overhead + length * numbers[: len(costs[ends])]
+        is_better = tried < costs[ends]
+        costs[ends] = np.where(is_better, tried, costs[ends])
+        begins[ends] = np.where(is_better, start, begins[ends])
+    starts = [int(begins[-1])]
     while starts[-1]:
-        starts.append(previous[starts[-1]])
+        starts.append(int(begins[starts[-1]]))
     return starts[::-1]

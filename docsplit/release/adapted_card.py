@@ -13,7 +13,7 @@ from huggingface_hub import ModelCard
 
 from docsplit.embedding.lexical_ridge import RidgeFacts
 from docsplit.evaluation.results.markdown import bold, code, inline, markdown_table, python_literal
-from docsplit.modeling.sentence_transformers_files import trust_argument
+from docsplit.modeling.saving import trust_argument
 from docsplit.release.card_results import evaluation_text, model_index, read_evaluations
 from docsplit.release.front_matter import licence_of, licence_text, metadata
 from docsplit.release.run_record import Licence, RunRecord, Start

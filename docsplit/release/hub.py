@@ -20,7 +20,7 @@ from huggingface_hub.errors import HTTPError, OfflineModeIsEnabled
 
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
 from docsplit.modeling.families.table import code_files
-from docsplit.modeling.starts import HEAD_FILE, HEAD_INDEX
+from docsplit.modeling.pretrained import HEAD_FILE, HEAD_INDEX
 from docsplit.release.manifest import MANIFEST, why_incomplete
 from docsplit.runtime.command import as_command
 from docsplit.runtime.options import CommandParser

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from docsplit.modeling.families.longformer import LONGFORMER
-from docsplit.modeling.settings import max_positions
+from docsplit.modeling.pretrained import max_positions
 
 if TYPE_CHECKING:
     from transformers import LongformerForMaskedLM

@@ -22,13 +22,20 @@ from docsplit.data.views import QUERY_DOCUMENT
 from docsplit.evaluation.results.data_names import without_folders
 from docsplit.evaluation.results.markdown import code, inline, markdown_table, one_line, python_literal
 from docsplit.evaluation.results.report import read_rows, records
-from docsplit.modeling.after_pooling import dense_configs, describe_dense, embedding_width, normalizes
 from docsplit.modeling.families.table import family_of
 from docsplit.modeling.objectives.table import OBJECTIVES
-from docsplit.modeling.pretrained import read_config
-from docsplit.modeling.sentence_transformers_files import prompt_of, similarity_of, trust_argument
-from docsplit.modeling.settings import Settings, check_types, current_settings, has_pooler
-from docsplit.modeling.starts import HEAD_FILE
+from docsplit.modeling.pretrained import (
+    HEAD_FILE,
+    Settings,
+    check_types,
+    current_settings,
+    has_pooler,
+    prompt_of,
+    read_config,
+    similarity_of,
+)
+from docsplit.modeling.saving import trust_argument
+from docsplit.modeling.vectors import dense_configs, describe_dense, embedding_width, normalizes
 from docsplit.release.adapted_card import ADAPTATION_FILE, write_adapted_card
 from docsplit.release.card_results import (
     EVALUATIONS,

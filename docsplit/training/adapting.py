@@ -48,7 +48,7 @@ from docsplit.embedding.loading import has_words, load_encoder, reader_config, s
 from docsplit.evaluation.heads.frozen import probe_accuracy
 from docsplit.evaluation.results.data_names import without_folders
 from docsplit.modeling.encoder_with_words import Words, add_words
-from docsplit.modeling.sentence_transformers_files import document_prompt
+from docsplit.modeling.pretrained import document_prompt
 from docsplit.release.adapted_card import Adaptation, Candidate, candidates_table, label_of, write_adapted_card
 from docsplit.release.front_matter import start_of
 from docsplit.release.hub import RELEASE, prepare_release, push_at_the_end

@@ -11,9 +11,9 @@ from transformers import TrainingArguments
 
 from docsplit.data.sets.arguments import check_folds
 from docsplit.data.views import QUERY_DOCUMENT, VIEWS
+from docsplit.modeling.distributed import WITHOUT_QUEUE
 from docsplit.modeling.objectives.table import OBJECTIVES
-from docsplit.modeling.settings import Settings
-from docsplit.modeling.transfer import WITHOUT_QUEUE
+from docsplit.modeling.pretrained import Settings
 from docsplit.runtime.launching import (
     PRECISION,
     accelerator,

@@ -25,7 +25,7 @@ from docsplit.data.views import OF_PASSAGES, QUERY_DOCUMENT
 from docsplit.embedding.encoder import no_sections
 from docsplit.modeling.families.table import family_named, family_of
 from docsplit.modeling.objectives.table import OBJECTIVES
-from docsplit.modeling.sentence_transformers_files import lower_cases, prompt_of, query_prompt_of
+from docsplit.modeling.pretrained import lower_cases, prompt_of, query_prompt_of
 from docsplit.runtime.files import JsonObject, cache_directory
 from docsplit.runtime.sharing import first_on_machine, from_first
 from docsplit.training.arguments import RunOptions

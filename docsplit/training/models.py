@@ -11,8 +11,7 @@ from docsplit.data.tokenization import check_vocabulary
 from docsplit.data.views import OF_PASSAGES, VIEWS
 from docsplit.modeling.families.table import family_named, family_of
 from docsplit.modeling.objectives.table import OBJECTIVES
-from docsplit.modeling.pretrained import read_config
-from docsplit.modeling.settings import OF_VIEWS, Settings, checked_settings, default_settings
+from docsplit.modeling.pretrained import OF_VIEWS, Settings, checked_settings, default_settings, read_config
 from docsplit.runtime.launching import describe_computing
 from docsplit.runtime.options import Options, parse_config_overrides
 from docsplit.training.arguments import ModelArguments, PretrainingArguments, RunOptions

@@ -15,9 +15,8 @@ from transformers import Trainer
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
 from docsplit.data.streaming import LAYOUT_FILE
 from docsplit.data.views import QUERY_DOCUMENT
-from docsplit.modeling.lora import ADAPTER_FOLDER
 from docsplit.modeling.objectives.table import OBJECTIVES, prepared_files
-from docsplit.modeling.saving import TRAINING_STATE_FILE
+from docsplit.modeling.saving import ADAPTER_FOLDER, TRAINING_STATE_FILE
 from docsplit.release import hub, reporting
 from docsplit.release.manifest import MANIFEST, digest_of, why_incomplete
 from docsplit.runtime.files import PARTIAL, JsonObject, flush, name_failed_writes

@@ -17,7 +17,7 @@ from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerContr
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 
 from docsplit.modeling.objectives.base import Objective
-from docsplit.modeling.sentence_transformers_files import trust_argument
+from docsplit.modeling.saving import trust_argument
 from docsplit.release.probe_table import probe_table
 from docsplit.runtime.command import command_line
 from docsplit.runtime.files import JsonObject

@@ -13,7 +13,7 @@ from docsplit.data import preparation
 from docsplit.data.collators import IGNORED, MLM_PROBABILITY, DocSplitCollator, PassageCollator, truncated_shares
 from docsplit.data.passages import SECTION_BREAK, to_passages
 from docsplit.data.preparation import Segmentation
-from docsplit.modeling.sentence_transformers_files import prompt_of
+from docsplit.modeling.pretrained import prompt_of
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
 from tests.conftest import make_corpus, tiny_config

@@ -30,7 +30,7 @@ from docsplit.embedding.loading import (
 from docsplit.modeling import encoder_with_words
 from docsplit.modeling.encoder_with_words import Words
 from docsplit.modeling.families.table import FAMILIES
-from docsplit.modeling.sentence_transformers_files import WORDS_CONFIG, WORDS_MODULES, WORDS_TABLE
+from docsplit.modeling.pretrained import WORDS_CONFIG, WORDS_MODULES, WORDS_TABLE
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
 from tests.conftest import make_corpus, tiny_config, tiny_values
@@ -324,7 +324,7 @@ def test_a_damaged_or_hostile_folder_is_named_and_its_code_is_not_run(plain, wor
 
 
 def test_the_modules_and_files_of_words_are_known_where_sentence_transformers_is_not_needed():
-    """`docsplit.modeling.sentence_transformers_files` reads them as JSON."""
+    """`docsplit.modeling.pretrained` reads them as JSON."""
     assert list(WORDS_MODULES) == list(WITH_WORDS)
     assert f"{encoder_with_words.FOLDER}/{encoder_with_words.CONFIG}" == WORDS_CONFIG
     assert f"{encoder_with_words.FOLDER}/{encoder_with_words.TABLE}" == WORDS_TABLE

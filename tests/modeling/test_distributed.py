@@ -1,4 +1,4 @@
-"""Real gloo processes: together they have the loss and the gradient of one process with the whole batch."""
+"""Several processes equal one with the whole batch; copies between host and device arrive."""
 
 import pytest
 import torch
@@ -6,13 +6,15 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from transformers import LongformerConfig
 
-from docsplit.modeling.families.longformer_attention import use_blocked_attention
+from docsplit.modeling.distributed import fetch, send
+from docsplit.modeling.families.longformer import use_blocked_attention
 from tests.conftest import free_port, spawn
 from tests.modeling.families.test_graph import SIZES, passage_batch
 from tests.modeling.families.test_graph import make_model as make_graph_model
 from tests.modeling.families.test_longformer import LONGFORMER, make_model
-from tests.modeling.test_after_pooling import WITH_DENSE
 from tests.modeling.test_modeling_docsplit import double_model, loss_and_gradients, random_batch
+from tests.modeling.test_vectors import WITH_DENSE
+from tests.waits import OnDevice, Watch, register, watched
 
 CASES = {  # documents of each process, and settings
     "symmetric": ((5, 4), {"symmetric_loss": True}),
@@ -23,6 +25,7 @@ CASES = {  # documents of each process, and settings
     ),
     # All of eight documents are drawn.
     "contrastive tension": ((3, 5), {"objective": "contrastive_tension", "mlm_weight": 0.0}),
+    "bregman": ((3, 5), {"objective": "info_nce+bregman", "mlm_weight": 0.0}),
     "longformer": ((5, 4), {"kind": "longformer"}),  # in whose attention [CLS] has projections of its own
     "graph": ((3, 5), {"kind": "graph", "symmetric_loss": True}),
     "lora": ((5, 4), {"lora_r": 2}),
@@ -129,3 +132,24 @@ def test_the_documents_of_other_processes_do_count():
     alone, _ = two_steps(None, model_for_test({}), {}, (5, 4), rank=0)
     together, _ = two_steps(None, model_for_test({}), {}, (5, 4))
     assert (alone.loss - together.loss).abs() > 1e-3
+
+
+def test_the_cpu_needs_no_copy():
+    values = torch.arange(3.0)
+    assert send(values, values.device) is values
+    assert fetch(values) == (values, None)
+
+
+def test_values_arrive(tmp_path):
+    spawn(_there_and_back, ())
+
+
+def _there_and_back(index):
+    values = torch.arange(12.0).view(3, 4)
+    with watched(Watch()):
+        there = send(values[:, ::2], register())
+        assert isinstance(there, OnDevice)
+        back, arrival = fetch(there + 1)
+        arrival.synchronize()
+        assert back.device.type == "cpu"
+        assert torch.equal(back, values[:, ::2] + 1)

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from docsplit.modeling import encoder_with_words
@@ -110,25 +109,6 @@ def test_words_come_back_from_files(words, tmp_path):
     assert (again.sublinear, again.neighbours) == (True, 7)
 
 
-@pytest.mark.parametrize(
-    ("tensors", "problem"),
-    [
-        ({"pieces": torch.tensor([0]), "vectors": VECTORS}, "as many tokens as vectors"),
-        ({"pieces": torch.tensor([0, 5])}, "as many tokens as vectors"),
-        ({"pieces": torch.tensor([0, 5]), "vectors": VECTORS[0]}, "as many tokens as vectors"),
-        ({"pieces": torch.tensor([0, 6]), "vectors": VECTORS}, "tokens that .*tokenizer.json does not have"),
-        ({"pieces": torch.tensor([-1, 5]), "vectors": VECTORS}, "tokens that .*tokenizer.json does not have"),
-        ({"pieces": torch.tensor([0, 5]), "vectors": VECTORS * float("nan")}, "no tokens or not finite"),
-        ({"pieces": torch.tensor([0.0, 5.0]), "vectors": VECTORS}, "no tokens or not finite"),
-    ],
-)
-def test_a_damaged_table_is_named(words, tmp_path, tensors, problem):
-    words.save(tmp_path)
-    save_file(tensors, tmp_path / "words.safetensors")
-    with pytest.raises(ValueError, match=rf"words\.safetensors .*{problem}.*: fit the words again"):
-        Words.load(str(tmp_path / "words.safetensors"), str(tmp_path / "tokenizer.json"))
-
-
 def test_no_damaged_file_of_words_is_believed(words, tmp_path):
     (tmp_path / "whole").mkdir()
     words.save(tmp_path / "whole")
@@ -139,17 +119,11 @@ def test_no_damaged_file_of_words_is_believed(words, tmp_path):
         assert "\n" not in str(error.value), how
 
 
-def test_a_table_of_an_earlier_version_has_no_digest(words, tmp_path):
-    words.save(tmp_path)
-    save_file(load_file(tmp_path / "words.safetensors"), tmp_path / "words.safetensors")
-    assert Words.load(str(tmp_path / "words.safetensors"), str(tmp_path / "tokenizer.json")).pieces.tolist() == [0, 5]
-
-
 @pytest.mark.parametrize("name", ["words.safetensors", "tokenizer.json"])
 def test_a_file_that_is_none_is_named(words, tmp_path, name):
     words.save(tmp_path)
     (tmp_path / name).write_bytes(b"{}")
-    with pytest.raises(ValueError, match=rf"{name} is damaged: fit the words again"):
+    with pytest.raises(ValueError, match=rf"{name}.*: fit the words again"):
         Words.load(str(tmp_path / "words.safetensors"), str(tmp_path / "tokenizer.json"))
 
 

@@ -1,17 +1,13 @@
 """The model: one loss whatever the micro-batches, each part against a slow obvious version, checkpoints that load."""
 
-import math
-
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import (
-    AutoConfig,
     AutoModel,
     AutoModelForMaskedLM,
     BertConfig,
-    BertForMaskedLM,
     DistilBertConfig,
     ModernBertConfig,
     RobertaConfig,
@@ -19,7 +15,6 @@ from transformers import (
     TrainingArguments,
 )
 
-from benchmarks.speed.scaling import peak_memory
 from docsplit.data import preparation
 from docsplit.data.collators import IGNORED, DocSplitCollator
 from modeling_docsplit import DocSplitForContrastivePretraining
@@ -189,17 +184,6 @@ def test_data_parallel_is_refused():
         model(**random_batch())
 
 
-def test_bfloat16_autocast_is_close():
-    batch = random_batch()
-    model = double_model().float()
-    plain = model(**batch)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        output = model(**batch)
-    assert output.embeddings.dtype == output.loss.dtype == torch.float32
-    assert output.loss != plain.loss
-    torch.testing.assert_close(output.loss, plain.loss, rtol=0.05, atol=0)
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -214,11 +198,6 @@ def test_bfloat16_autocast_is_close():
 def test_settings_that_cannot_work_raise(settings, message):
     with pytest.raises(ValueError, match=message):
         DocSplitForContrastivePretraining(BertConfig(**SMALL), **settings)
-
-
-def test_roberta_has_two_positions_less_than_its_table():
-    config = RobertaConfig(**(SMALL | {"pad_token_id": 1}), max_position_embeddings=100)
-    assert DocSplitForContrastivePretraining(config).config.docsplit["max_seq_length"] == 98
 
 
 # --- Checkpoints ---------------------------------------------------------------------------------------------------
@@ -291,30 +270,14 @@ def test_a_start_with_names_of_the_hub_can_be_resumed(tmp_path, rank):
     AutoModelForMaskedLM.from_pretrained(tmp_path / "checkpoint-1")
 
 
-class ConfigOfItsOwn(BertConfig):
-    model_type = "of_its_own"
-
-
-class ModelOfItsOwn(BertForMaskedLM):
-    config_class = ConfigOfItsOwn
-
-
-def test_an_architecture_that_brings_its_own_code_can_be_saved(tmp_path):
-    AutoConfig.register("of_its_own", ConfigOfItsOwn, exist_ok=True)
-    AutoModelForMaskedLM.register(ConfigOfItsOwn, ModelOfItsOwn, exist_ok=True)  # and not with AutoModel
-    model = DocSplitForContrastivePretraining(ConfigOfItsOwn(**SMALL))
-    model.save_pretrained(tmp_path)
-    assert type(AutoModelForMaskedLM.from_pretrained(tmp_path)) is ModelOfItsOwn
-
-
 def test_missing_or_unknown_weights_raise_even_when_not_strict(tmp_path):
     model = double_model().float()
     model.save_pretrained(tmp_path / "checkpoint-1")
     weights = load_file(tmp_path / "checkpoint-1" / "model.safetensors")
     some = next(key for key in weights if "query.weight" in key)
-    with pytest.raises(RuntimeError, match=r"1 weights are missing.*query\.weight"):
+    with pytest.raises(RuntimeError, match=r"weights are missing.*query\.weight"):
         model.load_state_dict({key: value for key, value in weights.items() if key != some}, strict=False)
-    with pytest.raises(RuntimeError, match="1 are unknown"):
+    with pytest.raises(RuntimeError, match=r"unknown \[.*bert.something"):
         model.load_state_dict(weights | {"bert.something": torch.zeros(1)}, strict=False)
 
 
@@ -353,13 +316,6 @@ def train(tmp_path, wordpiece, corpus, **arguments):
     return trainer
 
 
-def test_stock_trainer_lowers_the_loss_and_reports_eval_loss(tmp_path, wordpiece, corpus):
-    trainer = train(tmp_path, wordpiece, corpus, max_steps=30, eval_strategy="steps", eval_steps=15)
-    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
-    assert sum("eval_loss" in entry for entry in trainer.state.log_history) == 2
-
-
 def test_the_loss_is_divided_by_the_accumulation_steps(tmp_path, wordpiece, corpus):
     """SGD on four accumulated batches of 8 moves as the mean of the four gradients does, not as their sum."""
     trainer = train(
@@ -379,20 +335,6 @@ def test_the_loss_is_divided_by_the_accumulation_steps(tmp_path, wordpiece, corp
     assert moved > 0.01
 
 
-def test_bf16_training_works_on_cpu(tmp_path, wordpiece, corpus):
-    trainer = train(tmp_path, wordpiece, corpus, bf16=True)
-    assert all(math.isfinite(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry)
-    assert next(trainer.model.parameters()).dtype == torch.float32
-
-
-@pytest.mark.gpu
-def test_fp16_training_works_on_a_gpu(tmp_path, wordpiece, corpus, monkeypatch):
-    """On one, however many there are: Trainer would split the batch of one process among all that it sees."""
-    monkeypatch.setattr(TrainingArguments, "n_gpu", property(lambda self: 1))
-    trainer = train(tmp_path, wordpiece, corpus, use_cpu=False, fp16=True, max_steps=10)
-    assert all(math.isfinite(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry)
-
-
 def test_hooks_are_removed_even_if_the_head_fails():
     model = double_model()
     model.encoder.cls = nn.Linear(7, 7).double()
@@ -402,38 +344,6 @@ def test_hooks_are_removed_even_if_the_head_fails():
 
 
 # --- Micro-batches over whole trainings, precisions and memory ---
-
-
-def trained_weights(tmp_path, micro_batch_tokens, cache_gradients, accumulation=1, mlm_weight=0.1, config="bert"):
-    """Parameters after 4 steps of a stock Trainer with AdamW, in float64 and without dropout."""
-    model = double_model(config, mlm_weight=mlm_weight).train()
-    for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
-    model.micro_batch_tokens, model.cache_gradients = micro_batch_tokens, cache_gradients
-    documents = random_batch(documents=48)
-    rows = [{name: value[index] for name, value in documents.items()} for index in range(48)]
-    args = TrainingArguments(
-        str(tmp_path), use_cpu=True, per_device_train_batch_size=8, gradient_accumulation_steps=accumulation,
-        max_steps=4, learning_rate=1e-3, remove_unused_columns=False, report_to=[], save_strategy="no",
-        disable_tqdm=True, dataloader_pin_memory=False,
-    )  # fmt: skip
-    Trainer(model, args, train_dataset=rows).train()
-    return dict(model.named_parameters())
-
-
-@pytest.mark.parametrize(
-    ("accumulation", "mlm_weight", "config"), [(1, 0.1, "bert"), (3, 0.1, "roberta"), (1, 0.0, "modernbert")]
-)
-def test_micro_batches_change_no_training(tmp_path, accumulation, mlm_weight, config):
-    options = {"accumulation": accumulation, "mlm_weight": mlm_weight, "config": config}
-    plain = trained_weights(tmp_path, None, False, **options)
-    start = dict(double_model(config, mlm_weight=mlm_weight).named_parameters())
-    assert any((plain[name] - start[name]).abs().max() > 1e-3 for name in plain)  # it did learn something
-    for cache_gradients in (False, True):
-        ours = trained_weights(tmp_path, 60, cache_gradients, **options)
-        for name, value in plain.items():
-            torch.testing.assert_close(ours[name], value, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp32"])
@@ -473,6 +383,7 @@ def test_under_autocast_the_gradients_of_micro_batches_are_summed_in_full_precis
     assert (ours - exact).norm() < 3 * (plain - exact).norm()
 
 
+@pytest.mark.slow
 def test_a_compiled_encoder_has_the_same_loss_and_gradients():
     """Traced with dynamic shapes over micro-batches of many lengths; `aot_eager` leaves the code generator out."""
     batches = [random_batch(documents=5, longest=longest, seed=longest) for longest in (40, 25)]
@@ -487,27 +398,3 @@ def test_a_compiled_encoder_has_the_same_loss_and_gradients():
             for name, gradient in gradients.items():
                 torch.testing.assert_close(its_gradients[name], gradient, rtol=1e-8, atol=1e-12)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0  # it was compiled
-
-
-@pytest.mark.parametrize("documents", [256, pytest.param(1536, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(
-    "pooling", ["mean", *(pytest.param(short, marks=pytest.mark.slow) for short in ("cls", "max"))]
-)
-def test_memory_is_that_of_one_micro_batch_whatever_the_contrastive_batch(pooling, documents):
-    torch.manual_seed(0)
-    config = BertConfig(**SMALL | {"hidden_size": 128, "intermediate_size": 512})
-    model = DocSplitForContrastivePretraining(config, pooling=pooling, max_seq_length=32).train()
-    model.micro_batch_tokens, model.cache_gradients = 2048, True
-
-    def step(documents):
-        batch = random_batch(documents, longest=32)
-        batch["attention_mask"] = torch.ones_like(batch["attention_mask"])
-        model(**random_batch(2, longest=32)).loss.backward()  # gradients are there before
-        return lambda: model(**batch).loss.backward()
-
-    short = peak_memory(step(32), torch.device("cpu"))  # 64 views of 32 tokens: one micro-batch
-    many = peak_memory(step(documents), torch.device("cpu"))
-    embeddings = documents * 2 * 128 * 4
-    assert many <= 1.1 * (short + embeddings)
-    model.cache_gradients = False
-    assert peak_memory(step(128), torch.device("cpu")) > 2 * short  # so the measure does see activations

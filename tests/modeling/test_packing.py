@@ -1,14 +1,31 @@
-"""Packs in training: the losses and gradients of padded rows, with everything that a training may add."""
+"""Packs: the states, losses and gradients of padded rows, for every kind of encoder that can be asked."""
 
 import copy
 
 import numpy as np
 import pytest
 import torch
-from transformers import BertConfig, BigBirdConfig, LongformerConfig, ModernBertConfig, Qwen3Config, RobertaConfig
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    BertConfig,
+    BigBirdConfig,
+    LongformerConfig,
+    ModernBertConfig,
+    Qwen3Config,
+    RobertaConfig,
+)
 
 from docsplit.modeling.families.table import family_of
-from docsplit.modeling.packing import FEWEST_BORDERS, Packing, groups_that_fit, pack_encoders
+from docsplit.modeling.packing import (
+    NAME,
+    Packing,
+    groups_that_fit,
+    pack_encoders,
+    packed_attention,
+    packed_inputs,
+    reading_pack,
+)
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.modeling.families.test_graph import make_model, passage_batch
 from tests.modeling.test_modeling_docsplit import SMALL, loss_and_gradients, random_batch
@@ -17,7 +34,6 @@ SPECIAL = {"cls_token_id": 2, "sep_token_id": 3, "bos_token_id": 2, "eos_token_i
 CONFIGS = {
     "bert": lambda: BertConfig(**SMALL),
     "roberta": lambda: RobertaConfig(**SMALL | {"max_position_embeddings": 90}),
-    "longformer": lambda: LongformerConfig(**SMALL, max_position_embeddings=90, attention_window=[8, 8]),
     "modernbert": lambda: ModernBertConfig(**SMALL | SPECIAL | {"local_attention": 8, "pad_token_id": 0}),
 }
 
@@ -79,7 +95,7 @@ def test_packs_of_one_shape(tokens):
     other.encoder.base_model.forward = note_shape
     assert_same(model, other, random_batch())
     if tokens == 200:
-        assert shapes == {(1, 400, FEWEST_BORDERS, 40)}
+        assert shapes == {(1, 400, 64, 40)}
 
 
 @pytest.mark.parametrize("changes", [{"cache_gradients": True}, {"gradient_checkpointing": True}, {"mlm": False}])
@@ -97,21 +113,6 @@ def test_packs_with_recomputation_and_without_masked_lm(changes):
 def test_masked_lm_alone_in_packs():
     model = make(contrastive_weight=0.0, mlm_weight=1.0)
     assert_same(model, packed(model, 100), random_batch())
-
-
-@pytest.mark.parametrize("objective", ["momentum_contrast", "contrastive_tension"])
-def test_packs_with_a_second_encoder(objective):
-    options = {"momentum_queue_size": 50} if objective == "momentum_contrast" else {}
-    model = make(objective=objective, mlm_weight=0.0, **options)
-    batch = random_batch(documents=9)
-    other = packed(model, 100)
-    torch.manual_seed(0)
-    wanted = loss_and_gradients(model, batch)
-    torch.manual_seed(0)
-    got = loss_and_gradients(other, batch)
-    torch.testing.assert_close(got[0].loss, wanted[0].loss, rtol=1e-10, atol=1e-10)
-    for name, gradient in wanted[1].items():
-        torch.testing.assert_close(got[1][name], gradient, rtol=1e-8, atol=1e-10, msg=name)
 
 
 def test_dropout_is_the_same_when_packs_are_computed_again():
@@ -165,7 +166,7 @@ def test_a_layout_is_that_of_putting_rows_down_one_by_one(fixed):
     assert positions.tolist() == expected
     assert borders[: len(edges)].tolist() == edges
     assert set(borders[len(edges) :]) <= {edges[-1]}
-    assert (len(borders), longest) == ((FEWEST_BORDERS, 6) if fixed else (7, 5))
+    assert (len(borders), longest) == ((64, 6) if fixed else (7, 5))
 
 
 def test_an_encoder_that_reads_packs_otherwise_is_refused():
@@ -178,11 +179,12 @@ def test_an_encoder_that_reads_packs_otherwise_is_refused():
         pack_encoders([model.encoder.base_model], 64, torch.float32)
 
 
-@pytest.mark.parametrize("kind", ["big_bird", "graph", "graph of means", "qwen3"])
+@pytest.mark.parametrize("kind", ["big_bird", "longformer", "graph", "graph of means", "qwen3"])
 def test_families(kind):
-    """BigBird is refused; a decoder's last token and a graph's passages are the same in packs."""
-    if kind == "big_bird":
-        model = DocSplitForContrastivePretraining(BigBirdConfig(**SMALL), pooling="mean", max_seq_length=64)
+    """BigBird and Longformer are refused; a decoder's last token and a graph's passages are the same in packs."""
+    if kind in ("big_bird", "longformer"):
+        config = BigBirdConfig(**SMALL) if kind == "big_bird" else LongformerConfig(**SMALL, attention_window=8)
+        model = DocSplitForContrastivePretraining(config, pooling="mean", max_seq_length=32)
         with pytest.raises(ValueError, match="cross the borders"):
             model.pack_sequences()
         return
@@ -200,25 +202,124 @@ def test_families(kind):
         torch.testing.assert_close(got[1][name], gradient, rtol=1e-3, atol=1e-5, msg=name)
 
 
-@pytest.mark.parametrize("kind", ["bert", "modernbert"])
-def test_compiled_for_packs_and_not_for_padded_rows(kind):
-    """One shape, one program; rows with padding, as in a probe, go the plain way."""
-    torch._dynamo.reset()
-    model, batch, compiled_graphs = make(kind), random_batch(), []
+SIZES = {"vocab_size": 100, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+SIZES |= {"intermediate_size": 64, "max_position_embeddings": 80, "pad_token_id": 1}
+DECODER = {"num_key_value_heads": 2, "head_dim": 8, "bos_token_id": 2, "eos_token_id": 3}
+ENCODERS = {
+    "bert": {},
+    "roberta": {},
+    "xlm-roberta": {},
+    "electra": {"embedding_size": 32},
+    "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64},
+    "modernbert": {"local_attention": 8, "global_attn_every_n_layers": 2} | SPECIAL,
+    "nomic_bert": {"head_dim": 8},
+    "qwen3": DECODER,
+    "mistral": DECODER | {"sliding_window": 6},
+    "gemma3_text": DECODER | {"use_bidirectional_attention": True, "sliding_window": 6},
+}
+NORMALISE_IN_FLOAT32 = ("qwen3", "mistral", "gemma3_text")  # whatever the dtype of the states
+LENGTHS = [5, 33, 3, 60]
 
-    def backend(graph, inputs):
-        compiled_graphs.append(graph)
-        return graph.forward
 
-    other = packed(model, 200)
-    other.compile(backend=backend)
-    assert other.packing.fixed_length
-    assert_same(model, other, batch)
-    programs = len(compiled_graphs)
-    assert programs
-    assert_same(model, other, random_batch(seed=1))
-    assert len(compiled_graphs) == programs
-    ids = {name: batch[name][:, 0] for name in ("input_ids", "attention_mask")}
-    wanted, got = (each.encoder.base_model(**ids)[0] for each in (model, other))
-    assert torch.equal(wanted[:, 0], got[:, 0])
-    assert len(compiled_graphs) == programs
+def make_encoder(kind):
+    config = AutoConfig.for_model(kind, **SIZES | ENCODERS[kind])
+    for name in vars(config).copy():
+        if "dropout" in name:
+            setattr(config, name, 0.0)
+    torch.manual_seed(0)
+    return AutoModel.from_config(config).double()
+
+
+def padded_and_pack(config):
+    """Return the same texts as rows with a mask, and as a pack with borders that repeat its end."""
+    ids = torch.full((len(LENGTHS), max(LENGTHS)), config.pad_token_id)
+    mask = (torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]).long()
+    ids[mask.bool()] = torch.randint(5, 100, (sum(LENGTHS),), generator=torch.Generator().manual_seed(0))
+    first = config.pad_token_id + 1 if family_of(config).positions_follow_padding else 0
+    positions = torch.cat([torch.arange(length) for length in LENGTHS]) + first
+    borders = torch.tensor([0, *LENGTHS, 0, 0]).cumsum(0).int()
+    pack = {"input_ids": ids[mask.bool()][None], "position_ids": positions[None]} | packed_inputs(borders, 60)
+    return {"input_ids": ids, "attention_mask": mask}, pack
+
+
+def states_and_gradients(model, inputs, mask=None):
+    states = model(**inputs)[0]
+    states = states[0] if mask is None else states[mask.bool()]
+    weights = torch.randn(states.shape, generator=torch.Generator().manual_seed(1), dtype=states.dtype)
+    parameters = {name: value for name, value in model.named_parameters() if "pooler" not in name}
+    gradients = torch.autograd.grad((states * weights).sum(), list(parameters.values()), allow_unused=True)
+    return [states, *(gradient for gradient in gradients if gradient is not None)]
+
+
+@pytest.mark.parametrize("kind", ENCODERS)
+def test_a_pack_gives_the_states_and_gradients_of_padded_rows(kind):
+    model = make_encoder(kind)
+    padded, pack = padded_and_pack(model.config)
+    wanted = states_and_gradients(model, padded, padded["attention_mask"])
+    pack_encoders([model], 64, torch.float32)
+    again = states_and_gradients(model, padded, padded["attention_mask"])
+    assert all(torch.equal(one, other) for one, other in zip(wanted, again))
+    with reading_pack():
+        got = states_and_gradients(model, pack)
+    assert len(got) == len(wanted) > 10
+    exact = {"rtol": 1e-9, "atol": 1e-12} if kind not in NORMALISE_IN_FLOAT32 else {"rtol": 1e-4, "atol": 1e-5}
+    for one, other in zip(wanted, got):
+        torch.testing.assert_close(other, one, **exact)
+    assert "attn_implementation" not in str(model.config.to_dict())  # a checkpoint says nothing of it
+
+
+def test_a_window_is_no_wider_than_that_of_rows():
+    """The masks of local layers matter here: with a window over all tokens the states are others."""
+    model = make_encoder("modernbert")
+    _, pack = padded_and_pack(model.config)
+    pack_encoders([model], 64, torch.float32)
+    with reading_pack():
+        narrow = model(**pack)[0]
+        for layer in model.layers:
+            layer.attn.sliding_window = None
+        assert (narrow - model(**pack)[0]).abs().max() > 1e-4
+
+
+def test_dropout_of_attention_is_drawn():
+    torch.manual_seed(0)
+    states = [torch.randn(1, 2, 7, 4) for _ in range(3)]
+    borders = torch.tensor([0, 3, 7]).int()
+    plain = packed_attention(None, *states, None, cu_seq_lens_q=borders, max_length_q=4)[0]
+    drawn = packed_attention(None, *states, None, 0.5, cu_seq_lens_q=borders, max_length_q=4)[0]
+    assert plain.shape == drawn.shape == (1, 7, 2, 4)
+    assert not torch.allclose(plain, drawn)
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "message"),
+    [
+        ("bert", "eager", "leave out eager attention"),
+        ("megatron-bert", None, "one attention only"),
+    ],
+)
+def test_encoders_that_cannot_are_named(kind, change, message):
+    model = AutoModel.from_config(AutoConfig.for_model(kind, **SIZES))
+    model.config._attn_implementation = change or "sdpa"
+    with pytest.raises(ValueError, match=message):
+        pack_encoders([model], 64, torch.float32)
+    assert model.config._attn_implementation != NAME
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ENCODERS)
+def test_flash_attention_agrees_with_text_by_text(kind):
+    """In bfloat16, to what it has of digits, for states and gradients."""
+    model = make_encoder(kind).float().cuda()
+    padded, pack = padded_and_pack(model.config)
+    padded, pack = ({name: _on_gpu(value) for name, value in inputs.items()} for inputs in (padded, pack))
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        wanted = states_and_gradients(model, padded, padded["attention_mask"])
+        pack_encoders([model], 64, torch.bfloat16)
+        with reading_pack():
+            got = states_and_gradients(model, pack)
+    for one, other in zip(wanted, got):
+        assert (one.float() - other.float()).norm() < 0.03 * one.float().norm() + 1e-6
+
+
+def _on_gpu(value):
+    return value.cuda() if isinstance(value, torch.Tensor) else value

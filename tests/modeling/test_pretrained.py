@@ -1,7 +1,10 @@
-"""Whatever a folder holds, it is loaded or refused in one line: no code of it runs, and nothing asks."""
+"""What comes in: hostile folders, settings, and any encoder to start from, a SentenceTransformer too."""
 
 import builtins
+import contextlib
+import json
 import linecache
+import logging
 import re
 import shutil
 import traceback
@@ -10,18 +13,51 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
-from transformers import AutoConfig, AutoModel
+from sentence_transformers.models import Dense, Normalize, Pooling, Transformer
+from torch import nn
+from transformers import (
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoTokenizer,
+    BertConfig,
+    BertForMaskedLM,
+    BertForPreTraining,
+    BertModel,
+    DistilBertConfig,
+    LongformerConfig,
+    ModernBertConfig,
+    RobertaConfig,
+    RobertaModel,
+    T5Config,
+    T5Model,
+)
 
-import convert_to_longformer
-import export_onnx
-import run_docsplit_pretraining
 from docsplit.data.tokenization import load_tokenizer
+from docsplit.embedding.encode import encode
 from docsplit.embedding.loading import load_encoder
-from docsplit.modeling import pretrained
-from docsplit.modeling.pretrained import CannotLoad, check_files, loading, read_config
-from modeling_docsplit import DocSplitForContrastivePretraining
-from tests.hostile_folders import CASES, KINDS, Case, build, evil, folders, has_run
+from docsplit.modeling.pretrained import (
+    DEFAULT_SETTINGS,
+    CannotLoad,
+    check_files,
+    checked_settings,
+    current_settings,
+    document_prompt,
+    has_pooler,
+    loading,
+    max_positions,
+    prompt_of,
+    setting_names,
+    settings_for,
+)
+from docsplit.modeling.saving import trust_argument
+from docsplit.modeling.vectors import KEPT, normalizes
+from modeling_docsplit import DocSplitForContrastivePretraining, _freeze_unused_parameters
+from run_docsplit_pretraining import main
+from tests.conftest import make_corpus, tiny_config, tiny_values
+from tests.hostile_folders import CASES, KINDS, build, folders, has_run
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,44 +97,26 @@ def test_hostile_folders_load_or_are_refused_in_a_line(use, wordpiece, tmp_path,
     assert refused > 200  # a training does not use all files
 
 
-@pytest.mark.parametrize("how", ["peft", "peft without a task", "sentence-transformers"])
-def test_an_adapter_is_refused_with_the_command_that_merges_it(how, encoder, tmp_path, failure_of, monkeypatch):
+@pytest.mark.parametrize("task", [None, "FEATURE_EXTRACTION"])
+def test_an_adapter_is_refused_with_the_command_that_merges_it(task, encoder, tmp_path):
     """Its weights are changes of an encoder that lies elsewhere: every use says so, and how to have both in one."""
-    from peft import LoraConfig, get_peft_model
-
-    torch.manual_seed(0)
-    task = None if how == "peft without a task" else "FEATURE_EXTRACTION"
-    config = LoraConfig(r=2, target_modules=["query", "value"], init_lora_weights=False, task_type=task)
     theirs = SentenceTransformer(str(encoder), device="cpu")
-    if how == "sentence-transformers":
-        theirs.add_adapter(config)
-        theirs.save(str(tmp_path / "adapter"), create_model_card=False)
-    else:
-        # peft writes the place of the encoder alone, and the other files of the encoder are copied from there
-        get_peft_model(theirs[0].model, config).save_pretrained(tmp_path / "adapter")
-        for name in ("modules.json", "sentence_bert_config.json", "1_Pooling", "tokenizer.json"):
-            copy = shutil.copytree if (encoder / name).is_dir() else shutil.copy
-            copy(encoder / name, tmp_path / "adapter" / name)
-    name = str(tmp_path / "adapter")
-    said = set()
+    config = LoraConfig(r=2, target_modules=["query", "value"], init_lora_weights=False, task_type=task)
+    shutil.copytree(encoder, tmp_path / "adapter", ignore=shutil.ignore_patterns("config.json", "*.safetensors"))
+    shutil.copytree(encoder / "1_Pooling", tmp_path / "adapter" / "1_Pooling", dirs_exist_ok=True)
+    get_peft_model(theirs[0].model, config).save_pretrained(tmp_path / "adapter")
     for use in (embed, start_training):
-        with pytest.raises(CannotLoad) as refusal:
-            use(name)
-        said.add(str(refusal.value))
-    said.add(failure_of(run_docsplit_pretraining.main, "--model_name_or_path", name, "--output_dir", "trained"))
-    said.add(failure_of(convert_to_longformer.main, name, "longformer"))
-    said.add(failure_of(export_onnx.main, name, "onnx"))
-    (line,) = said
-    (command,) = re.findall(r"`python -c \"(.*)\"`", line)
+        with pytest.raises(CannotLoad, match="is a PEFT adapter") as refusal:
+            use(str(tmp_path / "adapter"))
+    (command,) = re.findall(r"`python -c \"(.*)\"`", str(refusal.value))
     exec(command.replace("FOLDER", str(tmp_path / "merged")))
-    for file in (tmp_path / "adapter").iterdir():
-        if file.is_dir() or not file.name.startswith("adapter"):
-            (shutil.copytree if file.is_dir() else shutil.copy)(file, tmp_path / "merged" / file.name)
-    merged = load_encoder(str(tmp_path / "merged"), device="cpu")
-    assert (
-        np.abs(merged.encode("a ship") - SentenceTransformer(str(encoder), device="cpu").encode("a ship")).max() > 0.01
+    shutil.copytree(
+        tmp_path / "adapter", tmp_path / "merged", ignore=shutil.ignore_patterns("adapter*"), dirs_exist_ok=True
     )
+    merged = load_encoder(str(tmp_path / "merged"), device="cpu")
     np.testing.assert_allclose(merged.encode("a ship"), theirs.encode("a ship"), atol=1e-5)
+    plain = SentenceTransformer(str(encoder), device="cpu").encode("a ship")
+    assert np.abs(merged.encode("a ship") - plain).max() > 0.01
 
 
 def test_the_canary_sings_where_code_is_run(wordpiece, tmp_path):
@@ -117,20 +135,6 @@ def test_sound_folders_pass_the_checks(kind, wordpiece, tmp_path):
     embed(str(tmp_path))
 
 
-def test_code_of_others_is_run_where_a_caller_trusts_it(wordpiece, tmp_path):
-    case = Case("", "plain", lambda folder: (folder / "evil.py").write_text(
-        evil(folder) + "from transformers import BertConfig\nclass EvilConfig(BertConfig):\n    model_type = 'evil'\n"
-    ))  # fmt: skip
-    for _, folder in folders(wordpiece, tmp_path, [case]):
-        values = '{"model_type": "evil", "auto_map": {"AutoConfig": "evil.EvilConfig"}}'
-        (folder / "config.json").write_text(values)
-        with pytest.raises(CannotLoad, match="code of others is not run"):
-            read_config(folder)
-        assert not has_run(folder)
-        assert read_config(folder, trust_remote_code=True).model_type == "evil"
-        assert has_run(folder)
-
-
 def test_errors_of_this_project_and_ctrl_c_stay_as_they_are():
     with pytest.raises(KeyboardInterrupt), loading("name"):
         raise KeyboardInterrupt
@@ -140,16 +144,389 @@ def test_errors_of_this_project_and_ctrl_c_stay_as_they_are():
         raise TypeError("5\nand 6")
 
 
-def test_names_become_models_in_one_place():
-    """Elsewhere `trust_remote_code` would be None, and transformers would ask on the terminal."""
-    loads = re.compile(r"\bAuto\w+\.from_pretrained\(|SentenceTransformer\((?:str\(|\w+[,)]|\"|\w+\.)")
-    files = [path for folder in ("docsplit", "benchmarks") for path in (ROOT / folder).rglob("*.py")]
-    found = {
-        path.name
-        for path in [*files, *ROOT.glob("*.py")]
-        for line in path.read_text(encoding="utf-8").splitlines()
-        if loads.search(line) and not re.search(r"[\"`]|^Load ", line.partition("SentenceTransformer(")[0])
+SMALL = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8, "vocab_size": 20}
+MODEL = {"prompts": {}, "similarity_fn_name": "cosine"}
+
+
+def config_with(**settings):
+    config = BertConfig(**SMALL, max_position_embeddings=100)
+    config.docsplit = settings
+    return config
+
+
+def test_overrides_come_before_the_checkpoint_and_that_before_the_defaults():
+    settings = checked_settings(config_with(pooling="max", mlm_weight=0.5, max_seq_length=64), {"mlm_weight": 0.2})
+    assert (settings["pooling"], settings["mlm_weight"], settings["max_seq_length"]) == ("max", 0.2, 64)
+    assert settings["contrastive_weight"] == DEFAULT_SETTINGS["contrastive_weight"]
+    assert settings["objective"] == "info_nce"
+    assert "contrastive_temperature" in settings  # an option of the objective
+
+
+def test_the_default_length_is_what_the_encoder_has_positions_for():
+    assert checked_settings(config_with(), {})["max_seq_length"] == 100
+    for saved, given in (({}, {"max_seq_length": 101}), ({"max_seq_length": 101}, {})):
+        with pytest.raises(ValueError, match="positions for 100 tokens: set max_seq_length=100 or less"):
+            checked_settings(config_with(**saved), given)
+    unlimited = BertConfig(**SMALL, max_position_embeddings=-1)
+    assert max_positions(unlimited) is None
+    assert checked_settings(unlimited, {})["max_seq_length"] == 512
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"objective": "guessing"}, "objective is 'guessing', expected one of"),
+        ({"momentum_queue_size": 8}, "an option of objective momentum_contrast, not of info_nce"),
+        ({"colour": "red"}, "There is no setting 'colour'"),
+        ({"pooling": "last"}, "pooling is 'last'"),
+        ({"contrastive_weight": -1.0}, "contrastive_weight is -1.0"),
+        ({"contrastive_weight": 0.0, "mlm_weight": 0.0}, "nothing is left to train"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(given, message):
+    with pytest.raises(ValueError, match=message):
+        checked_settings(config_with(), given)
+
+
+def test_another_objective_drops_the_options_of_the_one_before():
+    saved = {"objective": "momentum_contrast", "momentum_queue_size": 8, "mlm_weight": 0.0, "pooling": "mean"}
+    assert settings_for("info_nce", saved) == {"objective": "info_nce", "mlm_weight": 0.0, "pooling": "mean"}
+    settings = checked_settings(config_with(**saved), {"objective": "info_nce"})
+    assert settings["objective"] == "info_nce"
+    assert "momentum_queue_size" not in settings
+    assert set(settings) <= setting_names()
+
+
+def test_settings_of_older_checkpoints_are_read():
+    older = {"pooling": "mean", "momentum_queue_size": 8, "symmetric": False, "bregman_subnetworks": 0}
+    settings = current_settings(older)
+    assert settings["objective"] == "momentum_contrast"
+    assert settings["momentum_queue_size"] == 8
+    assert "bregman_subnetworks" not in settings
+    assert current_settings({"symmetric": True})["symmetric_loss"] is True
+    assert older == {"pooling": "mean", "momentum_queue_size": 8, "symmetric": False, "bregman_subnetworks": 0}
+    assert current_settings({}) == {"objective": "info_nce"}  # nothing is known of an encoder of others
+
+
+def test_a_similarity_that_is_given_is_the_sentence_transformers_too():
+    kept = {"normalize": True, "model": MODEL}
+    config = config_with(**{KEPT: kept})
+    assert normalizes(config.docsplit)
+    settings = checked_settings(config, {"similarity": "dot"})
+    assert settings[KEPT]["model"]["similarity_fn_name"] == settings["similarity"] == "dot"
+    assert kept["model"] is MODEL
+    assert MODEL["similarity_fn_name"] == "cosine"  # the start's own stay
+
+
+def test_what_gets_no_gradient_is_frozen():
+    assert has_pooler(BertConfig())
+    assert not has_pooler(DistilBertConfig())
+    for mlm in (False, True):
+        encoder = BertForMaskedLM(BertConfig(**SMALL))
+        _freeze_unused_parameters(encoder, mlm)
+        frozen = {name for name, parameter in encoder.named_parameters() if not parameter.requires_grad}
+        in_head = {name for name, _ in encoder.named_parameters() if name.startswith("cls.")}
+        assert frozen == (set() if mlm else in_head)
+        assert in_head
+
+
+from_pretrained = DocSplitForContrastivePretraining.from_pretrained
+
+
+@contextlib.contextmanager
+def load_reports():
+    """Collect the reports on weights that transformers logs while it loads."""
+    reports, logs = [], logging.getLogger("transformers.modeling_utils")
+    handler = logging.Handler()
+    handler.emit = lambda record: reports.append(record.getMessage())
+    logs.addHandler(handler)
+    level = logs.level
+    logs.setLevel(logging.WARNING)  # whatever a test before has made of it
+    try:
+        yield reports
+    finally:
+        logs.removeHandler(handler)
+        logs.setLevel(level)
+
+
+def configs(tokenizer):
+    values = tiny_values(tokenizer)
+    return {
+        "bert": tiny_config(tokenizer),
+        "roberta": RobertaConfig(**values),
+        "modernbert": ModernBertConfig(**values),
+        "distilbert": DistilBertConfig(vocab_size=len(tokenizer), dim=32, n_layers=2, n_heads=2, hidden_dim=64),
+        "longformer": LongformerConfig(**values, attention_window=[16, 16]),
     }
-    # The second is copied into checkpoints, and gets the argument; loading.py loads what it has just written
-    assert found == {"pretrained.py", "graph_document_transformer.py", "loading.py"}
-    assert AutoConfig is pretrained.AutoConfig
+
+
+def saved(model, tokenizer, folder):
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def assert_equal(first, second):
+    assert first.keys() == second.keys()
+    for key, value in first.items():
+        assert torch.equal(value, second[key]), key
+
+
+def test_the_pooler_is_the_start_s_where_it_has_one(tmp_path, wordpiece):
+    torch.manual_seed(0)
+    start = BertForPreTraining(tiny_config(wordpiece))
+    start.save_pretrained(tmp_path / "start")
+    model = from_pretrained(tmp_path / "start")
+    assert model.config.docsplit["mlm_weight"] == 0.1  # its head is there
+    assert_equal(model.encoder.cls.predictions.state_dict(), start.cls.predictions.state_dict())
+    folder = saved(model, wordpiece, tmp_path / "release")
+    assert_equal(AutoModel.from_pretrained(folder).pooler.state_dict(), start.bert.pooler.state_dict())
+
+
+def test_a_start_without_a_head_is_trained_without_one(headless, wordpiece, caplog, tmp_path):
+    caplog.set_level("INFO")
+    with load_reports() as reports:
+        model = from_pretrained(headless, pooling="mean")
+    assert reports == []
+    assert type(model.encoder) is BertModel
+    assert model.config.docsplit["mlm_weight"] == 0
+    (record,) = [record for record in caplog.records if "no masked-LM head" in record.message]
+    assert record.levelname == "INFO"
+    batch = wordpiece(["bread and butter", "a ship"] * 2, padding=True, return_tensors="pt")
+    views = {key: batch[key].view(2, 2, -1) for key in ("input_ids", "attention_mask")}
+    model(**views).loss.backward()
+    assert all((parameter.grad is None) == ("pooler." in name) for name, parameter in model.named_parameters())
+
+    caplog.clear()
+    from_pretrained(headless, mlm_weight=0.3)
+    (record,) = [record for record in caplog.records if "no masked-LM head" in record.message]
+    assert record.levelname == "WARNING"
+    assert "0 in place of 0.3" in record.message
+    assert "--new_mlm_head" in record.message
+    with pytest.raises(ValueError, match=r"nothing is left to train.*--new_mlm_head"):
+        from_pretrained(headless, contrastive_weight=0.0)
+
+    # what it writes is what it read: names, class and pooler
+    folder = saved(model, wordpiece, tmp_path / "checkpoint")
+    assert_equal(load_file(headless / "model.safetensors"), load_file(folder / "model.safetensors"))
+    with load_reports() as reports:
+        AutoModel.from_pretrained(folder)
+        SentenceTransformer(str(folder), device="cpu")
+    assert reports == []
+    caplog.clear()
+    from_pretrained(folder)
+    assert "no masked-LM head" not in caplog.text  # its settings say 0
+
+
+def test_a_new_head_is_made_where_it_is_asked_for(headless, wordpiece, tmp_path):
+    model = from_pretrained(headless, new_mlm_head=True)
+    assert model.config.docsplit["mlm_weight"] == 0.1
+    assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
+    assert all(parameter.requires_grad for parameter in model.encoder.cls.parameters())
+    folder = saved(model, wordpiece, tmp_path / "checkpoint")
+    with pytest.raises(ValueError, match="has a masked-LM head: leave out --new_mlm_head"):
+        from_pretrained(folder, new_mlm_head=True)
+    with pytest.raises(ValueError, match="mlm_weight 0 never trains"):
+        from_pretrained(headless, new_mlm_head=True, mlm_weight=0.0)
+
+
+def test_what_cannot_be_trained_is_refused(tmp_path, headless, wordpiece):
+    with pytest.raises(ValueError, match=r"'no/model' cannot be loaded as an encoder"):
+        from_pretrained("no/model")
+    with pytest.raises(ValueError, match="There is no no/such/model: name a folder with an encoder"):
+        from_pretrained("no/such/model")
+    values = {"vocab_size": 50, "d_model": 16, "d_ff": 16, "num_layers": 1, "num_heads": 1, "d_kv": 16}
+    T5Model(T5Config(**values)).save_pretrained(tmp_path / "t5")
+    with pytest.raises(ValueError, match="a t5, an encoder with a decoder"):
+        from_pretrained(tmp_path / "t5")
+    config = json.loads((headless / "config.json").read_text()) | {"num_hidden_layers": 3}
+    (headless / "config.json").write_text(json.dumps(config))
+    with pytest.raises(
+        ValueError, match=r"lacks \d+ weights of its own architecture, such as \['bert.encoder.layer.2"
+    ):
+        from_pretrained(headless)
+
+
+@pytest.mark.parametrize("has_head", [True, False])
+def test_training_is_in_float32_and_the_release_in_the_dtype_of_the_start(has_head, tmp_path, wordpiece):
+    kind = AutoModelForMaskedLM if has_head else AutoModel
+    kind.from_config(tiny_config(wordpiece)).to(torch.bfloat16).save_pretrained(tmp_path / "start")
+    wordpiece.save_pretrained(tmp_path / "start")
+    model = from_pretrained(tmp_path / "start")
+    assert model.dtype == torch.float32
+    with torch.no_grad():
+        model.get_input_embeddings().weight[5, 5] = 1 + 2**-20  # no bfloat16
+    folder = saved(model, wordpiece, tmp_path / "release")
+    assert AutoModel.from_pretrained(folder).dtype == torch.bfloat16
+    assert SentenceTransformer(str(folder), device="cpu").dtype == torch.bfloat16
+    again = from_pretrained(folder)  # nothing is rounded on the way
+    assert_equal(model.state_dict(), again.state_dict())
+    folder = saved(again, AutoTokenizer.from_pretrained(folder), tmp_path / "further")
+    assert AutoModel.from_pretrained(folder).dtype == torch.bfloat16
+
+
+# --- Graph document models -----------------------------------------------------------------------------------------
+
+
+def test_broken_weights_are_named(headless):
+    (headless / "model.safetensors").write_bytes((headless / "model.safetensors").read_bytes()[:1000])
+    with pytest.raises(ValueError, match=r"headless' cannot be loaded as an encoder. The cause: .*header"):
+        from_pretrained(headless)
+    with pytest.raises(ValueError, match=r"headless' cannot be loaded as an encoder. The cause: .*fast"):
+        from_pretrained(headless, attn_implementation="fast")
+
+
+TEXTS = [row["text"] for row in make_corpus(6, seed=3)]
+PROMPTS = {"query": "query: ", "passage": "passage: "}
+OLD_FILES = {  # as most models on the Hub have them
+    "modules.json": [
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+    ],
+    "sentence_bert_config.json": {"max_seq_length": 24, "do_lower_case": True},
+    "1_Pooling/config.json": {"word_embedding_dimension": 32, "pooling_mode_cls_token": False,
+                              "pooling_mode_mean_tokens": False, "pooling_mode_max_tokens": True},
+    "config_sentence_transformers.json": {"__version__": {"sentence_transformers": "2.2.2"}},
+}  # fmt: skip
+
+
+@pytest.fixture
+def make_start(tmp_path, wordpiece):
+    """A folder that SentenceTransformer wrote, with changes to its JSON files."""
+
+    def make(
+        pooling="mean", normalize=True, tokenizer=wordpiece, dtype=None, length=40, files=None, dense=(), **options
+    ):
+        torch.manual_seed(0)
+        plain, folder = tmp_path / "plain", tmp_path / "start"
+        if tokenizer is wordpiece:
+            encoder = BertModel(tiny_config(tokenizer))
+        else:
+            encoder = RobertaModel(RobertaConfig(**tiny_values(tokenizer)))
+        encoder.to(dtype or torch.float32).save_pretrained(plain)
+        tokenizer.save_pretrained(plain)
+        transformer = Transformer(str(plain))
+        transformer.max_seq_length = length
+        modules = [transformer, Pooling(32, pooling), *dense, *([Normalize()] if normalize else [])]
+        SentenceTransformer(modules=modules, device="cpu", **options).save(str(folder), create_model_card=False)
+        for name, content in (files or {}).items():
+            (folder / name).write_text(json.dumps(content))
+        return folder
+
+    return make
+
+
+STARTS = {
+    "mean, normalised": {},
+    "cls, long": {"pooling": "cls", "normalize": False, "length": 100, "similarity_fn_name": "dot"},
+    "prompts": {"prompts": PROMPTS, "similarity_fn_name": "euclidean"},
+    "a default prompt": {"prompts": {"any": "text: "}, "default_prompt_name": "any", "dtype": torch.bfloat16},
+    "old files": {"files": OLD_FILES, "normalize": False},
+    "last token": {"pooling": "lasttoken", "similarity_fn_name": "dot"},
+    "weighted by position": {"pooling": "weightedmean", "normalize": False},
+    "dense": {"dense": [Dense(32, 48, bias=False, activation_function=nn.Identity()), Dense(48, 16)]},
+    "a residual": {"dense": [Dense(32, 8, activation_function=nn.GELU(), use_residual=True)], "normalize": False},
+}
+
+
+@pytest.mark.parametrize("kind", STARTS)
+def test_what_comes_out_takes_the_place_of_what_came_in(kind, make_start, run_here, corpus_file, tmp_path):
+    start, out = make_start(**STARTS[kind]), tmp_path / "out"
+    run_here(
+        main, "--model_name_or_path", start, "--corpus", corpus_file, "--output_dir", out, "--max_steps", 1,
+        "--learning_rate", 0, "--use_cpu", "--per_device_train_batch_size", 4, "--disable_tqdm", "true",
+        "--view_max_length", 20, "--max_train_samples", 20,
+    )  # fmt: skip
+    theirs = SentenceTransformer(str(start), device="cpu")
+    for folder in (out, out / "checkpoint-1"):
+        with load_reports() as reports:
+            ours = SentenceTransformer(str(folder), device="cpu")
+            AutoModel.from_pretrained(folder)
+        is_reported = folder != out and "dense" in STARTS[kind]  # Trainer resumes them from a checkpoint's weights
+        assert (reports != []) == is_reported
+        assert all("dense_layers" in line for text in reports for line in text.splitlines() if "UNEXPECTED " in line)
+        assert [str(module) for module in ours] == [str(module) for module in theirs]
+        for name in ("prompts", "default_prompt_name", "similarity_fn_name", "max_seq_length", "dtype"):
+            assert getattr(ours, name) == getattr(theirs, name), name
+        for method in ("encode", "encode_document", "encode_query"):
+            expected = getattr(theirs, method)(TEXTS)
+            np.testing.assert_allclose(getattr(ours, method)(TEXTS), expected, atol=1e-6)
+        assert ours.state_dict().keys() == theirs.state_dict().keys()
+    shares = json.loads((out / "all_results.json").read_text())
+    assert shares["tokens_truncated_share"] > 0.1  # the views were of 20 tokens
+
+
+@pytest.mark.parametrize("file", ["longformer_transformer.py", "encoder_with_words.py", "modeling_graph_document.py"])
+def test_a_folder_with_code_asks_for_trust(file, tmp_path):
+    (tmp_path / "config.json").touch()
+    assert trust_argument(tmp_path) == ""
+    (tmp_path / file).touch()
+    assert trust_argument(tmp_path) == ", trust_remote_code=True"
+
+
+def test_a_document_has_the_prompt_for_documents_else_the_default_one():
+    assert document_prompt({"query": "q: ", "document": "d: ", "passage": "p: "}, "query") == "d: "
+    assert document_prompt({"query": "q: ", "document": "", "passage": "p: "}, "query") == "p: "
+    assert document_prompt({"query": "q: ", "document": ""}, "query") == "q: "
+    assert document_prompt({"query": "q: "}, None) == document_prompt({}, None) == ""
+
+
+def _pooling(**values):
+    return {"1_Pooling/config.json": {"embedding_dimension": 32, **values}}
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (_pooling(pooling_mode="mean_sqrt_len_tokens"), "pools with mean_sqrt_len_tokens.*--pooling mean"),
+        (_pooling(pooling_mode=["cls", "mean"]), "pools with cls and mean"),
+        ({"modules.json": [*OLD_FILES["modules.json"], {"idx": 2, "name": "2", "path": "2_Dense",
+          "type": "sentence_transformers.models.Dense"}]}, "2_Dense/config.json a Dense layer of no known number"),
+        ({"modules.json": [*OLD_FILES["modules.json"], {"idx": 2, "name": "2", "path": "2_Normalize",
+          "type": "sentence_transformers.models.Normalize"}, {"idx": 3, "name": "3", "path": "3_Dense",
+          "type": "sentence_transformers.models.Dense"}]}, "has the module sentence_transformers.models.Normalize"),
+        ({"modules.json": [*OLD_FILES["modules.json"], {"idx": 2, "name": "2", "path": "2_LayerNorm",
+          "type": "sentence_transformers.models.LayerNorm"}]}, "has the module sentence_transformers.models.LayerN"),
+        ({"modules.json": [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.BoW"}]},
+         "has the module sentence_transformers.models.BoW"),
+        ({"modules.json": [{"idx": 0, "name": "0", "path": "", "type": "custom_st.Transformer"}]}, "custom_st"),
+        ({"modules.json": OLD_FILES["modules.json"][:1]}, "has no pooling"),
+        ({"modules.json": [OLD_FILES["modules.json"][0] | {"path": "0_Transformer"}, *OLD_FILES["modules.json"][1:]]},
+         "in the folder '0_Transformer'"),
+        (_pooling(pooling_mode="mean", include_prompt=False)
+         | {"config_sentence_transformers.json": {"prompts": PROMPTS}}, "leaves its prompt 'passage: ' out"),
+        ({"config_sentence_transformers.json": {"model_type": "SparseEncoder"}}, "is a SparseEncoder"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_kept_is_refused_by_name(files, message, make_start, failure_of):
+    start = make_start(files=files, normalize=False)
+    with pytest.raises(ValueError, match=message):
+        from_pretrained(start)
+    # before the corpus is looked for
+    assert str(start) in failure_of(main, "--model_name_or_path", start, "--corpus", "nowhere", "--use_cpu")
+
+
+def test_a_pooling_that_is_overridden_may_be_any(make_start, caplog):
+    start = make_start(files=_pooling(pooling_mode="mean_sqrt_len_tokens"))
+    assert from_pretrained(start, pooling="mean").config.docsplit["pooling"] == "mean"
+    assert "pooling mean takes the place of" in caplog.text
+    assert "mean_sqrt_len_tokens" in caplog.text
+
+
+def test_a_checkpoint_that_sentence_transformers_saved_anew_is_what_its_files_say(
+    make_start, wordpiece, tmp_path, caplog
+):
+    model = from_pretrained(make_start(prompts=PROMPTS))
+    model.save_pretrained(tmp_path / "ours")
+    wordpiece.save_pretrained(tmp_path / "ours")
+    assert from_pretrained(tmp_path / "ours").config.docsplit == model.config.docsplit
+    assert "they count" not in caplog.text
+    changed = SentenceTransformer(str(tmp_path / "ours"), device="cpu", prompts={"document": "doc: "})
+    changed.max_seq_length = 20
+    changed.save(str(tmp_path / "theirs"), create_model_card=False)
+    again = from_pretrained(tmp_path / "theirs")
+    assert again.config.docsplit["max_seq_length"] == 20
+    assert prompt_of(again.config.docsplit) == "doc: "
+    assert "another max_seq_length and prompts than its config.json" in caplog.text
+    embeddings = encode(again.encoder.base_model, wordpiece, TEXTS)
+    assert np.allclose(embeddings, changed.encode_document(TEXTS), atol=1e-5)

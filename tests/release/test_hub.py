@@ -20,7 +20,7 @@ from sentence_transformers.models import Normalize, Pooling, Transformer
 from transformers import BertForMaskedLM, BertModel
 
 from docsplit.modeling.families.table import code_files
-from docsplit.modeling.starts import HEAD_FILE, HEAD_INDEX
+from docsplit.modeling.pretrained import HEAD_FILE, HEAD_INDEX
 from docsplit.release import hub as release_hub
 from docsplit.release.manifest import seal
 from docsplit.training.arguments import PretrainingArguments

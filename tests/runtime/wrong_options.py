@@ -29,7 +29,7 @@ WORK = {  # where the work of a script begins
     "adapt": ["docsplit.training.adapting.adapt"],
     "search": ["docsplit.embedding.encoder.Encoder", "docsplit.index.index.Index"],
     "explore": ["docsplit.embedding.encoder.Encoder"],
-    "convert_to_longformer": ["docsplit.modeling.starts.read_config"],
+    "convert_to_longformer": ["docsplit.modeling.pretrained.read_start"],
     "export_onnx": ["docsplit.embedding.loading.load_encoder"],
 }
 CANARY = "CanaryCanary"  # of a token that is typed, and must not be printed

@@ -21,8 +21,7 @@ from transformers import (
 )
 
 import run_docsplit_pretraining
-from docsplit.modeling.lora import ADAPTER_FOLDER
-from docsplit.modeling.saving import TRAINING_STATE_FILE
+from docsplit.modeling.saving import ADAPTER_FOLDER, TRAINING_STATE_FILE
 from tests.conftest import tiny_values, weights_of
 
 ROOT = Path(__file__).parents[2]

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
 from docsplit.embedding.encode import encode
-from docsplit.modeling.families.longformer_attention import BlockedAttention, BlockedLongformerModel
+from docsplit.modeling.families.longformer import BlockedAttention, BlockedLongformerModel
 from docsplit.training import checkpoints, models
 from docsplit.training.arguments import (
     DataArguments,

@@ -14,11 +14,10 @@ import torch.nn.functional as F
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
 from transformers.models.bert.modeling_bert import BertEmbeddings
 
-from docsplit.modeling import packed_attention, packing
-from docsplit.modeling.distributed import gather_counts, gather_documents
+from docsplit.modeling import packing
+from docsplit.modeling.distributed import fetch, gather_counts, gather_documents, send
 from docsplit.modeling.objectives import info_nce
 from docsplit.modeling.objectives.info_nce import info_nce as _info_nce
-from docsplit.modeling.transfer import fetch, send
 from docsplit.training.callbacks import StopCallback
 from run_docsplit_pretraining import main
 from tests.processes import spawn
@@ -73,7 +72,7 @@ def place(site):
 def step_in_packs(words):
     """Watch a step whose attention is that of CUDA in what it asks for: a stand-in knows no borders of texts."""
     with (
-        mock.patch.object(packed_attention, "_text_by_text", _attend_to_all),
+        mock.patch.object(packing, "_text_by_text", _attend_to_all),
         mock.patch.object(packing, "_difference", return_value=0.0),
     ):
         return second_step([*words, "--packed_sequences", "true"])

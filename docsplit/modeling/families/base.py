@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 from transformers import AutoModelForMaskedLM
 
-from docsplit.modeling.packed_attention import use_packed_attention
 from docsplit.runtime.files import write_text
 
 _OWN_IMPORT = re.compile(r"^from docsplit\.\S* import [^(\n]+\n", re.MULTILINE)
@@ -31,7 +30,7 @@ class Family:
             methods `encode_passages(input_ids, attention_mask)` and `combine(row_vectors, rows)` (see
             `docsplit.modeling.encoding.Rows`), a config with `passage_words`, and a `module` that pools by itself.
         forward: replaces the encoder's `forward`, with what transformers leaves to its caller; called as a method.
-        default_settings: in place of some of `docsplit.modeling.settings.DEFAULT_SETTINGS`.
+        default_settings: in place of some of `docsplit.modeling.pretrained.DEFAULT_SETTINGS`.
         positions_follow_padding: positions are counted from `pad_token_id + 1`, so the table has as many unused rows.
         has_global_token: the first token attends to all and all to it, by `global_attentions`.
         inner_encoder: the attribute of model and config that reads tokens; None: the encoder itself does.
@@ -42,6 +41,7 @@ class Family:
         code: the files of code in a checkpoint, and of which files each is made.
         paper: the paper that a card names.
         without_lora: what LoRA does not go with, and why; None: it does.
+        without_packs: what cannot read packs of texts, and why; None: what transformers says of its attention.
         without_onnx: why no ONNX file can be written; None: it can.
     """
 
@@ -57,6 +57,7 @@ class Family:
     code: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
     paper: str | None = None
     without_lora: str | None = None
+    without_packs: str | None = None
     without_onnx: str | None = None
 
     # --- The model ---
@@ -130,17 +131,6 @@ class Family:
             yield
         finally:
             vars(encoder).pop("forward", None)
-
-    def use_packed_attention(self, encoder: Any, dtype: Any) -> None:
-        """Let the part of an encoder that reads tokens read packs of texts (`docsplit.modeling.packed_attention`).
-
-        Args:
-            dtype: of matrix products.
-
-        Raises:
-            ValueError: if it cannot, naming why.
-        """
-        use_packed_attention(encoder, dtype)
 
     def return_attention(self, base_model: Any) -> None:
         """Let an encoder return its attention weights: transformers' eager attention, which computes them."""

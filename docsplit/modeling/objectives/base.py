@@ -1,10 +1,11 @@
 """The base of objectives: a loss on the embeddings of a batch, with all that is trained for it.
 
 An objective owns what it trains besides the encoder (a second encoder, a queue, a head): all of it is training state,
-kept in a checkpoint beside the released weights. To add one, write a class as `InfoNCE` and name it in
-`docsplit.modeling.objectives.table.OBJECTIVES`.
+kept in a checkpoint beside the released weights. To add one, write a class as `InfoNCE` and give it a row in the
+dictionary `docsplit.modeling.objectives.table.OBJECTIVES`.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,36 +32,49 @@ class Preparation(Protocol):
 
 @dataclass
 class ObjectiveOutput:
-    """A loss, scaled so that its mean over processes is its value over the documents of all, and what to log."""
+    """A loss and its parts: what to log beside it."""
 
-    loss: Tensor  # ()
-    num_masked_negatives: Tensor  # (), pairs left out because both are the same document
+    loss: Tensor  # (), scaled so that its mean over processes is its value over the documents of all
+    num_masked_negatives: Tensor | None = None  # (), pairs left out because both are the same document
     parts: dict[str, Tensor] = field(default_factory=dict)  # of the loss, () each
     histograms: dict[str, Tensor] = field(default_factory=dict)  # counts (K,), to be summed over steps
+
+
+def option(default: Any, about: str) -> Any:
+    """Declare an option of an objective, with its help text."""
+    return field(default=default, metadata={"help": about})
+
+
+def check_options(options: Any, *names: str, least: float = -math.inf, above: float = -math.inf) -> None:
+    """Check that options are numbers of at least `least`, or of more than `above`; None stands for no number.
+
+    Raises:
+        ValueError: naming the first that is not.
+    """
+    for name in names:
+        value = getattr(options, name)
+        if value is not None and not (value >= least and value > above):
+            raise ValueError(
+                f"{name} is {value}, expected {f'more than {above}' if above >= 0 else f'{least} or more'}."
+            )
 
 
 @dataclass
 class SoftmaxOptions:
     """Options of all objectives with a softmax over similarities."""
 
-    contrastive_temperature: float = field(
-        default=0.05,
-        metadata={
-            "help": "Divide similarities by this before the softmax: lower values stress the nearest negatives. "
-            "Default: the checkpoint's, else 0.05 (SimCSE)."
-        },
+    contrastive_temperature: float = option(
+        0.05,
+        "Divide similarities by this before the softmax: lower values stress the nearest negatives. Default: the "
+        "checkpoint's, else 0.05 (SimCSE).",
     )
-    similarity: Similarity = field(
-        default="cosine",
-        metadata={
-            "help": "How two embeddings are compared: by cosine or by dot product. Default: the checkpoint's, else "
-            "cosine."
-        },
+    similarity: Similarity = option(
+        "cosine",
+        "How two embeddings are compared: by cosine or by dot product. Default: the checkpoint's, else cosine.",
     )
 
     def __post_init__(self) -> None:
-        if self.contrastive_temperature <= 0:
-            raise ValueError(f"contrastive_temperature is {self.contrastive_temperature}, expected more than 0.")
+        check_options(self, "contrastive_temperature", above=0)
         if self.similarity not in get_args(Similarity):
             raise ValueError(f"similarity is {self.similarity!r}, expected one of {get_args(Similarity)}.")
 
@@ -133,12 +147,15 @@ class Objective(nn.Module):
         """Choose which encoder embeds which view: (B, 2, H). An objective that overrides this has no masked LM."""
         return encode(base_model)
 
-    def forward(self, embeddings: Tensor, document_ids: Tensor | None, counts: list[int]) -> ObjectiveOutput:
+    def forward(self, embeddings: Tensor, document_ids: Tensor | None, counts: list[int]) -> Tensor | ObjectiveOutput:
         """Compare the documents of this process with those of all.
 
         Args:
             embeddings: (B, 2, H), of both views of this process's documents, not normalised.
             document_ids: (B,), equal for equal documents, which never are each other's negatives; or None.
             counts: the number of documents of each process.
+
+        Returns: the loss (), scaled so that its mean over processes is its value over the documents of all (a sum over
+            the B times `len(counts) / sum(counts)`); or an `ObjectiveOutput` of it and of what to log.
         """
         raise NotImplementedError

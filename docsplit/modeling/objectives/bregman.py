@@ -16,22 +16,21 @@ is cheap beside the encoder, and each process computes the loss of all documents
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from docsplit.modeling.after_pooling import embedding_width
 from docsplit.modeling.distributed import gather_documents
-from docsplit.modeling.objectives.base import ObjectiveOutput
+from docsplit.modeling.objectives.base import ObjectiveOutput, check_options, option
 from docsplit.modeling.objectives.info_nce import InfoNCE
+from docsplit.modeling.vectors import embedding_width
 
 logger = logging.getLogger(__name__)
 
 Trunk = Literal["separate", "shared"]
-FEW_ROWS = 8  # of batch norm: with 2 its outputs are signs
 
 
 class Ensemble(nn.Module):
@@ -133,74 +132,53 @@ class BregmanInfoNCE(InfoNCE):
     class Options(InfoNCE.Options):
         """InfoNCE with an ensemble of Bregman divergences."""
 
-        bregman_weight: float = field(
-            default=2.0,
-            metadata={
-                "help": "Weight of the Bregman loss beside InfoNCE (lambda). The paper says 2; its code weighs them "
-                "as 0.5 would. 0: the ensemble is measured, not trained. Default: the checkpoint's, else 2."
-            },
+        bregman_weight: float = option(
+            2.0,
+            "Weight of the Bregman loss beside InfoNCE (lambda). The paper says 2; its code weighs them "
+            "as 0.5 would. 0: the ensemble is measured, not trained. Default: the checkpoint's, else 2.",
         )
-        bregman_temperature: float = field(
-            default=0.1,
-            metadata={
-                "help": "Divides exp(-G / (2 sigma^2)), which is 1 at most: at a temperature of 1 the loss hardly "
-                "moves. Default: the checkpoint's, else 0.1 (the authors' code)."
-            },
+        bregman_temperature: float = option(
+            0.1,
+            "Divides exp(-G / (2 sigma^2)), which is 1 at most: at a temperature of 1 the loss hardly "
+            "moves. Default: the checkpoint's, else 0.1 (the authors' code).",
         )
-        bregman_sigma: float = field(
-            default=2.0,
-            metadata={
-                "help": "Width of the kernel exp(-G / (2 sigma^2)): the larger it is, the more divergences count as "
-                "near. Default: the checkpoint's, else 2 (as in the paper)."
-            },
+        bregman_sigma: float = option(
+            2.0,
+            "Width of the kernel exp(-G / (2 sigma^2)): the larger it is, the more divergences count as "
+            "near. Default: the checkpoint's, else 2 (as in the paper).",
         )
-        bregman_subnetworks: int = field(
-            default=10,
-            metadata={
-                "help": "Number of networks in the ensemble (g). Default: the checkpoint's, else 10 (as in the paper)."
-            },
+        bregman_subnetworks: int = option(
+            10,
+            "Number of networks in the ensemble (g). Default: the checkpoint's, else 10 (as in the paper).",
         )
-        bregman_width: int | None = field(
-            default=None,
-            metadata={
-                "help": "Outputs of each network; the largest output of all networks counts. Default: the "
-                "checkpoint's, else 1, and with a shared trunk the encoder's width (the authors' code)."
-            },
+        bregman_width: int | None = option(
+            None,
+            "Outputs of each network; the largest output of all networks counts. Default: the "
+            "checkpoint's, else 1, and with a shared trunk the encoder's width (the authors' code).",
         )
-        bregman_trunk: Trunk = field(
-            default="separate",
-            metadata={
-                "help": "Whether networks share a hidden layer. separate: they share nothing (the paper's text). "
-                "shared: one hidden layer for all (the authors' code). Default: the checkpoint's, else separate."
-            },
+        bregman_trunk: Trunk = option(
+            "separate",
+            "Whether networks share a hidden layer. separate: they share nothing (the paper's text). "
+            "shared: one hidden layer for all (the authors' code). Default: the checkpoint's, else separate.",
         )
-        bregman_batch_norm: bool = field(
-            default=True,
-            metadata={
-                "help": "Use batch norm in the ensemble, over both views of the documents of all processes in one "
-                "accumulation step. Default: the checkpoint's, else True."
-            },
+        bregman_batch_norm: bool = option(
+            True,
+            "Use batch norm in the ensemble, over both views of the documents of all processes in one "
+            "accumulation step. Default: the checkpoint's, else True.",
         )
-        bregman_symmetric: bool = field(
-            default=True,
-            metadata={
-                "help": "Take all 2N views as anchors and candidates (the authors' code). False: compare first views "
-                "with second ones (equation 6). Default: the checkpoint's, else True."
-            },
+        bregman_symmetric: bool = option(
+            True,
+            "Take all 2N views as anchors and candidates (the authors' code). False: compare first views "
+            "with second ones (equation 6). Default: the checkpoint's, else True.",
         )
 
         def __post_init__(self) -> None:
             super().__post_init__()
-            if self.bregman_weight < 0:
-                raise ValueError(f"bregman_weight is {self.bregman_weight}, expected 0 (none) or more.")
-            for name in ("bregman_temperature", "bregman_sigma"):
-                if getattr(self, name) <= 0:
-                    raise ValueError(f"{name} is {getattr(self, name)}, expected more than 0.")
+            check_options(self, "bregman_weight", least=0)
+            check_options(self, "bregman_temperature", "bregman_sigma", above=0)
+            check_options(self, "bregman_subnetworks", "bregman_width", least=1)
             if self.bregman_trunk not in get_args(Trunk):
                 raise ValueError(f"bregman_trunk is {self.bregman_trunk!r}, expected one of {get_args(Trunk)}.")
-            for name in ("bregman_subnetworks", "bregman_width"):
-                if getattr(self, name) is not None and getattr(self, name) < 1:
-                    raise ValueError(f"{name} is {getattr(self, name)}, expected 1 or more.")
             width = self.bregman_width or (1 if self.bregman_trunk == "separate" else None)
             if self.bregman_subnetworks == width == 1:
                 raise ValueError(
@@ -211,13 +189,8 @@ class BregmanInfoNCE(InfoNCE):
     @classmethod
     def details(cls, settings: Mapping[str, Any]) -> list[str]:
         """Name the paper's numbers of the Bregman loss too, by its letters."""
-        numbers = {
-            "lambda": settings["bregman_weight"],
-            "sigma": settings["bregman_sigma"],
-            "g": settings["bregman_subnetworks"],
-            "temperature": settings["bregman_temperature"],
-        }
-        said = ", ".join(f"{name} {value:g}" for name, value in numbers.items())
+        names = {"lambda": "weight", "sigma": "sigma", "g": "subnetworks", "temperature": "temperature"}
+        said = ", ".join(f"{letter} {settings[f'bregman_{name}']:g}" for letter, name in names.items())
         return [*super().details(settings), f"Bregman loss ({said})"]
 
     def __init__(self, options: Any, base_model: nn.Module):
@@ -254,10 +227,18 @@ class BregmanInfoNCE(InfoNCE):
         contrast = self.compare(embeddings, batch)
 
         # The whole ensemble loss on each process, unscaled: the mean over processes is that loss
-        self._warn_of_few(2 * sum(counts))
+        num_rows = 2 * sum(counts)
+        if self.options.bregman_batch_norm and self.training and num_rows < 8 and not self.has_warned:
+            self.has_warned = True
+            logger.warning(
+                f"The ensemble's batch norm has {num_rows} embeddings a step, and with 2 its outputs would be signs: "
+                "raise the batch, or give --bregman_batch_norm false."
+            )
         everything = batch.embeddings.transpose(0, 1).flatten(0, 1)  # (2N, H): views 1, then views 2
         z = self.projection(everything)  # (2N, K)
-        excluded = None if batch.document_ids is None else _same(batch.document_ids)
+        excluded = None
+        if (ids := batch.document_ids) is not None:  # documents that are the same, but for each itself
+            excluded = (ids[:, None] == ids[None, :]).fill_diagonal_(False)
         first, second = z.chunk(2)
         options = self.options
         loss = bregman_loss(
@@ -268,17 +249,3 @@ class BregmanInfoNCE(InfoNCE):
         histogram = largest.new_zeros(z.shape[1]).index_add_(0, largest, torch.ones_like(largest))
         total = contrast + options.bregman_weight * loss
         return ObjectiveOutput(total, batch.num_excluded, parts, {"subnetworks": histogram})
-
-    def _warn_of_few(self, num_rows: int) -> None:
-        if self.options.bregman_batch_norm and self.training and num_rows < FEW_ROWS and not self.has_warned:
-            self.has_warned = True
-            logger.warning(
-                f"The ensemble's batch norm has {num_rows} embeddings a step, and with 2 its outputs would be signs: "
-                "raise the batch, or give --bregman_batch_norm false."
-            )
-
-
-def _same(document_ids: Tensor) -> Tensor:
-    """Return (N, N), True where two of the documents are the same."""
-    same = document_ids[:, None] == document_ids[None, :]
-    return same.fill_diagonal_(False)

@@ -1,13 +1,13 @@
 """InfoNCE, the usual contrastive loss: on the two views of each document, or on queries and their documents."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from docsplit.modeling.distributed import GlobalBatch, gather_documents, gather_queries
-from docsplit.modeling.objectives.base import Objective, ObjectiveOutput, Similarity, SoftmaxOptions
+from docsplit.modeling.objectives.base import Objective, ObjectiveOutput, Similarity, SoftmaxOptions, option
 
 
 def info_nce(
@@ -52,19 +52,14 @@ class InfoNCE(Objective):
     class Options(SoftmaxOptions):
         """InfoNCE with the other documents of the batch as negatives."""
 
-        symmetric_loss: bool = field(
-            default=False,
-            metadata={
-                "help": "Average two losses: first views against all second ones, and second views against all first "
-                "ones. Default: the checkpoint's, else False."
-            },
+        symmetric_loss: bool = option(
+            False,
+            "Average two losses: first views against all second ones, and second views against all first "
+            "ones. Default: the checkpoint's, else False.",
         )
-        reverse_loss: bool = field(
-            default=False,
-            metadata={
-                "help": "Compare second views with all first ones, not first with second. Default: the checkpoint's, "
-                "else False."
-            },
+        reverse_loss: bool = option(
+            False,
+            "Compare second views with all first ones, not first with second. Default: the checkpoint's, else False.",
         )
 
         def __post_init__(self) -> None:

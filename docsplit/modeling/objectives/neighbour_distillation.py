@@ -12,7 +12,7 @@ once. Of other views both are students, so that masked LM and their cosine stay 
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from docsplit.modeling.objectives.base import Objective, ObjectiveOutput, Preparation
-from docsplit.modeling.transfer import send
+from docsplit.modeling.distributed import send
+from docsplit.modeling.objectives.base import Objective, Preparation, check_options, option
 from docsplit.runtime.files import add_arrays, write_whole
 
 TARGETS_FILE = "distillation_targets.safetensors"  # in the output folder
@@ -53,8 +53,6 @@ class Targets:
             raise
         except (SafetensorError, OSError, ValueError) as error:
             raise ValueError(f"{path} is damaged: {' '.join(str(error).split())}.") from error
-        if digest is None:
-            raise ValueError(f"{path} has no {DIGEST}: it was damaged, or written by an earlier version.")
         if digest != _digest(tensors, self.about):
             raise ValueError(f"{path} is damaged: it does not fit its {DIGEST}.")
         self.document_ids = tensors["document_ids"]  # (N,) int64, ascending
@@ -103,43 +101,33 @@ class NeighbourDistillation(Objective):
     class Options:
         """Neighbour distillation: how the target vectors are averaged over neighbours."""
 
-        num_neighbours: int = field(
-            default=20,
-            metadata={
-                "help": "Nearest documents that each target vector is averaged with; 0: the target is the start's "
-                "vector."
-            },
+        num_neighbours: int = option(
+            20,
+            "Nearest documents that each target vector is averaged with; 0: the target is the start's vector.",
         )
-        smoothing_rounds: int = field(
-            default=2,
-            metadata={"help": "How often the target vectors are averaged, each time with those of the round before."},
+        smoothing_rounds: int = option(
+            2,
+            "How often the target vectors are averaged, each time with those of the round before.",
         )
-        smoothing_share: float = field(
-            default=0.5,
-            metadata={"help": "Weight of the neighbours' mean in each round; the vector itself has the rest."},
+        smoothing_share: float = option(
+            0.5,
+            "Weight of the neighbours' mean in each round; the vector itself has the rest.",
         )
-        neighbour_temperature: float = field(
-            default=0.1,
-            metadata={"help": "Neighbours weigh softmax(similarity / this): lower values favour the nearest."},
+        neighbour_temperature: float = option(
+            0.1,
+            "Neighbours weigh softmax(similarity / this): lower values favour the nearest.",
         )
-        neighbour_words: float = field(
-            default=1.0,
-            metadata={
-                "help": "Weight of likeness in words (latent semantic analysis) beside the encoder's cosine when "
-                "neighbours are chosen; 0: the encoder alone."
-            },
+        neighbour_words: float = option(
+            1.0,
+            "Weight of likeness in words (latent semantic analysis) beside the encoder's cosine when "
+            "neighbours are chosen; 0: the encoder alone.",
         )
 
         def __post_init__(self) -> None:
-            for name in ("num_neighbours", "smoothing_rounds"):
-                if getattr(self, name) < 0:
-                    raise ValueError(f"{name} is {getattr(self, name)}, expected 0 (no averaging) or more.")
+            check_options(self, "num_neighbours", "smoothing_rounds", "neighbour_words", least=0)
+            check_options(self, "neighbour_temperature", above=0)
             if not 0 <= self.smoothing_share <= 1:
                 raise ValueError(f"smoothing_share is {self.smoothing_share}, expected a number from 0 to 1.")
-            if self.neighbour_temperature <= 0:
-                raise ValueError(f"neighbour_temperature is {self.neighbour_temperature}, expected more than 0.")
-            if self.neighbour_words < 0:
-                raise ValueError(f"neighbour_words is {self.neighbour_words}, expected 0 (the encoder alone) or more.")
 
     def __init__(self, options: Any, base_model: nn.Module):
         super().__init__(options, base_model)
@@ -156,7 +144,7 @@ class NeighbourDistillation(Objective):
         """Let the run make the targets, or find those that it was started with."""
         self.targets = Targets(run.neighbour_targets(self.options))
 
-    def forward(self, embeddings: Tensor, document_ids: Tensor | None, counts: list[int]) -> ObjectiveOutput:
+    def forward(self, embeddings: Tensor, document_ids: Tensor | None, counts: list[int]) -> Tensor:
         """Return the mean over documents and their two views, as `Objective.forward`.
 
         Raises:
@@ -174,5 +162,4 @@ class NeighbourDistillation(Objective):
         with torch.autocast(embeddings.device.type, enabled=False):
             dtype = torch.promote_types(embeddings.dtype, torch.float32)
             cosines = F.cosine_similarity(embeddings.to(dtype), targets.to(dtype)[:, None], dim=-1)  # (B, 2)
-            loss = (1 - cosines).mean(dim=1).sum() * (len(counts) / sum(counts))
-        return ObjectiveOutput(loss, document_ids.new_zeros(()))
+            return (1 - cosines).mean(dim=1).sum() * (len(counts) / sum(counts))

@@ -6,17 +6,24 @@ embeddings are the negatives, in place of the other documents of the batch. Both
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from docsplit.modeling.after_pooling import embedding_width
 from docsplit.modeling.distributed import gather_documents
-from docsplit.modeling.objectives.base import Encode, Objective, ObjectiveOutput, SoftmaxOptions
+from docsplit.modeling.objectives.base import (
+    Encode,
+    Objective,
+    ObjectiveOutput,
+    SoftmaxOptions,
+    check_options,
+    option,
+)
 from docsplit.modeling.objectives.info_nce import info_nce
+from docsplit.modeling.vectors import embedding_width
 
 CT_NEGATIVES = 7  # to one positive (Contrastive Tension, section 3)
 
@@ -61,10 +68,10 @@ class ContrastiveTension(_SecondEncoder):
         """
         num_documents = sum(counts)
         if num_documents <= CT_NEGATIVES:
-            raise ValueError(
-                f"Contrastive Tension draws {CT_NEGATIVES} other documents of the batch, which has {num_documents}: "
-                "raise --per_device_train_batch_size, or that of evaluation."
+            problem = (
+                f"Contrastive Tension draws {CT_NEGATIVES} other documents of the batch, which has {num_documents}"
             )
+            raise ValueError(f"{problem}: raise --per_device_train_batch_size, or that of evaluation.")
         batch = gather_documents(embeddings, document_ids, counts)
         excluded = batch.excluded
         if excluded is None:
@@ -108,11 +115,6 @@ class KeyQueue(nn.Module):
         self.register_buffer("document_ids", torch.zeros(size, dtype=torch.int64))
         self.register_buffer("count", torch.zeros((), dtype=torch.int64))  # of all keys that were ever put in
 
-    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
-        if not any(key.startswith(prefix) for key in state_dict):  # older checkpoints had none before the first step
-            state_dict.update(self.state_dict(prefix=prefix))
-        super()._load_from_state_dict(state_dict, prefix, *args)
-
     def is_empty(self) -> Tensor:
         """Return (size,), True where no key was put yet."""
         return torch.arange(self.size, device=self.count.device) >= self.count
@@ -135,28 +137,20 @@ class MomentumContrast(_SecondEncoder):
     class Options(SoftmaxOptions):
         """Momentum contrast (MoCo): InfoNCE with a queue of negatives."""
 
-        momentum_queue_size: int = field(
-            default=131072,
-            metadata={
-                "help": "Number of negatives: the queue keeps the last N embeddings of the momentum encoder. "
-                "Default: the checkpoint's, else 131072."
-            },
+        momentum_queue_size: int = option(
+            131072,
+            "Number of negatives: the queue keeps the last N embeddings of the momentum encoder. "
+            "Default: the checkpoint's, else 131072.",
         )
-        momentum: float = field(
-            default=0.9995,
-            metadata={
-                "help": "Share of its weights that the momentum encoder keeps in each forward pass (EMA). Default: "
-                "the checkpoint's, else 0.9995 (Contriever)."
-            },
+        momentum: float = option(
+            0.9995,
+            "Share of its weights that the momentum encoder keeps in each forward pass (EMA). Default: "
+            "the checkpoint's, else 0.9995 (Contriever).",
         )
 
         def __post_init__(self) -> None:
             super().__post_init__()
-            if self.momentum_queue_size < 1:
-                raise ValueError(
-                    f"momentum_queue_size is {self.momentum_queue_size}, expected 1 or more; for negatives from the "
-                    "batch alone: objective info_nce."
-                )
+            check_options(self, "momentum_queue_size", least=1)
             if not 0 <= self.momentum <= 1:
                 raise ValueError(f"momentum is {self.momentum}, expected a number from 0 to 1.")
 

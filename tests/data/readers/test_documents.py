@@ -13,7 +13,6 @@ import types
 import pyarrow
 import pytest
 from datasets import Dataset
-from docsplit.index.index import FILE
 
 from docsplit.data.corpora import load_local
 from docsplit.data.readers.base import Document, Problems, Unreadable
@@ -31,6 +30,7 @@ from docsplit.data.readers.documents import (
 )
 from docsplit.data.readers.files import INDEX_FILE, Encoding, File, encoding_of, find_files, flaw_of, read_fields
 from docsplit.data.readers.rows import Columns
+from docsplit.index.index import FILE
 from tests.data.readers.fuzzed_documents import READERS, VALID, failure_of, fuzzed_documents
 from tests.data.readers.office import make_docx, make_pdf, make_pptx
 

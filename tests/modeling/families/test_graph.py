@@ -1,4 +1,4 @@
-"""Documents as graphs of passages: equations 1 to 3 against loops, batches of unequal graphs against each alone."""
+"""Documents as graphs of passages: equations, batches, losses, and the module for SentenceTransformer."""
 
 import itertools
 from types import SimpleNamespace
@@ -7,19 +7,17 @@ import pytest
 import torch
 import torch.nn.functional as F
 from transformers import (
-    AutoModel,
     BertConfig,
-    DebertaV2Config,
-    ElectraConfig,
     LongformerConfig,
-    Trainer,
-    TrainingArguments,
 )
 
 import modeling_graph_document as graph
+from docsplit.data.passages import Passage, to_passages
 from docsplit.modeling.families.graph import GRAPH_DOCUMENTS
+from docsplit.modeling.families.graph_document_transformer import GraphDocumentTransformer, rows_of
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel, graph_edges, groups_of_similar_size
+from tests.conftest import make_corpus, tiny_config
 from tests.modeling.test_modeling_docsplit import SMALL, loss_and_gradients
 
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -123,37 +121,6 @@ def test_graph_attention_equals_a_loop_over_edges(settings, monkeypatch):
     torch.testing.assert_close(model.combine(vectors, rows), torch.stack(expected), rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("settings", [{}, {"gat_version": 2}, {"graph_join_heads": "average"}], ids=str)
-def test_a_layer_equals_that_of_torch_geometric(settings):
-    geometric = pytest.importorskip("torch_geometric.nn")
-    layer, config = make_graph_model(**settings).layers[0], graph_config(**settings)
-    concat = config.graph_join_heads == "concat"
-    theirs_of = geometric.GATv2Conv if config.gat_version == 2 else geometric.GATConv
-    width = config.graph_hidden_size // (2 if concat else 1)
-    theirs = theirs_of(config.graph_hidden_size, width, heads=2, concat=concat, add_self_loops=False).double()
-    with torch.no_grad():
-        theirs.bias.copy_(layer.bias)
-        if config.gat_version == 2:
-            theirs.lin_l.weight.copy_(layer.sender.weight)
-            theirs.lin_r.weight.copy_(layer.receiver.weight)
-            theirs.lin_l.bias.zero_()
-            theirs.lin_r.bias.zero_()
-            theirs.att.copy_(layer.sender_attention[None])
-        else:
-            theirs.lin.weight.copy_(layer.sender.weight)
-            theirs.att_src.copy_(layer.sender_attention[None])
-            theirs.att_dst.copy_(layer.receiver_attention[None])
-    generator = torch.Generator().manual_seed(1)
-    nodes = torch.randn(3, 7, 16, dtype=torch.float64, generator=generator)
-    edges = (torch.rand(3, 7, 7, generator=generator) < 0.4) | torch.eye(7, dtype=torch.bool)
-    output, attention = layer(nodes, edges)
-    document, receiver, sender = edges.nonzero().T
-    pairs = torch.stack([7 * document + sender, 7 * document + receiver])
-    expected, (_, weights) = theirs(nodes.flatten(0, 1), pairs, return_attention_weights=True)
-    torch.testing.assert_close(output, nodes + expected.view(3, 7, -1))
-    torch.testing.assert_close(attention[document, :, receiver, sender], weights)
-
-
 def test_a_passage_is_a_tanh_of_its_first_state():
     model = make_graph_model()
     input_ids, mask = random_passages(4)
@@ -190,19 +157,6 @@ def test_edges_of_a_section_graph():
     assert not full[5, :5].any()
     assert not full[:5, 5].any()
     assert full[5, 5]
-
-
-def test_a_full_graph_knows_no_order_and_a_section_graph_does():
-    vectors, rows = random_rows([9])
-    order = torch.randperm(9, generator=torch.Generator().manual_seed(2))
-    for kind in KINDS:
-        model = make_graph_model(graph_kind=kind)
-        moved = SimpleNamespace(**vars(rows) | {"section": rows.section[order]})  # other passages in the same places
-        is_same = torch.allclose(model.combine(vectors[order], moved), model.combine(vectors, rows))
-        assert is_same == (kind == "full")
-        rows_moved = {name: None if value is None else value[order] for name, value in vars(rows).items()}
-        embeddings = model.combine(vectors[order], SimpleNamespace(**rows_moved))  # the same ones, in another order
-        torch.testing.assert_close(embeddings, model.combine(vectors, rows))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -255,30 +209,6 @@ def test_a_query_is_the_vector_of_its_passage():
     assert torch.equal(output.embeddings, output.passage_vectors)
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_attention_weights_are_returned_and_sum_to_1(version):
-    model = make_graph_model(graph_kind="section", gat_version=version)
-    sizes = [4, 1, 12, 1]
-    _, rows = random_rows(sizes)
-    input_ids, mask = random_passages(sum(sizes))
-    rows.is_query = rows.document == 3
-    rest = (rows.document, rows.section, rows.position, rows.is_query)
-    output = model(input_ids, mask, *rest, output_attentions=True)
-    assert output.attentions[3] is None
-    for number in range(3):
-        weights = output.attentions[number]
-        assert weights.shape == (2, 2, sizes[number] + 1, sizes[number] + 1)
-        torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
-        pairs = neighbours_of("section", rows.section[rows.document == number].tolist())
-        edges = torch.zeros(weights.shape[-2:], dtype=torch.bool)
-        edges[tuple(torch.tensor(sorted(pairs)).T)] = True
-        assert torch.equal(weights > 0, edges.expand_as(weights))
-    without = model(input_ids, mask, *rest)
-    assert without.attentions is None
-    torch.testing.assert_close(without.embeddings, output.embeddings)
-    torch.testing.assert_close(model.combine(output.passage_vectors, rows), output.embeddings)
-
-
 def test_forward_encodes_passages_in_chunks_without_their_padding():
     model, seen = make_graph_model(), []
     input_ids, mask = random_passages(70)
@@ -296,60 +226,6 @@ def test_forward_encodes_passages_in_chunks_without_their_padding():
     torch.testing.assert_close(alone.passage_vectors, expected[:1])
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_training_keeps_no_activations_of_the_graphs(version, monkeypatch):
-    """The gradient is that with all of them kept, and few numbers beside the passages' vectors are kept."""
-    model, results = make_graph_model(gat_version=version, graph_attention_dropout=0.2).train(), []
-    vectors, rows = random_rows([25] * 8 + [30] * 8)
-    for checkpointed in (graph.checkpoint, lambda function, *args, use_reentrant: function(*args)):
-        monkeypatch.setattr(graph, "checkpoint", checkpointed)
-        kept = {}
-
-        def keep(tensor, kept=kept):
-            kept[tensor.data_ptr()] = tensor.numel()
-            return tensor
-
-        leaf = vectors.clone().requires_grad_()
-        torch.manual_seed(4)
-        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            loss = model.combine(leaf, rows).square().sum()
-        loss.backward()
-        gradients = [leaf.grad, *(parameter.grad for parameter in model.layers.parameters())]
-        results.append((sum(kept.values()), [gradient.clone() for gradient in gradients]))
-        model.zero_grad()
-    (size, unequal), (plain, expected) = results
-    assert size < 0.1 * plain
-    for left, right in zip(unequal, expected):
-        assert right.abs().max() > 0
-        torch.testing.assert_close(left, right)
-
-
-def test_in_bfloat16_attention_still_sums_to_1():
-    model = make_graph_model().float()
-    _, rows = random_rows([40, 3])
-    input_ids, mask = random_passages(43)
-    expected = model(input_ids, mask, rows.document)
-    with torch.autocast("cpu", torch.bfloat16):
-        output = model(input_ids, mask, rows.document, output_attentions=True)
-    assert output.embeddings.dtype == output.passage_vectors.dtype == torch.float32
-    assert output.attentions[0].dtype == torch.float32
-    torch.testing.assert_close(output.attentions[0].sum(-1), torch.ones(2, 2, 41), rtol=0, atol=1e-6)
-    difference = (output.embeddings - expected.embeddings).norm() / expected.embeddings.norm()
-    assert 0 < difference < 0.02
-    half = make_graph_model().to(torch.bfloat16)(input_ids, mask, rows.document).embeddings
-    assert (half - expected.embeddings).norm() < 0.05 * expected.embeddings.norm()
-
-
-def test_any_encoder_encodes_passages():
-    input_ids, mask = random_passages(5)
-    deberta = DebertaV2Config(**SMALL, relative_attention=True, position_buckets=8)
-    for config in (ElectraConfig(**SMALL, embedding_size=24), deberta):
-        model = GraphDocumentModel(GraphDocumentConfig(config, graph_hidden_size=16)).eval()
-        assert type(model.passage_encoder) is type(AutoModel.from_config(config))
-        assert getattr(model.passage_encoder, "pooler", None) is None
-        assert model(input_ids, mask).embeddings.shape == (1, 16)
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -357,7 +233,7 @@ def test_any_encoder_encodes_passages():
         ({"gat_version": 3}, "gat_version is 3"),
         ({"graph_join_heads": "max"}, "graph_join_heads is 'max'"),
         ({"graph_layers": -1}, "graph_layers is -1, expected 0 or more"),
-        ({"graph_attention_dropout": 1.0}, "graph_attention_dropout is 1.0"),
+        ({"graph_attention_dropout": 1.0}, "to be less than 1"),
         ({"graph_heads": 3}, "graph_hidden_size 16 is no multiple of 3 heads"),
     ],
 )
@@ -429,24 +305,6 @@ def test_the_loss_equals_a_loop_over_equations_5_and_6(kind):
     torch.testing.assert_close(output.objective_parts["logits_std"].double(), logits.std(), rtol=1e-5, atol=0)
 
 
-@pytest.mark.parametrize("is_reverse", [False, True])
-def test_the_retrieval_variant_finds_the_document_of_a_passage(is_reverse):
-    """Each passage, embedded as a query is, among the long sub-documents; or each of these among the passages."""
-    sizes = [(1, count) for _, count in SIZES]
-    model, batch = make_model(reverse_loss=is_reverse), passage_batch(sizes, queries=True)
-    output = model(**batch)
-    embeddings = slow_embeddings(model, batch)
-    torch.testing.assert_close(output.embeddings, embeddings)
-    query = batch["rows"]["is_query"]
-    vectors = model.encoder.encode_passages(batch["input_ids"][query], batch["attention_mask"][query])
-    torch.testing.assert_close(output.embeddings[:, 0], vectors)
-    total = 0.0
-    for i in range(len(sizes)):
-        anchor, candidates = embeddings[i, int(is_reverse)], embeddings[:, int(not is_reverse)]
-        total -= torch.stack([anchor @ other for other in candidates]).log_softmax(0)[i]
-    torch.testing.assert_close(output.loss, total / len(sizes))
-
-
 def test_micro_batches_and_cached_gradients_of_passages_are_exact():
     results = []
     for micro_batch_tokens, cache_gradients in ((None, False), (40, False), (40, True)):
@@ -470,43 +328,6 @@ def test_micro_batches_and_cached_gradients_of_passages_are_exact():
         torch.testing.assert_close(gradient, not_cached[1][name], rtol=1e-9, atol=1e-13, msg=name)
 
 
-def train(tmp_path, checkpoint=None):
-    """Six steps of four documents each, with dropout, saved at each third."""
-    model = make_model(dropout=0.1, graph={"graph_attention_dropout": 0.1}).float()
-    model.micro_batch_tokens, model.cache_gradients = 60, True
-    if checkpoint:
-        model.load_training_state(checkpoint)
-    documents = [{"number": number} for number in range(24)]
-
-    def collate(features):
-        return passage_batch([SIZES[feature["number"] % 8] for feature in features], seed=features[0]["number"])
-
-    options = {"per_device_train_batch_size": 4, "max_steps": 6, "save_steps": 3, "learning_rate": 1e-3}
-    args = TrainingArguments(
-        str(tmp_path), **options, use_cpu=True, remove_unused_columns=False, report_to=[], disable_tqdm=True
-    )
-    trainer = Trainer(model, args, collate, documents)
-    trainer.train(resume_from_checkpoint=checkpoint)
-    return model.state_dict()
-
-
-def test_a_resumed_training_is_the_uninterrupted_one(tmp_path):
-    whole = train(tmp_path / "whole")
-    before = make_model().float().state_dict()
-    assert sum((value != before[name]).any() for name, value in whole.items()) > 30
-    resumed = train(tmp_path / "resumed", str(tmp_path / "whole" / "checkpoint-3"))
-    for name, value in whole.items():
-        assert torch.equal(resumed[name], value), name
-
-
-def test_an_objective_with_a_second_encoder_combines_passages_too():
-    model = make_model(objective="momentum_contrast", momentum_queue_size=16)
-    loss_and_gradients(model, passage_batch(SIZES, seed=1))
-    output, gradients = loss_and_gradients(model, passage_batch(SIZES))
-    assert output.loss > 0
-    assert gradients["encoder.layers.0.sender.weight"].abs().max() > 0
-
-
 def test_what_a_graph_document_model_has_not():
     config = graph_config()
     assert DocSplitForContrastivePretraining(config, GraphDocumentModel(config)).config.docsplit == {
@@ -527,8 +348,44 @@ def test_what_a_graph_document_model_has_not():
         GRAPH_DOCUMENTS.make_config(LongformerConfig(), {})
 
 
-def test_compiled_is_the_passage_encoder(monkeypatch):
-    model, compiled = make_model(), []
-    monkeypatch.setattr(torch, "compile", lambda forward, **kwargs: compiled.append(forward) or forward)
-    model.compile()
-    assert [forward.__self__ for forward in compiled] == [model.encoder.passage_encoder]
+TEXTS = [
+    f"## One\n\n{first['text']}\n\n## Two\n\n{second['text']}" for first, second in zip(*[iter(make_corpus(8))] * 2)
+]
+
+
+@pytest.fixture
+def module(wordpiece):
+    torch.manual_seed(0)
+    config = tiny_config(wordpiece, initializer_range=0.3)
+    config = GraphDocumentConfig(config, graph_hidden_size=16, graph_kind="section", passage_words=10)
+    return GraphDocumentTransformer(GraphDocumentModel(config).eval(), wordpiece, 24)
+
+
+def test_passages_are_numbered_as_by_a_loop():
+    documents = [[Passage("a", 0), Passage("b", 0), Passage("c", 2)], [Passage("d", 0)], [Passage("", 1)] * 2]
+    rows = rows_of(documents)
+    for row, values in enumerate(zip(*(rows[name].tolist() for name in ("document", "section", "position")))):
+        before = [len(passages) for passages in documents[: values[0]]]
+        assert documents[values[0]][values[2]].section == values[1]
+        assert sum(before) + values[2] == row
+    assert not rows["is_query"].any()
+    assert rows_of(documents, are_queries=True)["is_query"].all()
+
+
+def test_a_text_has_its_passages_and_an_empty_one_has_one(module):
+    lists = module.passages([*TEXTS, "", " \n"])
+    assert lists[:-2] == [to_passages(text, 10) for text in TEXTS]
+    assert lists[-2:] == [[Passage("", 0)]] * 2
+    assert [len(passages) for passages in module.passages(TEXTS, are_queries=True)] == [1] * len(TEXTS)
+    module.max_passages = 2
+    assert module.passages(TEXTS) == [passages[:2] for passages in lists[:-2]]
+
+
+def test_a_batch_has_the_vector_of_each_text_alone(module):
+    with torch.no_grad():
+        together = module(module.preprocess(TEXTS))["sentence_embedding"]
+        alone = torch.cat([module(module.preprocess([text]))["sentence_embedding"] for text in TEXTS])
+        query = module(module.preprocess(TEXTS[:1], task="query"))["sentence_embedding"]
+    assert together.shape == (len(TEXTS), module.get_embedding_dimension())
+    torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
+    assert (query - alone[:1]).abs().max() > 1e-3

@@ -1,238 +1,92 @@
-"""A family in one file and one row: it is trained, saved, loaded, embedded, exported and described like the others."""
+"""Families of encoders: what all have, plain ones, BigBird and decoders."""
 
+import shutil
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from datasets import Dataset
 from sentence_transformers import SentenceTransformer
-from torch import Tensor
+from sentence_transformers.models import Dense, Normalize, Pooling, Transformer
+from tokenizers.processors import TemplateProcessing
+from torch import nn
 from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForMaskedLM,
+    AutoTokenizer,
     BertConfig,
-    BertForMaskedLM,
     BertModel,
+    BigBirdConfig,
+    BigBirdModel,
+    Gemma3TextConfig,
+    Gemma3TextModel,
     LongformerConfig,
-    Trainer,
-    TrainingArguments,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+    Qwen3ForCausalLM,
     XLMRobertaConfig,
 )
 
-from docsplit.data.collators import COLLATORS
-from docsplit.data.passages import to_passages
-from docsplit.data.preparation import Segmentation, tokenize
 from docsplit.embedding.encode import embed_documents, encode
 from docsplit.embedding.loading import load_encoder
-from docsplit.modeling.families import table
 from docsplit.modeling.families.base import Family
-from docsplit.modeling.families.graph import GRAPH_DOCUMENTS
-from docsplit.modeling.families.table import FAMILIES, PLAIN, family_named, family_of
-from docsplit.modeling.settings import max_positions
-from docsplit.release.model_card import write_card
-from docsplit.release.onnx import export, largest_difference, write_tokenizer
+from docsplit.modeling.families.table import family_of
+from docsplit.modeling.pretrained import max_positions
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig
-from tests.conftest import make_corpus, tiny_values
-from tests.modeling.test_encoding import MeanOfPassages
-
-TEXTS = [row["text"] for row in make_corpus(12, seed=3)]
-
-# --- What transformers has of it -----------------------------------------------------------------------------------
+from tests.conftest import make_corpus
+from tests.modeling.families.test_longformer import BIGBIRD, make_model
 
 
-class TonalConfig(BertConfig):
-    model_type = "tonal"
+def make_encoder():
+    torch.manual_seed(0)
+    config = BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8, vocab_size=20)
+    return BertModel(config, add_pooling_layer=False).eval()
 
 
-class TonalModel(BertModel):
-    """A BERT that wants a tone of each token."""
-
-    config_class = TonalConfig
-
-    def forward(self, input_ids=None, attention_mask=None, tones=None, **kwargs):
-        if tones is None:
-            raise ValueError("tones unknown")
-        return super().forward(input_ids, attention_mask, **kwargs | {"token_type_ids": tones})
-
-
-class TonalForMaskedLM(BertForMaskedLM):
-    config_class = TonalConfig
-
-    def __init__(self, config):
-        super().__init__(config)
-        self.bert = TonalModel(config, add_pooling_layer=False)
-        self.post_init()
-
-
-class MeanConfig(BertConfig):
-    model_type, passage_words = "mean_of_passages", 12
-
-
-class MeanModel(MeanOfPassages):
-    config_class = MeanConfig
-
-    def __init__(self, config):
-        super().__init__(config, add_pooling_layer=False)
-
-    def encode_passages(self, input_ids, attention_mask):
-        return BertModel.forward(self, input_ids, attention_mask)[0][:, 0]
-
-    def forward(self, input_ids, attention_mask, document, **rows):  # as SentenceTransformer's module calls it
-        vectors = self.encode_passages(input_ids, attention_mask)
-        rows = SimpleNamespace(document=document, view=torch.zeros_like(document))
-        return SimpleNamespace(embeddings=self.combine(vectors, rows))
-
-
-for config_class, *classes in ((TonalConfig, TonalModel, TonalForMaskedLM), (MeanConfig, MeanModel)):
-    AutoConfig.register(config_class.model_type, config_class)
-    for auto_class, model_class in zip((AutoModel, AutoModelForMaskedLM), classes):
-        auto_class.register(config_class, model_class)
-
-
-# --- The one file --------------------------------------------------------------------------------------------------
-
-
-def _in_high_tones(self, input_ids: Tensor | None = None, *args, **kwargs):
-    if input_ids is not None and kwargs.get("tones") is None:
-        kwargs["tones"] = torch.ones_like(input_ids)
+def _of_second_type(self, input_ids=None, *args, **kwargs):
+    kwargs["token_type_ids"] = torch.ones_like(input_ids)
     return type(self).forward(self, input_ids, *args, **kwargs)
 
 
-class Tonal(Family):
-    def length_multiple(self, base_model):
-        return 8
-
-    def reads(self, config, tokens):
-        return f"a song of {tokens}"
+FAMILY, IDS = Family(forward=_of_second_type), torch.tensor([[3, 4, 5]])
 
 
-TONAL_TRANSFORMER = """
-import torch
-from sentence_transformers.models import Transformer
+def test_forward_is_replaced_while_attending_and_put_back():
+    encoder = make_encoder()
+    plain, expected = encoder(IDS)[0], encoder(IDS, token_type_ids=torch.ones_like(IDS))[0]
+    assert (plain - expected).abs().max() > 1e-3
+    with FAMILY.attending(encoder):
+        assert torch.equal(encoder(IDS)[0], expected)
+    assert torch.equal(encoder(IDS)[0], plain)
+    with pytest.raises(RuntimeError, match="in between"), FAMILY.attending(encoder):
+        raise RuntimeError("in between")
+    assert "forward" not in vars(encoder)
 
 
-class TonalTransformer(Transformer):
-    def forward(self, features, **kwargs):
-        return super().forward(features, tones=torch.ones_like(features["input_ids"]), **kwargs)
-"""
+def test_an_encoder_that_returns_attention_does_so_eagerly():
+    encoder = make_encoder()
+    assert encoder.config._attn_implementation != "eager"
+    Family().return_attention(encoder)
+    assert encoder(IDS, output_attentions=True).attentions[-1].sum(-1).allclose(torch.ones(1, 1, 3))
 
 
-class MeanFamily(Family):
-    def new_encoder(self, config):
-        return MeanModel(config)
-
-
-MEAN = MeanFamily(
-    rows="passages",
-    default_settings={"mlm_weight": 0.0, "max_seq_length": 32},
-    module=GRAPH_DOCUMENTS.module,
-    code=GRAPH_DOCUMENTS.code,
-)
-
-
-@pytest.fixture
-def rows(monkeypatch, tmp_path):
-    """The one row of each, gone after the test."""
-    source = tmp_path / "tonal_transformer.py"
-    source.write_text(f"from docsplit.data.passages import Passage\n{TONAL_TRANSFORMER}")
-    tonal = Tonal(
-        forward=_in_high_tones, module="tonal_transformer.TonalTransformer", code={"tonal_transformer.py": (source,)}
+def test_code_is_joined_and_loses_the_imports_of_this_package(tmp_path):
+    first, second = tmp_path / "first.py", tmp_path / "second.py"
+    first.write_text("A = 1\n")
+    second.write_text(
+        "import re\n\nfrom docsplit.data.first import A\n\nB = A + len(re.sub('docsplit', '', 'docsplit.x'))\n"
     )
-    monkeypatch.setitem(FAMILIES, "tonal", tonal)
-    monkeypatch.setitem(FAMILIES, "mean_of_passages", MEAN)
+    Family(code={"both.py": (first, second)}).write_code(tmp_path)
+    names = {}
+    exec((tmp_path / "both.py").read_text(), names)
+    assert (names["A"], names["B"]) == (1, 3)
+    assert "from docsplit" not in (tmp_path / "both.py").read_text()
 
 
-def pretrain(config, tokenizer, folder, view, **settings):
-    """A step, as the script takes it."""
-    torch.manual_seed(0)
-    model = DocSplitForContrastivePretraining(config, **settings)
-    family = family_of(config)
-    passage_words = config.passage_words if family.rows == "passages" else None
-    documents, _ = tokenize(Dataset.from_dict({"text": TEXTS}), tokenizer, Segmentation(passage_words=passage_words))
-    options = model.config.docsplit
-    collator = COLLATORS[family.rows](tokenizer, view, options["max_seq_length"], options["mlm_weight"] > 0)
-    args = TrainingArguments(
-        str(folder / "run"), max_steps=1, per_device_train_batch_size=4, learning_rate=1e-3, use_cpu=True,
-        remove_unused_columns=False, report_to=[], disable_tqdm=True, save_strategy="no",
-    )  # fmt: skip
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    trainer = Trainer(model, args, collator, documents.with_format("numpy"))
-    trainer.train()
-    assert sum((value != before[name]).any() for name, value in model.state_dict().items()) > 10
-    trainer.save_model(folder / "checkpoint")
-    tokenizer.save_pretrained(folder / "checkpoint")
-    return model.eval(), collator([documents[number] for number in range(4)]), folder / "checkpoint"
-
-
-def test_an_encoder_with_habits_is_a_row(rows, wordpiece, tmp_path):
-    config = TonalConfig(**tiny_values(wordpiece))
-    model, batch, folder = pretrain(config, wordpiece, tmp_path, "half", pooling="mean", max_seq_length=37)
-    with pytest.raises(ValueError, match="tones unknown"):
-        TonalModel(config)(torch.ones(1, 3, dtype=torch.long))
-    assert model(**batch).num_computed_tokens % 8 == 0
-
-    again = DocSplitForContrastivePretraining.from_pretrained(folder).eval()
-    assert torch.equal(again(**batch).loss, model(**batch).loss)
-    bare = AutoModel.from_pretrained(folder, add_pooling_layer=False)
-    loaded = load_encoder(str(folder), device="cpu")
-    expected = encode(model.encoder.base_model, wordpiece, TEXTS)
-    assert np.abs(expected[0] - expected[1]).max() > 1e-2
-    for name, vectors in {
-        "bare": encode(bare, wordpiece, TEXTS),
-        "in bulk": embed_documents(loaded, TEXTS, dtype=torch.float32)[0],
-        "by its own code": SentenceTransformer(str(folder), trust_remote_code=True, device="cpu").encode(TEXTS),
-    }.items():
-        np.testing.assert_allclose(vectors, expected, atol=1e-5, err_msg=name)
-    assert "forward" not in vars(bare)
-    assert (folder / "tonal_transformer.py").read_text().strip() == TONAL_TRANSFORMER.strip()
-    assert "tonal_transformer.py" in table.code_files()
-
-    card = write_card(folder)
-    assert "a song of up to 37 tokens" in card
-    assert "trust_remote_code=True" in card
-    embedder = export(loaded, tmp_path / "model.onnx")
-    write_tokenizer(loaded, str(folder), tmp_path / "tokenizer.json")
-    assert largest_difference(embedder, tmp_path, longest=30) < 1e-5
-
-
-def test_an_encoder_of_passages_is_a_row(rows, wordpiece, tmp_path):
-    config = MeanConfig(**tiny_values(wordpiece, initializer_range=0.3))
-    model, batch, folder = pretrain(config, wordpiece, tmp_path, "passages")
-    assert model.config.docsplit["max_seq_length"] == 32
-    assert set(batch["rows"]) == {"document", "view", "section", "position", "is_query"}
-
-    again = DocSplitForContrastivePretraining.from_pretrained(folder).eval()
-    assert torch.equal(again(**batch).loss, model(**batch).loss)
-    expected = []
-    for text in TEXTS:
-        passages = [passage.text for passage in to_passages(text, config.passage_words)]
-        features = wordpiece(passages, truncation=True, max_length=32, padding=True, return_tensors="pt")
-        with torch.no_grad():
-            vectors = model.encoder.encode_passages(features["input_ids"], features["attention_mask"])
-        expected.append(vectors.mean(dim=0).numpy())
-    loaded = load_encoder(str(folder), device="cpu")
-    for name, vectors in {
-        "in training": encode(model.encoder, wordpiece, TEXTS),
-        "in bulk": embed_documents(loaded, TEXTS, dtype=torch.float32)[0],
-        "by sentence-transformers": loaded.encode(TEXTS),
-    }.items():
-        np.testing.assert_allclose(vectors, expected, atol=1e-5, err_msg=name)
-    assert set(MEAN.code) < {path.name for path in folder.iterdir()}
-    assert "32 tokens of a passage and nothing after them" in write_card(folder)
-
-
-def test_an_encoder_without_a_row_is_plain():
-    assert family_of(BertConfig()) is family_named("something_new") is family_of(None) is PLAIN
-    encoder = BertModel(BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, vocab_size=20))
-    before = dict(vars(encoder))
-    PLAIN.prepare_loaded(encoder, is_ours=True)
-    with PLAIN.attending(encoder):
-        assert vars(encoder) == before
-    assert PLAIN.length_multiple(encoder) == 1
-    assert PLAIN.token_encoder(encoder) is encoder
+def test_what_reads_tokens_is_the_inner_encoder():
+    family, config = Family(inner_encoder="passage_encoder"), BertConfig()
+    config.passage_encoder = inner = BertConfig()
+    assert family.token_encoder(config) is inner
+    assert Family().token_encoder(config) is config
 
 
 @pytest.mark.parametrize(
@@ -249,8 +103,128 @@ def test_positions_are_those_of_the_encoder_that_reads_tokens(config, positions)
     assert max_positions(config) == positions
 
 
-def test_the_modules_that_need_no_remote_code_here():
-    assert set(table.modules_of_families()) == {
-        "longformer_transformer.LongformerTransformer", "graph_document_transformer.GraphDocumentTransformer",
-    }  # fmt: skip
-    assert GRAPH_DOCUMENTS.module_class().__name__ == "GraphDocumentTransformer"
+def test_a_short_micro_batch_does_not_end_block_sparse_attention():
+    model = make_model(BigBirdConfig(**BIGBIRD)).eval()
+    base_model = model.encoder.base_model
+    generator = torch.Generator().manual_seed(0)
+    long, short = (torch.randint(5, 120, (1, length), generator=generator) for length in (90, 20))
+    fresh = BigBirdModel(model.encoder.config).double().eval()
+    fresh.load_state_dict(base_model.state_dict(), strict=False)
+    with torch.no_grad():
+        expected = fresh(long)[0]
+        for ids in (short, long, short):
+            states = base_model(ids)[0]
+            if ids is long:
+                torch.testing.assert_close(states, expected)
+        torch.testing.assert_close(states, fresh(short)[0])  # fresh one falls back to full attention, for good
+        assert (fresh(long)[0] - expected).abs().max() > 1e-6
+
+
+def test_bulk_embedding_leaves_a_bigbird_as_it_was(wordpiece, corpus):
+    model = make_model(BigBirdConfig(**BIGBIRD | {"vocab_size": len(wordpiece)})).float()
+    bare = BigBirdModel(model.encoder.config, add_pooling_layer=False)
+    encode(bare, wordpiece, [*corpus["text"][:3], "short"])
+    assert bare.attention_type == bare.encoder.layer[0].attention.attention_type == "block_sparse"
+    assert "forward" not in vars(bare)
+
+
+TEXTS = [row["text"] for row in make_corpus(6, seed=3)]
+SIZES = {
+    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16,
+    "intermediate_size": 64, "max_position_embeddings": 128, "initializer_range": 0.2,
+}  # fmt: skip
+from_pretrained = DocSplitForContrastivePretraining.from_pretrained
+
+
+@pytest.fixture(scope="module")
+def left_padded(wordpiece):
+    """A tokenizer as Qwen3-Embedding's: it ends a text with a special token, and pads on the left."""
+    backend = type(wordpiece.backend_tokenizer).from_str(wordpiece.backend_tokenizer.to_str())
+    backend.post_processor = TemplateProcessing(single="$A [SEP]", special_tokens=[("[SEP]", wordpiece.sep_token_id)])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, eos_token="[SEP]", pad_token="[PAD]", unk_token="[UNK]", padding_side="left"
+    )
+
+
+@pytest.fixture(scope="module")
+def starts(tmp_path_factory, left_padded):
+    """Folders of SentenceTransformers as Qwen3-Embedding and EmbeddingGemma are, and of a bare language model."""
+    torch.manual_seed(0)
+    values = SIZES | {"vocab_size": len(left_padded), "pad_token_id": left_padded.pad_token_id}
+    folder = tmp_path_factory.mktemp("decoders")
+    qwen3 = Qwen3ForCausalLM(Qwen3Config(**values))
+    gemma = Gemma3TextModel(Gemma3TextConfig(**values, use_bidirectional_attention=True, sliding_window=8))
+    after = {
+        "qwen3": [Pooling(32, "lasttoken"), Normalize()],
+        "gemma": [
+            Pooling(32, "mean"),
+            Dense(32, 64, bias=False, activation_function=nn.Identity()),
+            Dense(64, 32, bias=False, activation_function=nn.Identity()),
+            Normalize(),
+        ],
+    }
+    prompts = {"query": "ask: ", "document": "read: "}
+    for name, encoder in (("qwen3", qwen3), ("gemma", gemma)):
+        plain = folder / f"bare_{name}"
+        encoder.save_pretrained(plain)
+        left_padded.save_pretrained(plain)
+        transformer = Transformer(str(plain))
+        transformer.max_seq_length = 40
+        model = SentenceTransformer(modules=[transformer, *after[name]], device="cpu", prompts=prompts)
+        model.save(str(folder / name), create_model_card=False)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["qwen3", "gemma"])
+def test_rows_padded_on_the_right_have_the_vectors_of_those_padded_on_the_left(name, starts, left_padded):
+    """Training pads on the right, SentenceTransformer as the tokenizer says."""
+    model = from_pretrained(starts / name).eval()
+    texts = [f"read: {text}" for text in TEXTS]
+    batch = left_padded(texts, padding=True, truncation=True, max_length=40, return_tensors="pt", padding_side="right")
+    assert (batch["attention_mask"][:, -1] == 0).any()
+    views = {key: batch[key].view(3, 2, -1) for key in ("input_ids", "attention_mask")}
+    with torch.no_grad():
+        ours = model(**views, return_loss=False).embeddings.flatten(0, 1)
+    theirs = SentenceTransformer(str(starts / name), device="cpu")
+    assert {mask[0] for mask in theirs.tokenizer(texts, padding=True)["attention_mask"]} == {0, 1}
+    np.testing.assert_allclose(ours, theirs.encode_document(TEXTS), atol=1e-5)
+
+
+def test_a_bare_language_model_gives_its_last_token(starts):
+    """Nothing is said of its pooling: [CLS] would be the first token, which has seen no other."""
+    bare = starts / "bare_qwen3"
+    model = from_pretrained(bare)
+    assert model.config.docsplit["pooling"] == "lasttoken"
+    loaded = load_encoder(str(bare), device="cpu")
+    assert loaded[1].pooling_mode == "lasttoken"
+    ours = encode(model.encoder.base_model, AutoTokenizer.from_pretrained(bare), TEXTS)
+    np.testing.assert_allclose(ours, embed_documents(loaded, TEXTS, dtype=torch.float32)[0], atol=1e-5)
+    with pytest.raises(ValueError, match="transformers has no masked-LM head for a qwen3: leave out --new_mlm_head"):
+        from_pretrained(bare, new_mlm_head=True)
+
+
+def test_a_random_one_is_made_without_a_head():
+    config = Qwen3Config(**SIZES, vocab_size=120)
+    model = DocSplitForContrastivePretraining(config)
+    assert (model.config.docsplit["pooling"], model.config.docsplit["mlm_weight"]) == ("lasttoken", 0.0)
+    assert type(model.encoder).__name__ == "Qwen3Model"
+    with pytest.raises(ValueError, match=r"mlm_weight is 0\.1, but a language model that writes the next token"):
+        DocSplitForContrastivePretraining(config, mlm_weight=0.1)
+
+
+@pytest.mark.parametrize(("reads_both_ways", "pooling"), [(False, "lasttoken"), (True, "mean")])
+def test_a_decoder_that_reads_both_ways_is_pooled_by_the_mean(reads_both_ways, pooling):
+    config = SimpleNamespace(model_type="gemma3_text", use_bidirectional_attention=reads_both_ways)
+    assert family_of(config).default_settings["pooling"] == pooling
+
+
+def test_an_empty_text_has_a_vector_where_no_special_tokens_are_added(starts, left_padded, tmp_path):
+    shutil.copytree(starts / "bare_qwen3", tmp_path / "bare")
+    plain = AutoTokenizer.from_pretrained(tmp_path / "bare")
+    plain.backend_tokenizer.post_processor = TemplateProcessing(single="$A", special_tokens=[])
+    plain.save_pretrained(tmp_path / "bare")
+    model = load_encoder(str(tmp_path / "bare"), device="cpu")
+    assert model.tokenizer("")["input_ids"] == []
+    alone = embed_documents(model, [""], dtype=torch.float32)[0]
+    among, _ = embed_documents(model, [*TEXTS, ""], dtype=torch.float32)
+    np.testing.assert_allclose(among[-1:], alone, atol=1e-5)

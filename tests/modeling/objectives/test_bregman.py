@@ -5,21 +5,11 @@ import math
 
 import pytest
 import torch
-import torch.distributed as dist
-import torch.nn.functional as F
-from safetensors.torch import load_file
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
-from transformers import AutoModel, Trainer, TrainingArguments
 
-from docsplit.data import preparation
-from docsplit.data.collators import DocSplitCollator
-from docsplit.modeling.objectives.bregman import BregmanInfoNCE, Ensemble, bregman_divergence, bregman_loss
-from docsplit.modeling.saving import TRAINING_STATE_FILE
-from docsplit.modeling.settings import checked_settings
-from modeling_docsplit import DocSplitForContrastivePretraining
-from tests.conftest import free_port, spawn, tiny_config
-from tests.modeling.test_modeling_docsplit import CONFIGS, double_model, loss_and_gradients, random_batch
+from docsplit.modeling.objectives.bregman import Ensemble, bregman_divergence, bregman_loss
+from docsplit.modeling.pretrained import checked_settings
+from tests.modeling.test_modeling_docsplit import CONFIGS, double_model, random_batch
 
 BREGMAN = {"objective": "info_nce+bregman", "mlm_weight": 0.0}
 
@@ -143,60 +133,6 @@ def test_the_ensemble_equals_its_networks_one_by_one(trunk, batch_norm):
     torch.testing.assert_close(ensemble(embeddings), torch.cat(outputs, dim=1))
 
 
-@pytest.mark.parametrize(
-    ("options", "functionals", "parameters"),
-    [
-        ({}, 10, 10 * (512 * 512 + 512) + 2 * 5120 + 10 * (512 + 1) + 2 * 10),
-        ({"bregman_trunk": "shared"}, 5120, 512 * 512 + 512 + 2 * 512 + 512 * 5120 + 5120 + 2 * 5120),
-        ({"bregman_width": 3, "bregman_batch_norm": False}, 30, 10 * (512 * 512 + 512) + 30 * (512 + 1)),
-    ],
-    ids=["the paper's text", "the authors' code", "wider, without batch norm"],
-)
-def test_sizes_at_the_papers_width(options, functionals, parameters):
-    with torch.device("meta"):
-        encoder = nn.Module()
-        encoder.config = CONFIGS["bert"].__class__(hidden_size=512)
-        objective = BregmanInfoNCE(BregmanInfoNCE.Options(**options), encoder)
-    assert objective.projection.bias.numel() == functionals
-    assert sum(parameter.numel() for parameter in objective.parameters()) == parameters
-    if "bregman_width" not in options:
-        assert round(parameters / 1e6, 2) == (2.64 if functionals == 10 else 2.90)
-
-
-@pytest.mark.parametrize("trunk", ["separate", "shared"])
-def test_phi_is_convex_in_what_the_last_layer_reads_and_not_in_the_embedding(trunk):
-    """The paper calls it strictly convex in the embedding."""
-    torch.manual_seed(0)
-    ensemble = Ensemble(6, 4, 3, trunk, True).double()
-    ensemble(3 * torch.randn(50, 6, dtype=torch.float64))
-    ensemble.eval()
-    left, right = (3 * torch.randn(300, 6, dtype=torch.float64) for _ in range(2))
-
-    def excess(phi, left, right):  # below 0 somewhere: not convex
-        return ((phi(left) + phi(right)) / 2 - phi((left + right) / 2)).detach()
-
-    of_features = excess(
-        lambda features: ensemble.functionals(features).amax(1), ensemble.features(left), ensemble.features(right)
-    )
-    assert of_features.min() > -1e-12
-    assert of_features.max() > 1e-2
-    assert excess(lambda embeddings: ensemble(embeddings).amax(1), left, right).min() < -1e-2
-
-
-def test_batch_norm_of_two_rows_gives_signs(caplog):
-    """The authors' code does this at batch 2, view by view; here both views of all documents are one batch."""
-    ensemble = Ensemble(6, 4, 1, "separate", True)
-    assert ensemble(torch.randn(2, 6)).abs().sub(1).abs().median() < 1e-2
-    assert ensemble(torch.randn(4, 6)).abs().sub(1).abs().median() > 0.05
-    model = make_model()
-    for _ in range(2):
-        model(**random_batch(documents=2))
-    assert caplog.text.count("batch norm has 4 embeddings a step") == 1
-    make_model()(**random_batch(documents=4))
-    make_model(bregman_batch_norm=False)(**random_batch(documents=2))
-    assert caplog.text.count("batch norm has") == 1
-
-
 # --- In the model ----------------------------------------------------------------------------------------------------
 
 
@@ -219,70 +155,6 @@ def test_the_loss_is_info_nce_and_lambda_times_the_bregman_loss(name, options):
     assert output.num_masked_negatives == 2
 
 
-@pytest.mark.parametrize("cache_gradients", [False, True], ids=["", "cached"])
-def test_micro_batches_change_neither_loss_nor_gradients_nor_batch_norm(cache_gradients):
-    results = []
-    for tokens in (None, 60):
-        model = make_model()
-        model.micro_batch_tokens, model.cache_gradients = tokens, cache_gradients and tokens is not None
-        for seed in range(2):
-            result = loss_and_gradients(model, random_batch(documents=9, seed=seed))
-        results.append((*result, dict(model.objective.named_buffers())))
-    (plain, expected, buffers), (output, gradients, others) = results
-    assert output.num_computed_tokens < plain.num_computed_tokens
-    torch.testing.assert_close(output.loss, plain.loss, rtol=1e-12, atol=0)
-    assert int(others["projection.hidden_norm.num_batches_tracked"]) == 2
-    torch.testing.assert_close(others, buffers, rtol=1e-10, atol=1e-12)
-    assert min(gradient.abs().max() for name, gradient in expected.items() if "projection.weight" in name) > 0
-    for name, gradient in gradients.items():
-        torch.testing.assert_close(gradient, expected[name], rtol=1e-8, atol=1e-12)
-
-
-def two_steps(model, rows, rank=None, forward=None):
-    for seed in range(2):
-        batch = random_batch(documents=sum(rows), seed=seed)
-        batch["document_ids"][-1] = batch["document_ids"][0]  # on two ranks
-        if rank is not None:
-            start = sum(rows[:rank])
-            batch = {name: value[start : start + rows[rank]] for name, value in batch.items()}
-        output, gradients = loss_and_gradients(model, batch, forward)
-    return output, gradients
-
-
-def worker(rank, rows, port, options, folder):
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=len(rows))
-    model = make_model(**options)
-    model.micro_batch_tokens, model.cache_gradients = 60, True
-    parallel = DistributedDataParallel(model)
-    output, gradients = two_steps(model, rows, rank, parallel)
-    result = {"loss": output.loss.detach(), "gradients": gradients, "buffers": dict(model.objective.named_buffers())}
-    result |= {"parts": output.objective_parts, "histogram": output.objective_histograms["subnetworks"]}
-    torch.save(result, f"{folder}/{rank}.pt")
-    del parallel, output  # DDP first: see tests/modeling/test_distributed.py
-    dist.destroy_process_group()
-
-
-@pytest.mark.parametrize(
-    "options", [{}, {"bregman_symmetric": False, "bregman_trunk": "shared"}], ids=["2N", "N, shared"]
-)
-def test_two_processes_have_the_loss_gradient_and_batch_norm_of_one(options, tmp_path):
-    rows = (5, 3)
-    model = make_model(**options)
-    expected, gradients = two_steps(model, rows)
-    spawn(worker, (rows, free_port(), options, str(tmp_path)), nprocs=2)
-    results = [torch.load(tmp_path / f"{rank}.pt") for rank in range(2)]
-    mean = sum(result["loss"] for result in results) / 2
-    torch.testing.assert_close(mean, expected.loss.detach(), rtol=1e-12, atol=0)
-    for result in results:
-        torch.testing.assert_close(
-            result["parts"]["bregman_loss"], expected.objective_parts["bregman_loss"], rtol=1e-12, atol=0
-        )
-        assert torch.equal(result["histogram"], expected.objective_histograms["subnetworks"])
-        torch.testing.assert_close(result["buffers"], dict(model.objective.named_buffers()), rtol=1e-10, atol=1e-12)
-        for name, gradient in gradients.items():
-            torch.testing.assert_close(result["gradients"][name], gradient, rtol=1e-8, atol=1e-12)
-
-
 def test_evaluation_reads_the_running_statistics_and_leaves_them():
     model = make_model()
     model(**random_batch())
@@ -294,45 +166,6 @@ def test_evaluation_reads_the_running_statistics_and_leaves_them():
 
 
 # --- Kept and left behind --------------------------------------------------------------------------------------------
-
-
-def train(corpus, tokenizer, output_dir, checkpoint=None):
-    torch.manual_seed(0)
-    config = tiny_config(tokenizer, hidden_dropout_prob=0.1)
-    model = DocSplitForContrastivePretraining(config, pooling="mean", max_seq_length=32, **BREGMAN)
-    model.micro_batch_tokens, model.cache_gradients = 200, True
-    dataset = preparation.tokenize(corpus, tokenizer)[0].with_format("numpy")
-    arguments = TrainingArguments(
-        output_dir=str(output_dir), use_cpu=True, bf16=True, per_device_train_batch_size=5, max_steps=6, save_steps=3,
-        gradient_accumulation_steps=2, learning_rate=1e-2, weight_decay=0.1, remove_unused_columns=False,
-        disable_tqdm=True, logging_strategy="no", report_to="none",
-    )  # fmt: skip
-    trainer = Trainer(model, arguments, DocSplitCollator(tokenizer, "simcse", 32, mlm=False), dataset)
-    if checkpoint is not None:
-        model.load_training_state(checkpoint)
-    trainer.train(resume_from_checkpoint=checkpoint)
-    decayed = {name for name in trainer.get_decay_parameter_names(model) if name.startswith("objective.")}
-    assert decayed == {"objective.projection.hidden.weight", "objective.projection.weight"}  # no norms, no biases
-    return model
-
-
-def test_a_resumed_training_is_the_uninterrupted_one_and_nobody_else_sees_the_ensemble(corpus, wordpiece, tmp_path):
-    """In bfloat16, with accumulation and cached gradients."""
-    whole = train(corpus, wordpiece, tmp_path / "whole").state_dict()
-    checkpoint = tmp_path / "whole" / "checkpoint-3"
-    resumed = train(corpus, wordpiece, tmp_path / "resumed", str(checkpoint)).state_dict()
-    for name, value in whole.items():
-        assert torch.equal(resumed[name], value), name
-    written = load_file(checkpoint / TRAINING_STATE_FILE)
-    assert {f"objective.{name}" for name in written} == {name for name in whole if name.startswith("objective.")}
-    for name in ("weight", "hidden_norm.running_mean", "output_norm.running_var"):
-        assert (whole[f"objective.projection.{name}"] != written[f"projection.{name}"]).any()
-    assert int(whole["objective.projection.hidden_norm.num_batches_tracked"]) == 12
-
-    assert not any("projection" in name for name in load_file(checkpoint / "model.safetensors"))
-    encoder, loading = AutoModel.from_pretrained(checkpoint, add_pooling_layer=False, output_loading_info=True)
-    assert not loading["missing_keys"]
-    assert not any("projection" in name for name in encoder.state_dict())
 
 
 @pytest.mark.parametrize(
@@ -356,83 +189,3 @@ def test_settings_that_cannot_work_raise(settings, message):
 
 
 # --- What the authors' code does -------------------------------------------------------------------------------------
-
-
-def published_loss(first, second, sigma, temperature, indexed_by=torch.long):
-    """NT-Xent over 2N as published: negatives picked by a mask of integers, which takes rows 0 and 1 of the matrix."""
-    size = len(first)
-    z = torch.cat([first, second])
-    scores = torch.exp(-bregman_divergence(z, z) / (2 * sigma**2)) / temperature
-    mask = 1 - torch.eye(2 * size).roll(size, 1) - torch.eye(2 * size)
-    positives = torch.cat([scores.diagonal(size), scores.diagonal(-size)])[:, None]
-    negatives = scores[mask.to(indexed_by)].reshape(2 * size, -1)
-    targets = torch.zeros(2 * size, dtype=torch.long)
-    return F.cross_entropy(torch.cat([positives, negatives], dim=1), targets), negatives
-
-
-def test_the_published_mask_of_integers_takes_two_rows_for_the_negatives_of_all():
-    """With a boolean mask the published loss is ours. With theirs all anchors have one list of negatives."""
-    (first, second), size = random_outputs(4, functionals=6), 8
-    meant, _ = published_loss(first, second, 0.7, 0.1, torch.bool)
-    torch.testing.assert_close(meant, bregman_loss(first, second, 0.7, 0.1))
-    published, negatives = published_loss(first, second, 0.7, 0.1)
-    assert abs(float(published - meant)) > 0.5
-    assert negatives.shape == (size, size * size)  # not 2N - 2
-    z = torch.cat([first, second])
-    scores = torch.exp(-bregman_divergence(z, z) / (2 * 0.7**2)) / 0.1
-    expected = torch.cat([scores[0].repeat(2), scores[1].repeat(size - 2)]).sort().values
-    for row in negatives.sort().values:
-        torch.testing.assert_close(row, expected)
-
-    # So no embedding but the first two learns to be far from any other: its own row counts at its positive alone.
-    of_anchor, of_positive = z.argmax(1), z.argmax(1).roll(4)
-    for loss, learns in (
-        (lambda *z: published_loss(*z, 0.7, 0.1)[0], False),
-        (lambda *z: bregman_loss(*z, 0.7, 0.1), True),
-    ):
-        views = [view.clone().requires_grad_() for view in (first, second)]
-        loss(*views).backward()
-        gradient = torch.cat([view.grad for view in views])
-        for row in (torch.arange(size), of_anchor), (torch.arange(size), of_positive):
-            gradient[row] = 0
-        assert bool(gradient[2:].abs().max() > 1e-3) == learns
-        assert gradient[:2].abs().max() > 1e-3
-
-
-def test_the_published_weights_are_a_lambda_of_one_half():
-    """1 on the Bregman loss and 2 on InfoNCE is twice what lambda 0.5 gives; AdamW takes the same step for both."""
-    batch = random_batch()
-    output = make_model(bregman_weight=0.5)(**batch)
-    published = 1 * output.objective_parts["bregman_loss"] + 2 * output.objective_parts["info_nce_loss"]
-    torch.testing.assert_close(published, 2 * output.loss.detach())
-    steps = []
-    for weight, scale in ((0.5, 1), (0.5, 2), (2.0, 1)):
-        model = make_model(bregman_weight=weight)
-        words = model.encoder.bert.embeddings.word_embeddings.weight
-        before = words.detach().clone()
-        optimizer = torch.optim.AdamW([words], 1e-3, eps=1e-30)
-        (scale * model(**batch).loss).backward()
-        optimizer.step()
-        steps.append(words.detach() - before)
-    torch.testing.assert_close(steps[0], steps[1])
-    assert (steps[0] - steps[2]).abs().max() > 1e-4
-
-
-def test_the_temperature_divides_the_kernel_and_without_it_the_loss_hardly_moves():
-    """The kernel lies in (0, 1]: at temperature 1 the best and the worst outputs have losses less than 2 apart."""
-    documents = 8
-    best = 100 * torch.eye(documents, dtype=torch.float64)  # a functional of its own for each document
-    worst = [best, best.roll(1, 0)]  # views with other functionals than each other's
-    flat, sharp = [
-        [float(bregman_loss(*views, 2.0, temperature)) for views in ([best, best], worst)] for temperature in (1, 0.1)
-    ]
-    others = 2 * documents - 2
-    assert flat[0] == pytest.approx(math.log(1 + others / math.e), abs=1e-4)
-    assert flat[1] < math.log(1 + others * math.e)
-    assert flat[1] - flat[0] < 2 < sharp[1] - sharp[0]
-    assert sharp[0] < 0.01
-    # On sigma or on the divergence it would be something else
-    first, second = random_outputs(documents)
-    ours = bregman_loss(first, second, 2.0, 0.1)
-    for other in (bregman_loss(first, second, 2.0 * 0.1**0.5, 1.0), bregman_loss(first / 0.1, second, 2.0, 1.0)):
-        assert (ours - other).abs() > 0.01

@@ -1,21 +1,15 @@
 """Contrastive Tension and the momentum queue: against slow versions, saved, resumed, unseen by those who load."""
 
 import copy
-import json
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
-from torch import nn
-from transformers import AutoModel, BertConfig, Trainer, TrainingArguments
+from transformers import BertConfig
 
-from docsplit.data import preparation
-from docsplit.data.collators import DocSplitCollator
 from docsplit.modeling.objectives.second_encoder import CT_NEGATIVES, contrastive_tension
 from docsplit.modeling.saving import TRAINING_STATE_FILE
 from modeling_docsplit import DocSplitForContrastivePretraining
-from tests.conftest import tiny_config
-from tests.modeling.test_modeling_docsplit import SMALL, loss_and_gradients, random_batch, slow_info_nce
+from tests.modeling.test_modeling_docsplit import SMALL, random_batch, slow_info_nce
 
 CT = {"objective": "contrastive_tension", "mlm_weight": 0.0}
 QUEUE = {"objective": "momentum_contrast", "momentum_queue_size": 20, "momentum": 0.7, "mlm_weight": 0.0}
@@ -65,59 +59,6 @@ def test_contrastive_tension_is_the_binary_cross_entropy_of_one_positive_and_sev
     share = torch.stack(drawn).mean(0)[0]  # 8 candidates are allowed, 7 are drawn
     assert share[3:].sort().values[1:].min() > 0.75
     assert share[:3].sum() == share[4] == 0
-
-
-def test_both_copies_learn_and_neither_has_dropout():
-    model, batch = make_model(dropout=0.3, **CT), random_batch(documents=9)
-    results = []
-    for _ in range(2):
-        torch.manual_seed(5)
-        results.append(loss_and_gradients(model, batch))
-    (first, gradients), (second, _) = results
-    assert torch.equal(first.loss, second.loss)
-    both = model.state_dict()
-    for name, gradient in gradients.items():
-        assert gradient.abs().max() > 0 or "key.bias" in name, name  # which softmax cancels
-    assert any(name.startswith("objective.second_encoder.") for name in gradients)
-    assert torch.equal(
-        both["objective.second_encoder.embeddings.word_embeddings.weight"],
-        both["encoder.bert.embeddings.word_embeddings.weight"],
-    )
-    torch.optim.SGD([p for p in model.parameters() if p.requires_grad], 0.1).step()
-    weights = [
-        encoder.embeddings.word_embeddings.weight
-        for encoder in (model.encoder.base_model, model.objective.second_encoder)
-    ]
-    assert (weights[0] - weights[1]).abs().max() > 1e-6  # they drift apart
-    torch.manual_seed(5)
-    output = model(**batch)
-    expected = torch.stack(
-        [embed(model.encoder.base_model, batch, 0), embed(model.objective.second_encoder, batch, 1)], dim=1
-    )
-    torch.testing.assert_close(output.embeddings, expected)
-    assert not model.encoder.training
-    assert model.training
-
-
-@pytest.mark.parametrize("settings", [CT, QUEUE], ids=["contrastive_tension", "queue"])
-@pytest.mark.parametrize("cache_gradients", [False, True])
-def test_micro_batches_change_neither_loss_nor_gradients(settings, cache_gradients):
-    results = []
-    for micro_batch_tokens in (None, 60):
-        model = make_model(**settings)
-        model.micro_batch_tokens, model.cache_gradients = (
-            micro_batch_tokens,
-            cache_gradients and bool(micro_batch_tokens),
-        )
-        for seed in range(2):  # the queue has something in it at the second
-            torch.manual_seed(seed)
-            result = loss_and_gradients(model, random_batch(documents=9, seed=seed))
-        results.append(result)
-    (plain, expected), (output, gradients) = results
-    assert output.num_computed_tokens < plain.num_computed_tokens
-    torch.testing.assert_close(output.loss, plain.loss, rtol=1e-12, atol=0)
-    for name, gradient in gradients.items():
-        torch.testing.assert_close(gradient, expected[name], rtol=1e-8, atol=1e-12)
 
 
 def test_contrastive_tension_refuses_what_needs_training_mode():
@@ -219,58 +160,6 @@ def test_settings_that_cannot_work_raise(settings, message):
 # --- Checkpoints ---------------------------------------------------------------------------------------------------
 
 
-def train(corpus, tokenizer, output_dir, settings, checkpoint=None, load=True):
-    torch.manual_seed(0)
-    config = tiny_config(tokenizer, hidden_dropout_prob=0.1)
-    model = DocSplitForContrastivePretraining(config, pooling="mean", max_seq_length=32, **settings)
-    dataset = preparation.tokenize(corpus, tokenizer)[0].with_format("numpy")
-    arguments = TrainingArguments(
-        output_dir=str(output_dir), use_cpu=True, per_device_train_batch_size=10, max_steps=8, save_steps=4,
-        learning_rate=1e-2, remove_unused_columns=False, disable_tqdm=True, logging_strategy="no", report_to="none",
-    )  # fmt: skip
-    collator = DocSplitCollator(tokenizer, "simcse", max_seq_length=32, mlm=False)
-    trainer = Trainer(model, arguments, collator, dataset)
-    if checkpoint is not None and load:
-        model.load_training_state(checkpoint)
-    trainer.train(resume_from_checkpoint=checkpoint)
-    return model
-
-
-@pytest.mark.parametrize("settings", [CT, QUEUE | {"momentum_queue_size": 25}], ids=["contrastive_tension", "queue"])
-def test_a_resumed_training_is_the_uninterrupted_one(corpus, wordpiece, tmp_path, settings):
-    whole = train(corpus, wordpiece, tmp_path / "whole", settings)
-    checkpoint = str(tmp_path / "whole" / "checkpoint-4")
-    resumed = train(corpus, wordpiece, tmp_path / "resumed", settings, checkpoint)
-    assert (whole.state_dict()["objective.second_encoder.embeddings.word_embeddings.weight"] != 0).any()
-    for name, value in whole.state_dict().items():
-        assert torch.equal(resumed.state_dict()[name], value), name
-    with pytest.raises(RuntimeError, match="load_training_state"):
-        train(corpus, wordpiece, tmp_path / "lost", settings, checkpoint, load=False)
-
-    # What others load knows nothing of it.
-    assert (tmp_path / "whole" / "checkpoint-8" / TRAINING_STATE_FILE).exists()
-    keys = load_file(tmp_path / "whole" / "checkpoint-8" / "model.safetensors")
-    assert not any("second" in key or "queue" in key for key in keys)
-    encoder = AutoModel.from_pretrained(tmp_path / "whole" / "checkpoint-8", add_pooling_layer=False)
-    for name, value in encoder.state_dict().items():
-        assert torch.equal(value, whole.encoder.base_model.state_dict()[name]), name
-
-
-def test_a_state_of_before_the_first_step_has_no_queue(tmp_path):
-    """Older code made it at the first step."""
-    model = make_model(**QUEUE)
-    model.save_pretrained(tmp_path)
-    state = load_file(tmp_path / TRAINING_STATE_FILE)
-    save_file({name: value for name, value in state.items() if "queue." not in name}, tmp_path / TRAINING_STATE_FILE)
-    again = make_model(**QUEUE)
-    again.load_training_state(tmp_path)
-    assert int(again.objective.queue.count) == 0
-    del state["second_encoder.embeddings.word_embeddings.weight"]
-    save_file(state, tmp_path / TRAINING_STATE_FILE)
-    with pytest.raises(RuntimeError, match="word_embeddings"):
-        again.load_training_state(tmp_path)
-
-
 def test_best_weights_without_their_second_encoder_are_not_saved_with_another(tmp_path):
     model = make_model(**QUEUE)
     model.load_state_dict({k: v for k, v in model.state_dict().items() if k.startswith("encoder.")}, strict=False)
@@ -280,30 +169,9 @@ def test_best_weights_without_their_second_encoder_are_not_saved_with_another(tm
     assert (tmp_path / TRAINING_STATE_FILE).exists()
 
 
-@pytest.mark.parametrize("similarity", ["cosine", "dot"])
-def test_the_similarity_is_that_of_the_export(similarity, tmp_path):
-    make_model(similarity=similarity).save_pretrained(tmp_path)
-    written = json.loads((tmp_path / "config_sentence_transformers.json").read_text())
-    assert written == {"similarity_fn_name": similarity}
-
-
 def test_the_state_of_another_objective_is_missed(tmp_path):
     plain = make_model()
     plain.save_pretrained(tmp_path)
     plain.load_training_state(tmp_path)  # it needs none
     with pytest.raises(FileNotFoundError, match=TRAINING_STATE_FILE):
         make_model(**CT).load_training_state(tmp_path)
-
-
-def test_compiling_reaches_both_encoders():
-    model = make_model(**CT)
-    model.compile(backend="eager")
-    assert all(
-        "forward" in vars(base_model) for base_model in (model.encoder.base_model, model.objective.second_encoder)
-    )
-    assert isinstance(model.objective.second_encoder, nn.Module)
-    losses = []
-    for each in (model, make_model(**CT)):
-        torch.manual_seed(5)
-        losses.append(each(**random_batch(documents=9)).loss)
-    torch.testing.assert_close(*losses)

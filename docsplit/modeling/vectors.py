@@ -1,32 +1,80 @@
-"""What follows the pooling of a SentenceTransformer: `Dense` layers, as EmbeddingGemma has two, and unit length.
+"""Token states to the embedding of a text: pooling, and what a SentenceTransformer has after it.
 
-Dense layers hang on the encoder's base model, under `dense_layers`: they are trained, resumed and copied for a second
-encoder along with it. A checkpoint has them twice: among the encoder's weights, from which Trainer resumes, and as
-SentenceTransformer's module folders (`2_Dense` ...), which are read when a training starts. A release has the folders
-alone (`docsplit.modeling.saving`).
+That is `Dense` layers, as EmbeddingGemma has two, and unit length. Dense layers hang on the encoder's base model,
+under `dense_layers`: they are trained, resumed and copied for a second encoder along with it. A checkpoint has them
+twice: among the encoder's weights, from which Trainer resumes, and as SentenceTransformer's module folders (`2_Dense`
+...), which are read when a training starts. A release has the folders alone (`docsplit.modeling.saving`).
 """
 
 import importlib
 import re
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, get_args
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file
 from torch import Tensor, nn
-from transformers.utils import cached_file
 
+from docsplit.modeling.pooling import Pooling
 from docsplit.runtime.files import JsonObject
 
 KEPT = "sentence_transformer"  # in the settings: what a start that was one says under names that only its files have
 DENSE = "dense"  # in that: the config of each Dense layer, as its config.json has it
 LAYERS = "dense_layers"  # the attribute of the base model
 DENSE_WEIGHTS = re.compile(rf"(?:^|\.){LAYERS}\.(\d+)\.(.+)")  # the name of a weight: layer, and name in it
-WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")  # the second is that of older ones
-VECTORS = "sentence_embedding"
-NO_OPTIONS = {"module_input_name": VECTORS, "module_output_name": VECTORS}  # that a layer may have, with these values
+
+
+def pool(hidden_states: Tensor, attention_mask: Tensor, pooling: Pooling) -> Tensor:
+    """Turn token states (R, T, H) and their mask (R, T) into one vector a row (R, H), in fp32 or wider.
+
+    Raises:
+        ValueError: for an unknown pooling.
+    """
+    dtype = torch.promote_types(hidden_states.dtype, torch.float32)
+    if pooling == "cls":
+        return hidden_states[:, 0].to(dtype, copy=True)  # a view would keep all token states in memory
+    mask = attention_mask.unsqueeze(-1)  # (R, T, 1)
+    if pooling == "mean":
+        total = (hidden_states * mask.to(hidden_states.dtype)).sum(dim=1, dtype=dtype)
+        return total / mask.sum(dim=1).clamp(min=1)
+    if pooling == "max":
+        return hidden_states.masked_fill(mask == 0, float("-inf")).amax(dim=1).to(dtype)
+    if pooling == "weightedmean":
+        weights = (attention_mask.cumsum(dim=1) * attention_mask).unsqueeze(-1).to(dtype)  # 1, 2 ... of its tokens
+        return (hidden_states * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
+    if pooling == "lasttoken":  # the last that the mask has, whichever side is padded
+        rows = torch.arange(len(attention_mask), device=attention_mask.device)
+        last = attention_mask.shape[1] - 1 - attention_mask.flip(1).argmax(dim=1)  # (R,)
+        return hidden_states[rows, last].to(dtype) * mask[rows, last]  # zero for a row without tokens
+    raise ValueError(f"pooling is {pooling!r}, expected one of {get_args(Pooling)}")
+
+
+def pool_texts(states: Tensor, borders: Tensor, num_tokens: int, pooling: Pooling) -> Tensor:
+    """Turn the token states (N, H) of a pack into one vector a text (R, H), in fp32 or wider.
+
+    Args:
+        borders: (R + 1,), where texts begin and the last ends; none is empty.
+        num_tokens: of all texts, the last border.
+
+    Raises:
+        ValueError: for an unknown pooling.
+    """
+    dtype = torch.promote_types(states.dtype, torch.float32)
+    starts, lengths = borders[:-1], borders.diff()
+    if pooling in ("cls", "lasttoken"):
+        return states[starts if pooling == "cls" else borders[1:] - 1].to(dtype)
+    if pooling not in get_args(Pooling):
+        raise ValueError(f"pooling is {pooling!r}, expected one of {get_args(Pooling)}")
+    states = states[:num_tokens].to(dtype)
+    totals = lengths[:, None].to(dtype)
+    if pooling == "weightedmean":
+        numbers = torch.arange(num_tokens, device=states.device)
+        first = starts.repeat_interleave(lengths, output_size=num_tokens)
+        states = states * (numbers - first + 1)[:, None]  # 1, 2 ... of its tokens
+        totals = totals * (totals + 1) / 2
+    # One thread a text and number of H adds them in order: as exact as it is repeatable
+    reduced = torch.segment_reduce(states, "max" if pooling == "max" else "sum", lengths=lengths, unsafe=True)
+    return reduced if pooling == "max" else reduced / totals
 
 
 class Dense(nn.Module):
@@ -78,12 +126,8 @@ def dense_configs(settings: Mapping[str, Any]) -> list[JsonObject]:
 
 def describe_dense(settings: Mapping[str, Any]) -> str:
     """Name the widths of an encoder's Dense layers, as in "Dense 768 -> 3072 -> 768"; nothing where it has none."""
-    configs = dense_configs(settings)
-    return " -> ".join([f"Dense {configs[0]['in_features']}", *_widths(configs)]) if configs else ""
-
-
-def _widths(configs: Sequence[JsonObject]) -> list[str]:
-    return [str(config["out_features"]) for config in configs]
+    widths = [str(config["out_features"]) for config in dense_configs(settings)]
+    return " -> ".join([f"Dense {dense_configs(settings)[0]['in_features']}", *widths]) if widths else ""
 
 
 def normalizes(settings: Mapping[str, Any]) -> bool:
@@ -95,37 +139,6 @@ def embedding_width(config: Any) -> int:
     """Return the width of an encoder's embeddings: that of its states, or of its last Dense layer."""
     dense = dense_configs(getattr(config, "docsplit", None) or {})
     return dense[-1]["out_features"] if dense else config.hidden_size
-
-
-def checked_dense(name: Any, path: str, config: JsonObject | None, width: int) -> JsonObject:
-    """Return the config of a Dense layer that can be trained here.
-
-    Args:
-        name: of the start.
-        path: of the module's folder.
-        config: of its config.json; None: there is none.
-        width: of what it gets.
-
-    Raises:
-        ValueError: for anything else, naming it.
-    """
-    if config is None:
-        raise ValueError(f"{name}: modules.json names {path!r}, but there is no {path}/config.json.")
-    others = {key: config[key] for key, expected in NO_OPTIONS.items() if config.get(key) not in (None, expected)}
-    if others:
-        raise ValueError(f"{name} has in {path} a Dense layer of something else than its embeddings ({others}).")
-    if missing := [key for key in ("in_features", "out_features") if not isinstance(config.get(key), int)]:
-        raise ValueError(f"{name}: {path}/config.json states no {' and no '.join(missing)}.")
-    if config["in_features"] != width:
-        raise ValueError(
-            f"{name} has in {path} a Dense layer of {config['in_features']} values, and gets {width}: choose another "
-            "start, or leave out --pooling."
-        )
-    try:
-        activation_named(config.get("activation_function", "torch.nn.Tanh"))
-    except ValueError as error:
-        raise ValueError(f"{name} has in {path} a Dense layer that cannot be trained here: {error}.") from error
-    return {key: value for key, value in config.items() if key not in NO_OPTIONS}
 
 
 def add_dense(base_model: Any, settings: Mapping[str, Any]) -> None:
@@ -141,35 +154,6 @@ def add_dense(base_model: Any, settings: Mapping[str, Any]) -> None:
         layers = nn.ModuleList([Dense(config) for config in configs])
         setattr(base_model, LAYERS, layers.to(weights.device, weights.dtype))
     getattr(base_model, LAYERS).requires_grad_(settings.get("contrastive_weight", 1) != 0)
-
-
-def load_dense(base_model: Any, name: Any, paths: Sequence[str], hub: Mapping[str, Any]) -> None:
-    """Load the weights of the Dense layers from a SentenceTransformer's module folders.
-
-    Raises:
-        ValueError: if there are none, or they are of another layer.
-    """
-    for layer, path in zip(getattr(base_model, LAYERS), paths, strict=True):
-        tried = [f"{path}/{file}" for file in WEIGHT_FILES]
-        files = (cached_file(str(name), file, _raise_exceptions_for_missing_entries=False, **hub) for file in tried)
-        file = next((Path(found) for found in files if found is not None), None)
-        if file is None:
-            raise ValueError(f"{name} has no {' and no '.join(tried)}, the weights of a Dense layer.")
-        is_safe = file.suffix == ".safetensors"
-        state = load_file(file) if is_safe else torch.load(file, map_location="cpu", weights_only=True)
-        try:
-            layer.load_state_dict(state)
-        except RuntimeError as error:
-            raise ValueError(f"{name}: {path}/{file.name} does not fit its config.json: {error}") from error
-
-
-def dense_states(state: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
-    """Return the weights of each Dense layer among those of an encoder, under the names that they have there."""
-    states: dict[int, dict[str, Tensor]] = {}
-    for key, value in state.items():
-        if match := DENSE_WEIGHTS.search(key):
-            states.setdefault(int(match[1]), {})[match[2]] = value
-    return states
 
 
 def finish(base_model: Any, vectors: Tensor, settings: Mapping[str, Any]) -> Tensor:

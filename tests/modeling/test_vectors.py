@@ -1,7 +1,8 @@
-"""Dense layers after the pooling: those of sentence-transformers, trained, resumed and released."""
+"""Token states to embeddings: pooling of padded rows and of packs, Dense layers, unit length."""
 
 import json
 import shutil
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -11,17 +12,89 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Dense as TheirDense
 from sentence_transformers.models import Normalize, Pooling, Transformer
 from torch import nn
-from transformers import AutoModel, AutoTokenizer, BertModel
+from transformers import AutoTokenizer, BertModel
 
-from docsplit.embedding.encode import embed_documents, encode
-from docsplit.embedding.loading import load_encoder
-from docsplit.modeling.after_pooling import Dense, activation_named, dense_states, embedding_width, finish
+from docsplit.embedding.encode import encode
+from docsplit.modeling.encoding import to_device
 from docsplit.modeling.pooling import Pooling as PoolingName
-from docsplit.release.model_card import write_card
+from docsplit.modeling.vectors import DENSE_WEIGHTS, Dense, activation_named, finish, pool, pool_texts
 from modeling_docsplit import DocSplitForContrastivePretraining
-from run_docsplit_pretraining import main
 from tests.conftest import make_corpus, tiny_config
 from tests.modeling.test_modeling_docsplit import double_model, loss_and_gradients, random_batch
+
+
+def slow_pool(tokens, pooling):
+    """Pool the states (T, H) of a row's tokens, one after another."""
+    vector = torch.full_like(tokens[0], float("-inf") if pooling == "max" else 0.0)
+    for position, state in enumerate(tokens, start=1):
+        if pooling == "max":
+            vector = torch.maximum(vector, state)
+        elif pooling == "weightedmean":
+            vector = vector + position * state / sum(range(1, len(tokens) + 1))
+        elif pooling == "mean":
+            vector = vector + state / len(tokens)
+        elif position == {"cls": 1, "lasttoken": len(tokens)}[pooling]:
+            vector = state
+    return vector
+
+
+@pytest.mark.parametrize("pooling", get_args(PoolingName))
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_pooling_ignores_padding(pooling, side):
+    """On either side, but for cls, whose rows training pads on the right."""
+    hidden_states = torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(0))
+    lengths = [5, 2, 1]
+    for row, length in enumerate(lengths):
+        mask = torch.zeros(3, 5, dtype=torch.long)
+        tokens = slice(0, length) if side == "right" or pooling == "cls" else slice(5 - length, 5)
+        mask[row, tokens] = 1
+        pooled = pool(hidden_states, mask, pooling)
+        torch.testing.assert_close(pooled[row], slow_pool(hidden_states[row, tokens], pooling))
+        if pooling not in ("cls", "max"):
+            assert (pooled[torch.arange(3) != row] == 0).all()  # rows without tokens
+
+
+@pytest.mark.parametrize("pooling", get_args(PoolingName))
+def test_texts_of_a_pack_are_pooled_as_padded_ones(pooling):
+    """States, and their gradients; tokens behind the last text belong to none."""
+    lengths = torch.tensor([5, 1, 3])
+    padded = torch.randn(3, 5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    mask = (torch.arange(5) < lengths[:, None]).long()
+    pack = torch.cat([padded[mask.bool()], torch.full((6, 4), 1e6)]).requires_grad_()
+    padded.requires_grad_()
+    borders = torch.tensor([0, *lengths.cumsum(0).tolist()])
+    wanted, got = pool(padded, mask, pooling), pool_texts(pack, borders, 9, pooling)
+    torch.testing.assert_close(got, wanted, rtol=1e-14, atol=1e-14)
+    weights = torch.randn(3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    ((wanted * weights).sum() + (got * weights).sum()).backward()
+    torch.testing.assert_close(pack.grad[:9], padded.grad[mask.bool()], rtol=1e-14, atol=1e-14)
+    assert (pack.grad[9:] == 0).all()
+
+
+def test_a_pack_is_pooled_in_full_precision():
+    states = torch.full((4097, 1), 1.0, dtype=torch.bfloat16)
+    assert float(pool_texts(states, torch.tensor([0, 4097]), 4097, "mean")) == 1.0
+    with pytest.raises(ValueError, match="expected one of"):
+        pool_texts(states, torch.tensor([0, 4097]), 4097, "sum")
+
+
+def test_arrays_are_copied_together():
+    arrays = [np.arange(3), np.arange(0), np.array([7])]
+    copies = to_device(arrays, torch.device("cpu"))
+    assert [copy.tolist() for copy in copies] == [[0, 1, 2], [], [7]]
+    assert len({copy.untyped_storage().data_ptr() for copy in copies}) == 1
+
+
+@pytest.mark.parametrize("pooling", get_args(PoolingName))
+def test_a_kind_of_pooling_is_sentence_transformers_own(pooling):
+    states = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0))
+    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]])
+    if pooling in ("lasttoken", "weightedmean"):  # of decoders, whose tokenizers pad on the left
+        mask = torch.cat([mask, torch.tensor([[0, 0, 0, 1, 1]])])
+        states = torch.cat([states, states[:1]])
+    expected = Pooling(3, pooling_mode=pooling)({"token_embeddings": states, "attention_mask": mask})
+    torch.testing.assert_close(pool(states, mask, pooling), expected["sentence_embedding"])
+
 
 TEXTS = [row["text"] for row in make_corpus(6, seed=3)]
 LAYERS = [
@@ -61,29 +134,6 @@ def test_a_layer_is_sentence_transformers_own(bias, activation, residual, tmp_pa
     torch.testing.assert_close(ours(vectors), expected, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("name", ["os.system", "torch.load", "torch.nn.Nothing", "torch.nn.functional.gelu", "x"])
-def test_no_other_code_is_an_activation(name):
-    with pytest.raises(ValueError, match=r"is no activation of torch\.nn"):
-        activation_named(name)
-
-
-@pytest.mark.parametrize("pooling", [*PoolingName.__args__])
-def test_micro_batches_change_neither_loss_nor_gradients(pooling):
-    batch, model = random_batch(), double_model(pooling=pooling, **WITH_DENSE)
-    plain, expected = loss_and_gradients(model, batch)
-    assert plain.embeddings.shape == (7, 2, 16)
-    torch.testing.assert_close(plain.embeddings.norm(dim=-1), torch.ones(7, 2, dtype=torch.float64))
-    of_layers = [gradient for name, gradient in expected.items() if "dense_layers" in name]
-    assert len(of_layers) == 3
-    assert all(gradient.abs().max() > 1e-6 for gradient in of_layers)
-    for cache_gradients in (False, True):
-        model.micro_batch_tokens, model.cache_gradients = 60, cache_gradients
-        output, gradients = loss_and_gradients(model, batch)
-        torch.testing.assert_close(output.loss, plain.loss, rtol=1e-12, atol=0)
-        for name, gradient in gradients.items():
-            torch.testing.assert_close(gradient, expected[name], rtol=1e-8, atol=1e-12)
-
-
 def test_layers_are_computed_in_full_precision():
     model = DocSplitForContrastivePretraining(tiny_config_of(32), **WITH_DENSE)
     vectors = torch.randn(5, 32)
@@ -114,6 +164,10 @@ def test_objectives_compare_what_the_layers_give(settings):
     assert len(second) == (3 if model.objective.further_encoders() else 0)
 
 
+def dense_weights(state):
+    return [key for key in state if DENSE_WEIGHTS.search(key)]
+
+
 def test_masked_lm_alone_leaves_the_layers_as_they_are():
     model = double_model(contrastive_weight=0.0, mlm_weight=1.0, **WITH_DENSE)
     frozen = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
@@ -123,66 +177,14 @@ def test_masked_lm_alone_leaves_the_layers_as_they_are():
     assert all(parameter.grad is not None for parameter in model.parameters() if parameter.requires_grad)
 
 
-def run(run_here, start, out, *words):
-    run_here(
-        main, "--model_name_or_path", start, "--corpus", "tests/data/documents.jsonl", "--output_dir", out,
-        "--learning_rate", 1e-2, "--use_cpu", "--bf16", "false", "--per_device_train_batch_size", 8, "--disable_tqdm",
-        "true", "--save_steps", 2, "--max_steps", 4, *words,
-    )  # fmt: skip
-    return out
-
-
-def test_a_training_keeps_them_and_resumes_exactly(start, run_here, tmp_path):
-    """Trained, released, loaded by SentenceTransformer, `AutoModel` and this project; resumed from the middle."""
-    whole = run(run_here, start, tmp_path / "whole")
-    resumed = run(run_here, start, tmp_path / "resumed", "--resume_from_checkpoint", whole / "checkpoint-2")
-    for name in ("model.safetensors", "2_Dense/model.safetensors", "3_Dense/model.safetensors"):
-        before = load_file(start / name)
-        after, again = load_file(whole / name), load_file(resumed / name)
-        assert before.keys() == after.keys(), name
-        assert all(torch.equal(after[key], again[key]) for key in after), name
-        moved = [key for key in after if (after[key] - before[key]).abs().max() > 1e-3]
-        assert moved == [*after] if "Dense" in name else moved, name
-
-    theirs = SentenceTransformer(str(whole), device="cpu")
-    assert [type(module).__name__ for module in theirs] == ["Transformer", "Pooling", "Dense", "Dense", "Normalize"]
-    expected = theirs.encode(TEXTS)
-    np.testing.assert_allclose(
-        embed_documents(load_encoder(str(whole), device="cpu"), TEXTS, dtype=torch.float32)[0], expected, atol=1e-5
-    )
-    model, tokenizer = from_pretrained(whole), AutoTokenizer.from_pretrained(whole)
-    np.testing.assert_allclose(encode(model.encoder.base_model, tokenizer, TEXTS), expected, atol=1e-5)
-    assert np.abs(expected - SentenceTransformer(str(start), device="cpu").encode(TEXTS)).max() > 0.01
-    assert "`2_Dense` and on (Dense 32 -> 48 -> 16), at unit length" in write_card(whole)
-    assert embedding_width(model.config) == 16
-    with pytest.raises(ValueError, match=r"loaded without its Dense 32 -> 48 -> 16: .*from_pretrained"):
-        encode(AutoModel.from_pretrained(whole), tokenizer, TEXTS)
-
-
-def test_targets_of_neighbours_have_the_width_of_the_layers(start, run_here, tmp_path):
-    options = ("--objective", "neighbour_distillation", "--view", "simcse", "--num_neighbours", 3)
-    out = run(run_here, start, tmp_path / "out", *options)
-    assert load_file(out / "distillation_targets.safetensors")["vectors"].shape[1] == 16
-
-
-def test_lora_updates_them_too(start, run_here, tmp_path):
-    out = run(run_here, start, tmp_path / "out", "--lora_r", 2)
-    before, after = (load_file(folder / "3_Dense" / "model.safetensors") for folder in (start, out))
-    assert torch.linalg.matrix_rank(after["linear.weight"] - before["linear.weight"]) == 2
-    assert torch.equal(after["linear.bias"], before["linear.bias"])
-    model, tokenizer = from_pretrained(out), AutoTokenizer.from_pretrained(out)
-    expected = SentenceTransformer(str(out), device="cpu").encode(TEXTS)
-    np.testing.assert_allclose(encode(model.encoder.base_model, tokenizer, TEXTS), expected, atol=1e-5)
-
-
 def test_a_start_with_a_head_has_its_layers_in_the_folders_alone(start, wordpiece, tmp_path):
     model = from_pretrained(start, new_mlm_head=True)
     checkpoint, release = tmp_path / "checkpoint-1", tmp_path / "release"
     model.save_pretrained(checkpoint)  # which Trainer restores
-    assert len(dense_states(load_file(checkpoint / "model.safetensors"))) == 2
+    assert len(dense_weights(load_file(checkpoint / "model.safetensors"))) == 3
     model.save_pretrained(release)
     wordpiece.save_pretrained(release)
-    assert not any(dense_states(load_file(file)) for file in release.glob("*.safetensors"))
+    assert not any(dense_weights(load_file(file)) for file in release.glob("*.safetensors"))
     again = from_pretrained(release)
     assert again.config.docsplit["mlm_weight"]
     assert all(torch.equal(value, again.state_dict()[key]) for key, value in model.state_dict().items())
@@ -204,7 +206,7 @@ def _config(number, **values):
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        (_config(3, in_features=40), "3_Dense a Dense layer of 40 values, and gets 48"),
+        (_config(3, in_features=40), "3_Dense.* a Dense layer of 40 values, and gets 48"),
         (_config(3, activation_function="mine.Act"), "'mine.Act' is no activation of torch.nn"),
         (_config(2, module_input_name="token_embeddings"), "a Dense layer of something else than its embeddings"),
         (_config(3, out_features=17), "3_Dense/model.safetensors does not fit its config.json"),
@@ -230,7 +232,7 @@ def test_weights_that_are_missing_are_named_and_older_files_are_read(start, tmp_
 def test_the_start_of_a_graph_leaves_them_out_and_says_so(start, caplog):
     caplog.set_level("INFO")
     model = from_pretrained(start, model_type="graph_document")
-    assert not dense_states(model.state_dict())
+    assert not dense_weights(model.state_dict())
     assert "its Dense layers are left out" in caplog.text
 
 
