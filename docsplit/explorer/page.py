@@ -31,7 +31,8 @@ from docsplit.explorer.sentences import (
     telling_sentences,
     words_of_sentences,
 )
-from docsplit.release.card_results import read_evaluations, read_results, tables_of_results
+from docsplit.release.model_card import tables_of_results
+from docsplit.release.records import read_evaluations, read_results
 from docsplit.runtime.files import JsonObject
 from docsplit.runtime.vectors import unit
 

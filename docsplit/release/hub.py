@@ -19,9 +19,10 @@ from huggingface_hub import HfApi, snapshot_download
 from huggingface_hub.errors import HTTPError, OfflineModeIsEnabled
 
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
+from docsplit.evaluation.results.markdown import one_line
 from docsplit.modeling.families.table import code_files
 from docsplit.modeling.starts import HEAD_FILE, HEAD_INDEX
-from docsplit.release.manifest import MANIFEST, why_incomplete
+from docsplit.release.records import MANIFEST, why_incomplete
 from docsplit.runtime.command import as_command
 from docsplit.runtime.options import CommandParser
 
@@ -59,7 +60,7 @@ def create_repository(repo_id: str, private: bool | None = None) -> str:
     except (HTTPError, OSError, ValueError) as error:
         raise ValueError(
             f"You cannot write to {repo_id!r} on the Hub: log in with `hf auth login`, or set HF_TOKEN to a token "
-            f"that may write, and check that name. The cause: {_one_line(error)}"
+            f"that may write, and check that name. The cause: {one_line(error)}"
         ) from error
 
 
@@ -136,7 +137,7 @@ def download_card_files(repo_id: str, directory: Path) -> None:
     try:
         snapshot_download(repo_id, allow_patterns=wanted, local_dir=directory)
     except (HTTPError, OSError, ValueError) as error:
-        raise ValueError(f"{repo_id!r} cannot be read from the Hub: {_one_line(error)}") from error
+        raise ValueError(f"{repo_id!r} cannot be read from the Hub: {one_line(error)}") from error
 
 
 def push_in_background(checkpoint: Path, repo_id: str, strategy: str) -> Future:
@@ -147,9 +148,16 @@ def push_in_background(checkpoint: Path, repo_id: str, strategy: str) -> Future:
     Args:
         strategy: every_save, checkpoint or all_checkpoints, as in Trainer.
     """
+
+    def link_or_copy(source: str, target: str) -> None:
+        try:
+            os.link(source, target)
+        except OSError:  # not on every file system
+            shutil.copy2(source, target)
+
     links = Path(tempfile.mkdtemp(prefix=ON_ITS_WAY, dir=checkpoint.parent))
     try:
-        shutil.copytree(checkpoint, links, copy_function=_link_or_copy, dirs_exist_ok=True)
+        shutil.copytree(checkpoint, links, copy_function=link_or_copy, dirs_exist_ok=True)
     except OSError as error:  # a full disk, say: no reason to end a training
         shutil.rmtree(links)
         failed: Future = Future()
@@ -175,13 +183,6 @@ def remove_stale_uploads(output_dir: Path) -> None:
         shutil.rmtree(links)
 
 
-def _link_or_copy(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # not on every file system
-        shutil.copy2(source, target)
-
-
 def _again_if_it_breaks(call: Callable[[], T]) -> T:
     """Call, and call again if the connection breaks or the server fails, but not if it refuses."""
     attempt = 0
@@ -197,12 +198,8 @@ def _again_if_it_breaks(call: Callable[[], T]) -> T:
             if refused or attempt == ATTEMPTS:
                 raise
             pause = FIRST_PAUSE * 2 ** (attempt - 1)
-            logger.warning(f"The Hub did not answer as it should; again in {pause:.0f} s: {_one_line(error)}")
+            logger.warning(f"The Hub did not answer as it should; again in {pause:.0f} s: {one_line(error)}")
             time.sleep(pause)
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())
 
 
 def main() -> None:

@@ -35,9 +35,9 @@ from docsplit.embedding.lexical_ridge import FEWEST_DOCUMENTS, LexicalRidge, Rid
 from docsplit.embedding.loading import load_encoder, reader_config, without_words, words_of
 from docsplit.evaluation.results.data_names import without_folders
 from docsplit.modeling.sentence_transformers_files import document_prompt, trust_argument
-from docsplit.release.adapted_card import Adaptation, Candidate, candidates_table
-from docsplit.release.front_matter import start_of
 from docsplit.release.hub import RELEASE, prepare_release, push_at_the_end
+from docsplit.release.model_card import candidates_table
+from docsplit.release.records import Adaptation, Candidate, start_of
 from docsplit.runtime.command import command_line
 from docsplit.runtime.files import cache_directory, commit_of_code, refuse_missing_path, versions
 from docsplit.runtime.launching import default_dtype, describe_computing, hardware
@@ -335,15 +335,13 @@ def _describe(
     adapted: Adapted, variant: Variant, encoder: str, documents: Documents, options: AdaptOptions
 ) -> Adaptation:
     """Make the record of what is written."""
-    start = start_of(encoder)
     is_name = isinstance(documents, str | Path)
     return Adaptation(
         kind=variant.kind,
         kept=variant.label,
         weight=variant.weight,
         encoder=without_folders(encoder),
-        start=start,
-        language=start.language,
+        start=start_of(encoder),
         documents=without_folders(str(documents)) if is_name else "a list of texts",
         documents_are_local=not is_name or Path(str(documents)).exists(),
         facts=adapted.facts,

@@ -25,7 +25,7 @@ from transformers.trainer_utils import HubStrategy
 from docsplit.data.streaming import DocumentStream
 from docsplit.evaluation.analysis.geometry import embedding_geometry, spread, usage
 from docsplit.release.hub import push_in_background
-from docsplit.release.manifest import seal
+from docsplit.release.records import seal
 from docsplit.runtime.sharing import from_first, on_all
 from docsplit.training import checkpoints
 

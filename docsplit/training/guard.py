@@ -15,7 +15,7 @@ from docsplit.embedding.loading import has_words, load_encoder, save_plain
 from docsplit.modeling.objectives.table import prepared_files
 from docsplit.modeling.saving import TRAINING_STATE_FILE
 from docsplit.release.hub import RELEASE
-from docsplit.release.manifest import MANIFEST
+from docsplit.release.records import MANIFEST
 from docsplit.runtime.files import move_aside
 from docsplit.runtime.sharing import RECORD, from_first, remove
 from docsplit.training.arguments import PretrainingArguments

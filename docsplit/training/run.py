@@ -19,7 +19,8 @@ from docsplit.data.views import QUERY_DOCUMENT
 from docsplit.modeling.lora import ADAPTER_FOLDER
 from docsplit.modeling.objectives.table import OBJECTIVES, prepared_files
 from docsplit.modeling.saving import TRAINING_STATE_FILE
-from docsplit.release import hub, reporting
+from docsplit.release import hub, model_card
+from docsplit.release.records import RunRecord
 from docsplit.runtime.files import PARTIAL, flush, name_failed_writes
 from docsplit.runtime.launching import begun_before, explain_out_of_memory, note_begin
 from docsplit.runtime.options import given_options
@@ -287,9 +288,9 @@ class Run:
         for path in [*files, *{file.parent for file in files}]:
             flush(path)
         repo_id = callbacks.pushes.repo_id if callbacks.pushes is not None else None
-        description = reporting.describe_run(args.device.type, args.world_size, repo_id)
+        description = RunRecord.of_this_run(args.device.type, args.world_size, repo_id)
         loss_name = self.model.objective.loss_name
-        reporting.write_run(self.options.output_dir, self.results, history, description, loss_name)
+        model_card.write_run(self.options.output_dir, self.results, history, description, loss_name)
         if callbacks.pushes is not None:
             callbacks.pushes.wait()
             outdated = list(hub.RELEASE) if kept_start else ["evaluations/*"]

@@ -20,7 +20,7 @@ from docsplit.data.corpora import PYTHON_DOCS
 from docsplit.data.views import QUERY_DOCUMENT
 from docsplit.modeling.objectives.base import Objective
 from docsplit.modeling.sentence_transformers_files import trust_argument
-from docsplit.release.probe_table import probe_table
+from docsplit.release.model_card import probe_table
 from docsplit.runtime.command import command_line
 from docsplit.runtime.files import JsonObject
 from docsplit.training.arguments import RunOptions

@@ -22,7 +22,8 @@ from docsplit.embedding import lexical_ridge
 from docsplit.embedding.lexical_ridge import fit
 from docsplit.embedding.loading import load_encoder, weight_of_words, words_of
 from docsplit.evaluation.heads.quick_probe import probe_accuracy
-from docsplit.release.adapted_card import ADAPTATION_FILE, Adaptation, candidates_table
+from docsplit.release.model_card import candidates_table
+from docsplit.release.records import ADAPTATION_FILE, Adaptation
 from docsplit.runtime.vectors import unit
 from docsplit.training import adapting
 from docsplit.training.adaptation import folder

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from docsplit.modeling.settings import current_settings
-from docsplit.release.manifest import MANIFEST, seal, why_incomplete
+from docsplit.release.records import MANIFEST, seal, why_incomplete
 from docsplit.runtime.files import PARTIAL, FileRecord
 from docsplit.runtime.launching import Begun
 from docsplit.training import checkpoints

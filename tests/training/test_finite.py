@@ -15,7 +15,7 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 from docsplit.data.collators import DocSplitCollator
 from docsplit.data.preparation import tokenize
 from docsplit.modeling.starts import HEAD_FILE
-from docsplit.release.manifest import MANIFEST
+from docsplit.release.records import MANIFEST
 from docsplit.training.callbacks import InterruptCallback
 from docsplit.training.finite import FiniteCallback
 from modeling_docsplit import DocSplitForContrastivePretraining

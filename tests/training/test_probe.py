@@ -11,7 +11,7 @@ from transformers import TrainerControl, TrainerState
 
 from docsplit.data.seen_documents import TrainingDocuments, document_id, sketch
 from docsplit.data.sets.labelled import probe_counts, split_labelled
-from docsplit.release.probe_table import probe_table
+from docsplit.release.model_card import probe_table
 from docsplit.training import documents
 from docsplit.training import probe as probe_module
 from docsplit.training.probe import ProbeCallback
@@ -151,7 +151,7 @@ def test_the_best_checkpoint_is_that_of_validation_and_the_report_is_of_test(tra
         return {part: {"accuracy": value, "5shot_accuracy": value} for part, value in values.items()}
 
     monkeypatch.setattr(probe_module, "probe_accuracy", accuracy)
-    monkeypatch.setattr("docsplit.release.reporting.write_run", lambda *arguments: written.append(arguments))
+    monkeypatch.setattr("docsplit.release.model_card.write_run", lambda *arguments: written.append(arguments))
     monkeypatch.setattr("docsplit.training.run.closing_text", lambda options, results: "")
     written = []
     with pytest.raises(FileNotFoundError):

@@ -7,7 +7,7 @@ import pytest
 
 import run_docsplit_pretraining
 from docsplit.modeling.objectives.neighbour_distillation import TARGETS_FILE
-from docsplit.release.manifest import seal
+from docsplit.release.records import seal
 from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments, QueryArguments, RunOptions
 from docsplit.training.documents import TrainingData
 from docsplit.training.run import (
@@ -38,7 +38,7 @@ def test_the_release_is_on_the_disk_before_any_result_says_so(tiny_model, option
         assert {str(path) for path in (*files, tmp_path)} <= flushed
         raise RuntimeError("the run is described")
 
-    monkeypatch.setattr("docsplit.release.reporting.describe_run", describe_run)
+    monkeypatch.setattr("docsplit.release.records.RunRecord.of_this_run", describe_run)
     monkeypatch.setattr(os, "fsync", note)
     with pytest.raises(RuntimeError, match="is described"):
         Run(options, None, TrainingData([], None, None, {}), tiny_model, take_output(options)).finish(

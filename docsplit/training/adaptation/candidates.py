@@ -20,7 +20,7 @@ from docsplit.data.sets.labelled import LabelledSplit
 from docsplit.embedding.lexical_ridge import LexicalRidge
 from docsplit.evaluation.heads.quick_probe import probe_accuracy
 from docsplit.modeling.encoder_with_words import Words, add_words
-from docsplit.release.adapted_card import Candidate, label_of
+from docsplit.release.records import Candidate, label_of
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class Variant:
     """
 
     side: Side
-    kind: str  # of `KINDS` in `docsplit.release.adapted_card`
+    kind: str  # "words", "static" or "plain"
     weight: float | None = None
 
     @property

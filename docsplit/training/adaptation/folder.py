@@ -17,7 +17,8 @@ import torch
 from docsplit.data.seen_documents import MOST_SKETCHES, TrainingDocuments, document_id, sketch, training_documents_of
 from docsplit.embedding.lexical_ridge import distinct, save_static, save_with_words
 from docsplit.embedding.loading import has_words, save_plain
-from docsplit.release.adapted_card import Adaptation, write_adapted_card
+from docsplit.release.model_card import write_card
+from docsplit.release.records import Adaptation
 from docsplit.runtime.files import (
     PARTIAL,
     ROOT,
@@ -102,7 +103,7 @@ class Folder:
                 _training_documents(variant.side.place, texts).save(new)
             (new / "README.md").unlink(missing_ok=True)
             record.write(new)
-            write_adapted_card(new, record.hub_model_id or self.output.name)
+            write_card(new, record.hub_model_id or self.output.name)
             if self.output.is_dir() and not any(self.output.iterdir()):
                 self.output.rmdir()
             elif self.output.exists():

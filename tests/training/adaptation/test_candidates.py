@@ -7,7 +7,7 @@ import pytest
 
 from docsplit.data.sets.labelled import LabelledSplit
 from docsplit.embedding.lexical_ridge import RidgeSettings, fit
-from docsplit.release.adapted_card import Candidate
+from docsplit.release.records import Candidate
 from docsplit.runtime.vectors import unit
 from docsplit.training.adaptation import candidates
 from docsplit.training.adaptation.candidates import Side, Variant, best, measure, variants_of, words_of_texts

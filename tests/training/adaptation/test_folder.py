@@ -16,8 +16,7 @@ from sentence_transformers import SentenceTransformer
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE, TrainingDocuments, training_documents_of
 from docsplit.embedding.lexical_ridge import RidgeSettings, fit, save_with_words
 from docsplit.embedding.loading import load_encoder
-from docsplit.release.adapted_card import ADAPTATION_FILE, Adaptation
-from docsplit.release.run_record import Start
+from docsplit.release.records import ADAPTATION_FILE, Adaptation, Start
 from docsplit.runtime.sharing import LOCK, RECORD, OutputFolder
 from docsplit.training.adaptation import folder as folder_module
 from docsplit.training.adaptation.candidates import Side, Variant
