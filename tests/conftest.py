@@ -115,15 +115,6 @@ def failure_of(run_here: Callable[..., None], monkeypatch: pytest.MonkeyPatch, t
     return run
 
 
-@pytest.fixture
-def help_of(run_here: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    def run(main: Callable[[], None]) -> str:
-        with pytest.raises(SystemExit) as end:
-            run_here(main, "--help")
-        assert end.value.code == 0
-        return capsys.readouterr().out
-
-    return run
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ from transformers import BertForMaskedLM, BertModel
 from docsplit.modeling.families.table import code_files
 from docsplit.modeling.starts import HEAD_FILE, HEAD_INDEX
 from docsplit.release import hub as release_hub
-from docsplit.release.manifest import seal
+from docsplit.release.records import seal
 from docsplit.training.arguments import PretrainingArguments
 from tests.conftest import tiny_config, write_checkpoint
 from tests.processes import ROOT, Script, start_server

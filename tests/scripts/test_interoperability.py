@@ -16,9 +16,6 @@ from sentence_transformers import (
     SentenceTransformerTrainingArguments,
     losses,
 )
-from setfit import SetFitModel
-from setfit import Trainer as SetFitTrainer
-from setfit import TrainingArguments as SetFitArguments
 from transformers import AutoModel, AutoTokenizer
 
 from docsplit.embedding.encode import encode
@@ -95,25 +92,6 @@ def test_sentence_transformers_trains_a_checkpoint_further(checkpoint, tmp_path)
     np.testing.assert_allclose(SentenceTransformer(str(tmp_path / "further")).encode(["Bread and butter."]), after)
     texts = ["Bread and butter.", "A ship."]  # and here its config still says how it pools
     np.testing.assert_allclose(ours(tmp_path / "further", texts)[:1], after, atol=1e-5)
-
-
-def test_setfit_starts_from_a_checkpoint(checkpoint, tmp_path):
-    rows = make_corpus(12)
-    few = Dataset.from_list([{"text": row["text"], "label": row["label"]} for row in rows])
-    model = SetFitModel.from_pretrained(str(checkpoint), labels=list(TOPICS))
-    texts = [row["text"] for row in rows]
-    np.testing.assert_allclose(model.model_body.encode(texts), ours(checkpoint, texts), atol=1e-5)
-    arguments = SetFitArguments(
-        output_dir=str(tmp_path / "run"), max_steps=2, batch_size=4, report_to="none", show_progress_bar=False
-    )
-
-    def accuracy(predicted, expected):
-        return {"accuracy": float(np.mean(np.array(predicted) == np.array(expected)))}
-
-    trainer = SetFitTrainer(model, arguments, train_dataset=few, eval_dataset=few, metric=accuracy)
-    trainer.train()
-    assert trainer.evaluate()["accuracy"] > 0.5
-    assert set(model.predict(texts)) <= set(TOPICS)
 
 
 def test_the_package_is_typed_and_importing_it_needs_no_torch():
