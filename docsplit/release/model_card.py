@@ -53,7 +53,7 @@ from docsplit.modeling.pretrained import read_config
 from docsplit.modeling.sentence_transformers_files import prompt_of, trust_argument
 from docsplit.modeling.settings import Settings, check_types, current_settings, has_pooler
 from docsplit.modeling.starts import HEAD_FILE
-from docsplit.release.hub import download_card_files, push_at_the_end
+from docsplit.release.hub import download_card_files, push_at_the_end, release_files
 from docsplit.release.records import (
     ADAPTATION_FILE,
     EVALUATIONS,
@@ -104,6 +104,8 @@ WIDGET = {  # what the Hub's page compares, where it can run the encoder
 
 def write_card(directory: str | Path, address: str | None = None, licence: str | None = None) -> str:
     """Write README.md of an encoder that was pretrained or adapted here, and return its text.
+
+    Whoever may read the folder may then read all files of the release.
 
     Args:
         address: user/name on the Hub, or a folder. Default: where its run pushed it, else the name of the folder.
@@ -157,13 +159,15 @@ def write_card(directory: str | Path, address: str | None = None, licence: str |
         address=python_literal(address),
         trust=trust,
         plot=(directory / "training.png").exists(),
-        evaluation=evaluation_text(results, evaluations, adapted),
+        evaluation=evaluation_text(results, evaluations),
         carries_words=adapted is not None and adapted.kind != "plain",
         has_hashes=(directory / TRAINING_DOCUMENTS_FILE).exists(),
         licence=_licence_text(stated, start),
         **(_of_adaptation(adapted) if adapted else _of_pretraining(directory, run, results, address)),
     )
     write_text(directory / "README.md", str(card))
+    for path in release_files(directory):  # safetensors writes files that their owner alone may read
+        path.chmod(path.stat().st_mode | directory.stat().st_mode & 0o444)
     return str(card)
 
 
@@ -327,17 +331,11 @@ def tables_of_results(results: Json, evaluations: Sequence[CardEvaluation]) -> l
     return tables
 
 
-def evaluation_text(results: Json, evaluations: Sequence[CardEvaluation], adapted: Adaptation | None = None) -> str:
-    """Return all that was measured, as Markdown tables with their headings."""
+def evaluation_text(results: Json, evaluations: Sequence[CardEvaluation]) -> str:
+    """Return all that was measured, as Markdown tables with their headings; "" for nothing."""
     parts = []
     if "probe_after_accuracy" in results:
         parts.append(f"### {table_of_probe(results).title}\n\n{probe_table(results)}")
-    if adapted is not None and adapted.candidates:
-        parts.append(
-            f"### What was tried\n\n{candidates_table(adapted.candidates, adapted.kept)}\n\nPercent, logistic "
-            f"regression on labelled documents ({code(adapted.probe)}); the numbers with 5 labels a class are means over "
-            "10 draws. The bold row is in these files. Validation documents chose it; test documents chose nothing."
-        )
     for evaluation in evaluations:
         rows, task = evaluation.rows, evaluation.task
         groups = [row for row in records(rows) if evaluation.encoder in row.get("members", [])]
@@ -353,7 +351,7 @@ def evaluation_text(results: Json, evaluations: Sequence[CardEvaluation], adapte
         title = inline(f"{evaluation.title}: {evaluation.dataset}")
         parts += [f"### {title}", table_of(rows, task).markdown(), note, bullets(notes_of(rows, task))]
         parts += [image("Over the number of labels", evaluation.plot)] if evaluation.plot else []
-    return "\n\n".join(filter(None, parts)) or "Nothing was measured."
+    return "\n\n".join(filter(None, parts))
 
 
 # --- What was trained ---
@@ -410,14 +408,7 @@ def _with_transformers(config: Any, settings: Settings, address: str) -> str:
     """Say how transformers alone gives an embedding."""
     if of_family := family_of(config).with_transformers(address):
         return of_family
-    pooled = {
-        "cls": "the first of",
-        "mean": "the mean over the tokens of",
-        "max": "the largest over the tokens of",
-        "weightedmean": "the mean over the tokens, weighted by their positions 1, 2 ..., of",
-        "lasttoken": "that of the last token of",
-    }[settings["pooling"]]
-    text = f"`AutoModel.from_pretrained({address})`; an embedding is {pooled} its last hidden states"
+    text = f"`AutoModel.from_pretrained({address})` and {code(settings['pooling'])} pooling of its last hidden states"
     if prompt := prompt_of(settings):
         text += f" of {code(prompt + 'TEXT')}"
     if dense_configs(settings):
@@ -457,38 +448,42 @@ def _training_table(results: Json, run: RunRecord | None, corpus: str) -> str:
 
 def _of_adaptation(record: Adaptation) -> dict[str, Any]:
     """Return what the template says of an encoder that was adapted to documents."""
-    encoder, documents, facts = str(code(record.encoder)), code(record.documents), record.facts
+    encoder, documents = str(code(record.encoder)), code(record.documents)
     if record.recipe and record.kept != "start":
         encoder += f", trained on {documents} by the recipe {code(record.recipe)},"
-    words = "There are none: words explain nothing of the encoder's vectors of documents left out."
-    if facts is not None:
-        unused = "" if record.kind != "plain" else "These words were tried, and are not in the files.\n\n"
-        words = unused + markdown_table(
-            ["Words", ""],
-            [
-                ("fitted on", documents),
-                ("documents", f"{facts.documents:,}"),
-                ("documents left out: empty", f"{facts.empty:,}"),
-                ("documents left out: copies", f"{facts.duplicates:,}"),
-                ("documents that share no token with another", f"{facts.without_pieces:,}"),
-                ("tokens with a vector", f"{facts.pieces:,}"),
-                ("a token that a document has c times counts", f"{'1 + ln c' if facts.sublinear else 'c'} times"),
-                ("neighbours that targets are averaged with", str(facts.neighbours)),
-                ("ridge penalty", f"{facts.penalty:g}"),
-                ("variance of the encoder's vectors explained, leave-one-out", f"{facts.share_explained:.1%}"),
-                *((f"seconds: {step}", f"{seconds:,.1f}") for step, seconds in record.seconds.items()),
-                ("hardware", inline(record.hardware)),
-                ("commit of the code", code(record.commit or "unknown")),
-            ],
-        )
     return {
         "kind": record.kind,
         "kept": record.kept,
         "encoder": encoder,
         "documents": documents,
         "weight": "" if record.weight in (None, 1) else f", with weight {record.weight:g}",
-        "words": words,
+        "words": _words_table(record),
+        "candidates": candidates_table(record.candidates, record.kept) if record.candidates else "",
+        "probe": code(record.probe),
     }
+
+
+def _words_table(record: Adaptation) -> str:
+    """Return what words were fitted on, and how well they explain the encoder's vectors; "" where there are none."""
+    facts = record.facts
+    if facts is None:
+        return ""
+    rows = [
+        ("fitted on", code(record.documents)),
+        ("documents", f"{facts.documents:,}"),
+        ("documents left out: empty", f"{facts.empty:,}"),
+        ("documents left out: copies", f"{facts.duplicates:,}"),
+        ("documents that share no token with another", f"{facts.without_pieces:,}"),
+        ("tokens with a vector", f"{facts.pieces:,}"),
+        ("a token that a document has c times counts", f"{'1 + ln c' if facts.sublinear else 'c'} times"),
+        ("neighbours that targets are averaged with", str(facts.neighbours)),
+        ("ridge penalty", f"{facts.penalty:g}"),
+        ("variance of the encoder's vectors explained, leave-one-out", f"{facts.share_explained:.1%}"),
+        *((f"seconds: {step}", f"{seconds:,.1f}") for step, seconds in record.seconds.items()),
+        ("hardware", inline(record.hardware)),
+        ("commit of the code", code(record.commit or "unknown")),
+    ]
+    return markdown_table(["Words", ""], rows)
 
 
 # --- Results that come later ---

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -16,15 +15,12 @@ import pytest
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Normalize, Pooling, Transformer
-from transformers import BertForMaskedLM, BertModel
 
-from docsplit.modeling.families.table import code_files
 from docsplit.modeling.starts import HEAD_FILE, HEAD_INDEX
 from docsplit.release import hub as release_hub
 from docsplit.release.records import seal
 from docsplit.training.arguments import PretrainingArguments
-from tests.conftest import tiny_config, write_checkpoint
+from tests.conftest import write_checkpoint
 from tests.processes import ROOT, Script, start_server
 from tests.release.hub_server import TOKEN, HubServer
 
@@ -104,6 +100,7 @@ def test_a_release_arrives_and_loads_by_its_name(hub, pretrain, tmp_path):
             "training_documents.safetensors"} <= set(files)  # fmt: skip
     local = tmp_path / "out"
     assert all(content == (local / name).read_bytes() for name, content in files.items())
+    assert {(local / name).stat().st_mode & 0o777 for name in files} == {0o644}  # others may read them here too
     assert not any(name.endswith((".bin", ".pt", ".pth", ".pkl")) or "checkpoint-" in name for name in files)
     messages = [message for _, message, _ in hub.commits]
     assert messages[-1] == "End of training"
@@ -150,33 +147,6 @@ print(json.dumps({
     assert loaded["head"] == load_file(local / HEAD_FILE)["cls.predictions.bias"].tolist()
     expected = SentenceTransformer(str(local)).encode("Bread and butter.")
     np.testing.assert_allclose(loaded["embedding"], expected, atol=1e-6)
-
-
-def test_a_sentence_transformer_of_the_hub_stays_one(hub, python, tmp_path, wordpiece, corpus_file):
-    transformer = tmp_path / "transformer"
-    BertModel(tiny_config(wordpiece)).save_pretrained(transformer)
-    wordpiece.save_pretrained(transformer)
-    modules = [Transformer(str(transformer)), Pooling(32, "mean"), Normalize()]
-    start = SentenceTransformer(modules=modules, device="cpu", prompts={"document": "text: "})
-    start.max_seq_length = 50
-    start.save(str(tmp_path / "start"), create_model_card=False)
-    (tmp_path / "start" / "README.md").write_text("---\nlicense: cc-by-4.0\n---\n")
-    files = [path for path in (tmp_path / "start").rglob("*") if path.is_file()]
-    hub.files["tester/start"] = {path.relative_to(tmp_path / "start").as_posix(): path.read_bytes() for path in files}
-    result = python(
-        "run_docsplit_pretraining.py", "recipes/adapt.yaml", "--model_name_or_path", "tester/start", "--corpus",
-        corpus_file, "--output_dir", tmp_path / "out", "--max_steps", 1, "--per_device_train_batch_size", 4,
-        "--use_cpu", "--disable_tqdm", "true",
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr
-    assert "tester/start is a SentenceTransformer" in result.stderr
-    assert "LOAD REPORT" not in result.stderr
-    ours = SentenceTransformer(str(tmp_path / "out"), device="cpu")
-    assert [str(module) for module in ours] == [str(module) for module in start]
-    assert (ours.max_seq_length, ours.prompts["document"]) == (50, "text: ")
-    card = ModelCard.load(tmp_path / "out" / "README.md")
-    assert (card.data.base_model, card.data.license) == ("tester/start", "cc-by-4.0")
-    assert "encode_document" in card.text
 
 
 def test_a_broken_upload_is_tried_again(hub, pretrain):
@@ -285,17 +255,6 @@ print(json.dumps(message))
         assert "### Classification: news" in (tmp_path / folder / "README.md").read_text()
 
 
-def test_a_card_of_the_hub_is_made_beside_the_code_of_its_repository(monkeypatch, tmp_path):
-    """Without it, a card that is written again would load without `trust_remote_code`."""
-    wanted = []
-    monkeypatch.setattr(
-        release_hub, "snapshot_download", lambda name, allow_patterns, **_: wanted.extend(allow_patterns)
-    )
-    release_hub.download_card_files("tester/adapted", tmp_path)
-    assert {"README.md", "adapt.json", "encoder_with_words.py", *code_files()} <= set(wanted)
-    assert not [name for name in wanted if "safetensors" in name and not name.endswith(".json")]
-
-
 def test_a_checkpoint_that_changed_is_not_uploaded(tmp_path, monkeypatch):
     write_checkpoint(tmp_path)
     seal(tmp_path)
@@ -334,34 +293,6 @@ def test_a_failure_at_the_end_names_the_command_that_finishes(hub, python, tmp_p
     result = python("-m", "docsplit.release.hub", local, "tester/finish")
     assert result.returncode == 0, result.stderr
     assert hub.files["tester/finish"] == {"config.json": b"{}"}  # and nothing else that lay there
-
-
-def test_a_converted_longformer_arrives_with_what_was_measured_of_it(hub, python, tmp_path, wordpiece):
-    config = tiny_config(wordpiece)
-    BertForMaskedLM(config).save_pretrained(tmp_path / "source")
-    wordpiece.save_pretrained(tmp_path / "source")
-    result = python(
-        "convert_to_longformer.py", tmp_path / "source", tmp_path / "out", "--max_positions", 256,
-        "--attention_window", 128, "--push_to_hub", "--hub_model_id", "tester/longer", "--hub_private_repo",
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr
-    assert hub.private["tester/longer"]
-    card = ModelCard(hub.files["tester/longer"]["README.md"].decode())
-    assert card.data.base_model is None  # a folder is no model of the Hub
-    assert "A Longformer of 256 positions" in card.text
-    assert str(tmp_path) not in card.text
-    assert re.search(r"by (\S+) of the largest", card.text)[1] in result.stdout
-    code = """
-import json
-from transformers import AutoModelForMaskedLM, AutoTokenizer
-name = "tester/longer"
-print(json.dumps({
-    "type": type(AutoModelForMaskedLM.from_pretrained(name)).__name__,
-    "length": AutoTokenizer.from_pretrained(name).model_max_length,
-}))
-"""
-    loaded = last_line(python("-c", code, cwd=tmp_path))
-    assert loaded == {"type": "LongformerForMaskedLM", "length": 256}
 
 
 def test_a_start_that_is_kept_is_what_the_hub_gets(hub, pretrain, tmp_path, corpus_file):

@@ -175,7 +175,7 @@ def test_any_architecture_gets_a_card(tmp_path, wordpiece):
         DocSplitForContrastivePretraining(config, pooling=pooling).save_pretrained(tmp_path / "encoder")
         text = write_card(tmp_path / "encoder")
     assert "a document of up to 512 tokens into a vector of 48 numbers. This `distilbert` of 3 layers" in text
-    assert "an embedding is that of the last token of its last hidden states." in text
+    assert "and `lasttoken` pooling of its last hidden states." in text
 
 
 def test_the_card_of_a_graph_document_model(tmp_path, wordpiece):
