@@ -115,8 +115,6 @@ def failure_of(run_here: Callable[..., None], monkeypatch: pytest.MonkeyPatch, t
     return run
 
 
-
-
 @pytest.fixture(scope="session")
 def corpus() -> Dataset:
     return Dataset.from_list(make_corpus(90))

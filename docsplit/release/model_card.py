@@ -92,6 +92,7 @@ PAPERS = {  # of views and objectives
     "contrastive_tension": "Carlsson et al.: Semantic Re-tuning with Contrastive Tension. ICLR 2021.",
     "lora": "Hu et al.: LoRA: Low-Rank Adaptation of Large Language Models. ICLR 2022.",
 }
+MEASURES = {"5shot_accuracy": "5 labels a class", "accuracy": "all labels"}  # of a probe
 WIDGET = {  # what the Hub's page compares, where it can run the encoder
     "source_sentence": "The storm kept all ships in the harbour.",
     "sentences": [
@@ -135,8 +136,10 @@ def write_card(directory: str | Path, address: str | None = None, licence: str |
         probed = (adapted.probe or "", kept[0]) if kept else None
     else:
         corpus = run.options.get("corpus") if run and "corpus" not in run.local else None
-        after = {name.removeprefix("probe_after_"): value for name, value in results.items()}
-        probed = ((run.options if run else {}).get("probe_corpus", "probe"), after) if "accuracy" in after else None
+        probed = None
+        if "probe_after_accuracy" in results:
+            after = {measure: results[f"probe_after_{measure}"] for measure in MEASURES}
+            probed = ((run.options if run else {}).get("probe_corpus", "probe"), after)
     data = ModelCardData(
         model_name=one_line(address),
         **_as_the_hub_takes_it(stated),
@@ -167,7 +170,9 @@ def write_card(directory: str | Path, address: str | None = None, licence: str |
     )
     write_text(directory / "README.md", str(card))
     for path in release_files(directory):  # safetensors writes files that their owner alone may read
-        path.chmod(path.stat().st_mode | directory.stat().st_mode & 0o444)
+        mode = path.stat().st_mode
+        if (readable := mode | directory.stat().st_mode & 0o444) != mode:
+            path.chmod(readable)
     return str(card)
 
 
@@ -241,8 +246,8 @@ def model_index(probed: tuple[str, Mapping[str, float]] | None, evaluations: Seq
     """
     entries = []
     if probed is not None:
-        for measure, title in (("5shot_accuracy", "Accuracy, 5 labels a class"), ("accuracy", "Accuracy")):
-            entries.append(_entry("text-classification", probed[0], title, probed[1][measure]))
+        for measure, labels in MEASURES.items():
+            entries.append(_entry("text-classification", probed[0], f"Accuracy, {labels}", probed[1][measure]))
     for evaluation in evaluations:
         for row in records(evaluation.rows):
             members = row.get("members") or [row["encoder"]]
@@ -259,7 +264,7 @@ def model_index(probed: tuple[str, Mapping[str, float]] | None, evaluations: Seq
 
 def _entry(task: str, dataset: str, title: str, value: float) -> EvalResult:
     dataset = one_line(dataset)
-    name = dataset.partition(",")[0]  # without what was done to it
+    name = dataset.partition(", ")[0]  # without what was done to it
     metric = re.match(r"\w+", title.lower())
     return EvalResult(
         task_type=task,
@@ -311,11 +316,10 @@ def probe_table(results: Json) -> str:
 
 def candidates_table(candidates: Sequence[Candidate], kept: str) -> str:
     """Return the accuracies of all that adapting tried as Markdown, in percent; what was written is bold."""
-    measures = {"5shot_accuracy": "5 labels a class", "accuracy": "all labels"}
-    header = ["Accuracy", *(f"{part}, {labels}" for part in ("Validation", "Test") for labels in measures.values())]
+    header = ["Accuracy", *(f"{part}, {labels}" for part in ("Validation", "Test") for labels in MEASURES.values())]
     rows = []
     for one in candidates:
-        measured = [accuracies[measure] for accuracies in (one.validation, one.test) for measure in measures]
+        measured = [accuracies[measure] for accuracies in (one.validation, one.test) for measure in MEASURES]
         rows.append(
             [bold(one.label) if one.label == kept else one.label, *(f"{100 * value:.1f}" for value in measured)]
         )
@@ -344,11 +348,12 @@ def evaluation_text(results: Json, evaluations: Sequence[CardEvaluation]) -> str
         this = f"{inline(name)} is {'the mean over seeds of which this model is one' if is_mean else 'this model'}"
         tested = max((row.get(f"test_{task.items}") or 0 for row in records(rows)), default=0)
         note = (
-            (f"{tested:,} test {inline(task.items)}. " if tested else "")
+            f"Measured on {inline(evaluation.dataset)}. "
+            + (f"{tested:,} test {inline(task.items)}. " if tested else "")
             + "Percent; ± is the standard deviation over draws of the labels, or over trainings of the head. "
             + f"{this}; all rows are from one run."
         )
-        title = inline(f"{evaluation.title}: {evaluation.dataset}")
+        title = inline(f"{evaluation.title}: {evaluation.dataset.partition(', ')[0]}")
         parts += [f"### {title}", table_of(rows, task).markdown(), note, bullets(notes_of(rows, task))]
         parts += [image("Over the number of labels", evaluation.plot)] if evaluation.plot else []
     return "\n\n".join(filter(None, parts))

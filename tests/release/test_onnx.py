@@ -2,7 +2,6 @@
 
 import json
 import runpy
-import sys
 
 import numpy as np
 import onnxruntime
@@ -53,42 +52,36 @@ def run_onnx(folder):
     return session.run(None, {name: np.array(values) for name, values in inputs.items()})[0]
 
 
+PROMPTED = {"truncate_dim": 5, "prompts": {"d": "passage: "}, "default_prompt_name": "d"}
+
+
 @pytest.mark.parametrize(
-    ("architecture", "settings"),
+    ("architecture", "settings", "added"),
     [
-        ("bert", {"pooling": "mean"}),
-        pytest.param("bert", {"pooling": "cls", "similarity": "dot"}, marks=pytest.mark.slow),
-        pytest.param("bert", {"pooling": "max"}, marks=pytest.mark.slow),
-        pytest.param("roberta", {"pooling": "cls"}, marks=pytest.mark.slow),
-        pytest.param("modernbert", {"pooling": "mean"}, marks=pytest.mark.slow),
+        ("bert", {"pooling": "mean"}, PROMPTED),
+        ("bert", {"pooling": "cls", "similarity": "dot"}, {}),
+        pytest.param("bert", {"pooling": "max"}, {}, marks=pytest.mark.slow),
+        pytest.param("roberta", {"pooling": "cls"}, PROMPTED, marks=pytest.mark.slow),
+        pytest.param("modernbert", {"pooling": "mean"}, {}, marks=pytest.mark.slow),
     ],
 )
-def test_onnx_gives_the_embeddings_of_the_checkpoint(architecture, settings, checkpoint, tmp_path, monkeypatch):
+def test_onnx_gives_the_embeddings_of_the_checkpoint(
+    architecture, settings, added, checkpoint, tmp_path, run_here, capsys
+):
+    """Cut where the encoder is; without its prompt, which the script says."""
     folder, out = checkpoint(architecture, **settings), tmp_path / "onnx"
-    monkeypatch.setattr(sys, "argv", ["export_onnx.py", str(folder), str(out)])
-    export_onnx.main()
-    exported = run_onnx(out)
-    assert {path.name for path in out.glob("[!.]*")} == {"model.onnx", "tokenizer.json"}
-    unit_length = settings.get("similarity") != "dot"
-    expected = SentenceTransformer(str(folder)).encode(TEXTS, normalize_embeddings=unit_length)
-    np.testing.assert_allclose(exported, expected, atol=1e-5 * np.abs(expected).max(), rtol=0)
-    lengths = np.linalg.norm(exported, axis=1)
-    assert np.allclose(lengths, 1, atol=1e-5) == unit_length
-    assert np.abs(expected[0] - expected[1]).max() > 1e-3  # texts differ, truncated or not
-
-
-@pytest.mark.parametrize("similarity", ["cosine", "dot"])
-def test_onnx_cuts_the_embeddings_and_says_which_prompt_it_has_not(similarity, checkpoint, tmp_path, run_here, capsys):
-    folder, out = checkpoint("bert", pooling="mean", similarity=similarity), tmp_path / "onnx"
     path = folder / "config_sentence_transformers.json"
-    added = {"truncate_dim": 5, "prompts": {"d": "passage: "}, "default_prompt_name": "d"}
     path.write_text(json.dumps(json.loads(path.read_text()) | added))
     run_here(export_onnx.main, folder, out)
-    assert "Put 'passage: ' before each text" in capsys.readouterr().out
-    unit_length = similarity == "cosine"
+    assert ("Put 'passage: ' before each text" in capsys.readouterr().out) == bool(added)
+    assert {path.name for path in out.glob("[!.]*")} == {"model.onnx", "tokenizer.json"}
+    unit_length = settings.get("similarity") != "dot"
     expected = SentenceTransformer(str(folder)).encode(TEXTS, prompt="", normalize_embeddings=unit_length)
-    assert expected.shape == (len(TEXTS), 5)
-    np.testing.assert_allclose(run_onnx(out), expected, atol=1e-5 * np.abs(expected).max(), rtol=0)
+    assert expected.shape == (len(TEXTS), 5 if added else 32)
+    exported = run_onnx(out)
+    np.testing.assert_allclose(exported, expected, atol=1e-5 * np.abs(expected).max(), rtol=0)
+    assert np.allclose(np.linalg.norm(exported, axis=1), 1, atol=1e-5) == unit_length
+    assert np.abs(expected[0] - expected[1]).max() > 1e-3  # texts differ, truncated or not
 
 
 def test_the_check_compares_with_what_sentence_transformers_gives(checkpoint, tmp_path, run_here, monkeypatch):

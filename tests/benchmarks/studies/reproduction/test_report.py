@@ -115,6 +115,17 @@ def test_each_table_has_the_papers_rows_columns_and_numbers(contents, filled):
             assert figure["ours"] is not None or figure["lacks"]
 
 
+def test_the_table_of_data_sets_has_counts_of_ours_and_no_verdict(reported, contents):
+    """The measurement that counts the words also decides a claim, of which this table says nothing."""
+    documents = row_of(contents, "DocSplit v1, Table 1", "python_docs", "documents")
+    assert (documents["ours"], documents["verdict"]) == (12345, "")
+    lines = (reported / "report.md").read_text().partition("DocSplit v1, Table 1")[2].splitlines()
+    line = next(line for line in lines if line.startswith("| python_docs "))
+    assert "[12,345](" in line
+    assert "does not apply" in line
+    assert row_of(contents, "DocSplit v2, Table of section 4.2", "python_docs", "documents")["ours"] == 12345
+
+
 def test_the_numbers_in_the_tables_are_shown_with_the_papers(reported):
     text = (reported / "report.md").read_text()
     line = next(line for line in text.splitlines() if line.startswith("| DocSplit_bert (ours: DocSplit)"))
