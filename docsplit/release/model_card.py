@@ -208,7 +208,7 @@ def _licence_of(card: Path, start: Start) -> dict[str, str]:
     return stated or stated_licence(vars(start))
 
 
-def _as_the_hub_takes_it(licence: Mapping[str, str]) -> dict[str, str]:
+def _as_the_hub_takes_it(licence: Mapping[str, str]) -> dict[str, Any]:
     """Return a licence whose identifier has the form of the Hub's; another one becomes `other`, and its name."""
     name = licence.get("license")
     if name is None or re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", name):
