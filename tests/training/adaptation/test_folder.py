@@ -41,7 +41,7 @@ def side(reads_little):
 def record(variant):
     facts = variant.ridge.facts if variant.ridge else None
     start = Start(None)
-    return Adaptation(variant.kind, variant.label, variant.weight, "e", start, None, "d", True, facts)
+    return Adaptation(variant.kind, variant.label, variant.weight, "e", start, "d", True, facts)
 
 
 def write(output, variant, is_changed=False):
