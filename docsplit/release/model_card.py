@@ -165,7 +165,8 @@ def write_card(directory: str | Path, address: str | None = None, licence: str |
         evaluation=evaluation_text(results, evaluations),
         carries_words=adapted is not None and adapted.kind != "plain",
         has_hashes=(directory / TRAINING_DOCUMENTS_FILE).exists(),
-        licence=_licence_text(stated, start),
+        licence=inline(stated.get("license_name") or stated.get("license") or ""),  # "other" has a name
+        licence_of_start=stated.get("license") == start.license,
         **(_of_adaptation(adapted) if adapted else _of_pretraining(directory, run, results, address)),
     )
     write_text(directory / "README.md", str(card))
@@ -214,17 +215,6 @@ def _as_the_hub_takes_it(licence: Mapping[str, str]) -> dict[str, Any]:
     if name is None or re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", name):
         return dict(licence)
     return {"license_name": name, **licence, "license": "other"}
-
-
-def _licence_text(licence: Mapping[str, str], start: Start) -> str:
-    """Say in a sentence which licence the weights have."""
-    name = licence.get("license_name") or licence.get("license")  # the name where the identifier is "other"
-    if name is None:
-        return "No licence was stated for these weights."
-    if name == "unknown":
-        return "The licence of these weights is unknown: their start states none."
-    is_the_start_s = start.license == licence.get("license")
-    return f"These weights have the licence {inline(name)}{', as their start has' if is_the_start_s else ''}."
 
 
 def _valid_names(base_model: str | list[str] | None) -> str | list[str] | None:
@@ -382,11 +372,6 @@ def _of_pretraining(directory: Path, run: RunRecord | None, results: Json, addre
             learnt += f", and masked language modelling with weight {settings['mlm_weight']:g}"
     else:
         going_on += " --contrastive_weight 0"  # which has to be asked for
-    shown = "The options of the run were not recorded."
-    if options:
-        lines = "\n".join(f"    {one_line(name)}: {one_line(value)}" for name, value in sorted(options.items()))
-        recipe = f", those of the recipe {code(run.recipe)} included" if run and run.recipe else ""
-        shown = f"Options{recipe}; the others have their defaults:\n\n{lines}"
     with_lora = ["lora"] if options.get("lora_r", "0") != "0" else []
     papers = [PAPERS.get(name) for name in ("docsplit", view, settings["objective"], *with_lora)]
     return {
@@ -401,7 +386,8 @@ def _of_pretraining(directory: Path, run: RunRecord | None, results: Json, addre
         "has_head": (directory / HEAD_FILE).exists(),
         "going_on": f"{shlex.quote(one_line(address))} {going_on}",
         "training": _training_table(results, run, corpus),
-        "options": shown,
+        "recipe": code(run.recipe) if run and run.recipe else "",
+        "options": [f"{one_line(name)}: {one_line(value)}" for name, value in sorted(options.items())],
         "longest": f"{settings['max_seq_length']:,}",
         "unit": "passage" if family.rows == "passages" else "document",
         "documents": f"corpus: {corpus}",
@@ -423,9 +409,9 @@ def _with_transformers(config: Any, settings: Settings, address: str) -> str:
 
 
 def _training_table(results: Json, run: RunRecord | None, corpus: str) -> str:
-    """Return the data and the training of a run as a table, as far as they are known."""
+    """Return the data and the training of a run as a table, as far as they are known; "" where nothing is."""
     if not results:
-        return "Nothing about its training data is known: there is no all_results.json."
+        return ""
     rows = [("corpus", corpus)]
     dropped = [name for name, value in results.items() if name.startswith("documents_dropped_") and value]
     for name, title, form in (

@@ -26,21 +26,6 @@ from docsplit.evaluation.results.markdown import one_line
 from docsplit.evaluation.results.report import Json, read_rows
 from docsplit.evaluation.results.result import Task
 from docsplit.runtime import files
-from docsplit.runtime.files import (
-    Damaged,
-    FileRecord,
-    checked,
-    commit_of_code,
-    flush,
-    flush_folder,
-    read_sealed,
-    record_of,
-    records_in,
-    seal_folder,
-    versions,
-    why_damaged,
-    write_text,
-)
 from docsplit.runtime.launching import hardware
 from docsplit.runtime.options import given_options
 
@@ -161,20 +146,20 @@ class RunRecord:
             local=[name for name in set(options) & {"model_name_or_path", "corpus"} if Path(options[name]).exists()],
             hardware=hardware(device),
             processes=processes,
-            versions=versions(),
-            commit=commit_of_code(),
+            versions=files.versions(),
+            commit=files.commit_of_code(),
             hub_model_id=hub_model_id,
         )
 
     def write(self, directory: Path) -> None:
         """Write run.json."""
-        write_text(directory / RUN_FILE, json.dumps(asdict(self), indent=2) + "\n")
+        files.write_text(directory / RUN_FILE, json.dumps(asdict(self), indent=2) + "\n")
 
     @classmethod
     def read(cls, directory: Path) -> "RunRecord | None":
         """Read run.json; None without. A ValueError names file and key of a value that is missing or wrong."""
         path = directory / RUN_FILE
-        return record_of(cls, read_json(path), str(path)) if path.exists() else None
+        return files.record_of(cls, read_json(path), str(path)) if path.exists() else None
 
 
 @dataclass(frozen=True)
@@ -230,7 +215,7 @@ class Adaptation:
 
     def write(self, directory: Path) -> None:
         """Write adapt.json."""
-        write_text(directory / ADAPTATION_FILE, json.dumps(asdict(self), indent=2) + "\n")
+        files.write_text(directory / ADAPTATION_FILE, json.dumps(asdict(self), indent=2) + "\n")
 
     @classmethod
     def read(cls, directory: Path) -> "Adaptation | None":
@@ -238,7 +223,7 @@ class Adaptation:
         path = directory / ADAPTATION_FILE
         if not path.exists():
             return None
-        record = record_of(cls, read_json(path), str(path))
+        record = files.record_of(cls, read_json(path), str(path))
         if record.facts is None:
             return record
         shares = {float(penalty): share for penalty, share in record.facts.shares_explained.items()}  # JSON has text
@@ -257,7 +242,7 @@ def read_results(directory: Path) -> Json:
     results = read_json(directory / RESULTS_FILE)
     for name, value in results.items():
         if name.startswith(("global_step", "train_", "documents_", "tokens_", "probe_", "tfidf_")):
-            checked(value, float | None, f"{directory / RESULTS_FILE}: {name}")
+            files.checked(value, float | None, f"{directory / RESULTS_FILE}: {name}")
     return results
 
 
@@ -279,7 +264,7 @@ def read_evaluations(directory: Path) -> list[CardEvaluation]:
     for path in sorted((directory / EVALUATIONS).glob("*/results.json")):
         contents, plot = read_json(path), path.with_name("few_shot.png")
         try:
-            title, dataset, encoder = (checked(contents.get(k), str, k) for k in ("title", "dataset", "encoder"))
+            title, dataset, encoder = (files.checked(contents.get(k), str, k) for k in ("title", "dataset", "encoder"))
             task, rows = read_rows(contents)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
@@ -296,29 +281,29 @@ def seal(directory: Path) -> None:
 
     When this returns the mark is on the disk too: older checkpoints may go.
     """
-    flush_folder(directory)
-    seal_folder(directory, MANIFEST, written=time.time())
-    flush(directory.parent)
+    files.flush_folder(directory)
+    files.seal_folder(directory, MANIFEST, written=time.time())
+    files.flush(directory.parent)
 
 
-def read_manifest(directory: Path) -> tuple[float, dict[str, FileRecord]]:
+def read_manifest(directory: Path) -> tuple[float, dict[str, files.FileRecord]]:
     """Read when a directory was sealed, and the records of its files.
 
     Raises:
         FileNotFoundError: if there is no manifest.
         Damaged: if it is not what `seal` wrote.
     """
-    content = read_sealed(directory / MANIFEST)
-    return content["written"], records_in(content, directory / MANIFEST)
+    content = files.read_sealed(directory / MANIFEST)
+    return content["written"], files.records_in(content, directory / MANIFEST)
 
 
 def why_incomplete(directory: Path) -> str | None:
     """Tell why a directory is no complete checkpoint, None if it is one; reads each file once."""
     try:
-        return why_damaged(directory, read_manifest(directory)[1])
+        return files.why_damaged(directory, read_manifest(directory)[1])
     except FileNotFoundError:
         return f"it has no {MANIFEST}: its run was stopped while writing it, or was none of this project"
-    except Damaged as error:
+    except files.Damaged as error:
         return str(error).removesuffix(".")
 
 

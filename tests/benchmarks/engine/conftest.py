@@ -8,6 +8,7 @@ import yaml
 
 from tests.processes import ROOT
 
+CASES = [{"method": name, "own": {"value": value}} for name, value in {"a": 1, "b": 2}.items()]
 TOY = """
 import argparse, json, os, pathlib, time
 parser = argparse.ArgumentParser()
