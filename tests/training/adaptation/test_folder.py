@@ -110,7 +110,7 @@ def test_what_fails_at_the_end_leaves_nothing(side, tmp_path, monkeypatch, error
         assert (folder / "model.safetensors").exists()
         raise error
 
-    monkeypatch.setattr(folder_module, "write_adapted_card", fail)
+    monkeypatch.setattr(folder_module, "write_card", fail)
     with pytest.raises(type(error)):
         write(tmp_path / "out", Variant(side, "words", 1.0))
     assert names(tmp_path) == []
