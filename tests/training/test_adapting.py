@@ -462,7 +462,7 @@ def test_a_kill_leaves_a_partial_folder_that_the_next_run_removes(reads_little, 
 import sys, time
 from docsplit import adapt
 from docsplit.training.adaptation import folder
-folder.write_adapted_card = lambda *_: time.sleep(300)
+folder.write_card = lambda *_: time.sleep(300)
 adapt(sys.argv[1], sys.argv[2], sys.argv[3])
 """
     (tmp_path / "documents.txt").write_text("\n".join(CORPUS))
