@@ -24,7 +24,7 @@ from tokenizers import ByteLevelBPETokenizer
 from transformers import BertConfig, BertModel, RobertaTokenizer
 
 from docsplit.data.tokenization import train_wordpiece
-from docsplit.release import reporting
+from docsplit.release import model_card
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.processes import free_port, spawn  # noqa: F401 (the tests have them from here)
 
@@ -62,7 +62,7 @@ def _few_threads() -> None:
 def _no_plots_of_trainings() -> Iterator[None]:
     """Draw no figures in this process: they take a fifth of a run of two steps. Separate processes draw them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reporting, "plot_training", lambda log_history, results, path, loss_name: path.write_bytes(b""))
+        patch.setattr(model_card, "plot_training", lambda log_history, results, path, loss_name: path.write_bytes(b""))
         yield
 
 
@@ -111,17 +111,6 @@ def failure_of(run_here: Callable[..., None], monkeypatch: pytest.MonkeyPatch, t
         with pytest.raises((ValueError, OSError)) as failure:
             run_here(main, *words)
         return str(failure.value)
-
-    return run
-
-
-@pytest.fixture
-def help_of(run_here: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    def run(main: Callable[[], None]) -> str:
-        with pytest.raises(SystemExit) as end:
-            run_here(main, "--help")
-        assert end.value.code == 0
-        return capsys.readouterr().out
 
     return run
 

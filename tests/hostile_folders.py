@@ -228,13 +228,9 @@ OPTIONS = "sentence_bert_config.json"
 NO_JSON = {
     "empty": "",
     "a list": "[]",
-    "a number": "7",
-    "null": "null",
     "half": '{"model_type": ',
     "no UTF-8": b'{"model_type": "\xff\xfe"}',
     "nested": "[" * DEEP + "]" * DEEP,
-    "an object nested": '{"a":' * DEEP + "1" + "}" * DEEP,
-    "zeros": b"\0" * 512,
 }
 HEADER = (2**63 - 1).to_bytes(8, "little")
 
@@ -315,16 +311,11 @@ def _sizes() -> Iterator[Case]:
         "a passage encoder of 10^9", "graph", _values("config.json", passage_encoder=SIZES | {"hidden_size": 10**9})
     )
     yield Case("a graph of 10^9", "graph", _values("config.json", graph_hidden_size=10**9))
-    for name, value in (("hidden_size", 0), ("hidden_size", -1), ("num_attention_heads", 0), ("num_hidden_layers", -1),
-                        ("hidden_size", "wide"), ("hidden_size", None), ("num_attention_heads", 3),
-                        ("vocab_size", 2.5),
-                        ("hidden_act", "evil"), ("hidden_act", 7), ("dtype", "evil"), ("dtype", []),
-                        ("model_type", 5), ("model_type", None), ("model_type", ["bert"]), ("pad_token_id", "x"),
-                        ("layer_norm_eps", "x"), ("quantization_config", {"quant_method": "evil"}),
-                        ("quantization_config", 5), ("rope_scaling", "x"), ("id2label", 5)):  # fmt: skip
-        yield Case(f"{name} is {value!r}", "plain", _values("config.json", **{name: value}), loads=name in (
-            "rope_scaling", "id2label", "pad_token_id", "dtype", "layer_norm_eps", "quantization_config"
-        ))  # fmt: skip
+    for name, value in (("hidden_size", 0), ("num_hidden_layers", -1), ("hidden_size", "wide"), ("vocab_size", 2.5),
+                        ("hidden_act", "evil"), ("model_type", None), ("model_type", ["bert"])):  # fmt: skip
+        yield Case(f"{name} is {value!r}", "plain", _values("config.json", **{name: value}))
+    for name, value in (("dtype", "evil"), ("pad_token_id", "x"), ("quantization_config", 5), ("rope_scaling", "x")):
+        yield Case(f"{name} is {value!r}", "plain", _values("config.json", **{name: value}), loads=True)
 
 
 def _no_json() -> Iterator[Case]:
@@ -341,112 +332,51 @@ def _no_json() -> Iterator[Case]:
     for entries in ([5], [{}], [{"type": 5, "path": ""}], [{"type": TRANSFORMER}], [{"type": TRANSFORMER, "path": 7}],
                     [{"type": TRANSFORMER, "path": "../../..", "name": "0", "idx": 0}]):  # fmt: skip
         yield Case(f"modules {entries}", "stock", _text("modules.json", json.dumps(entries)))
-    for name, value in (
-        ("max_seq_length", "x"),
-        ("max_seq_length", -3),
-        ("max_seq_length", 0),
-        ("max_seq_length", []),
-    ):
-        yield Case(f"{name} is {value!r}", "stock", _values(OPTIONS, **{name: value}))
+    for value in ("x", -3, 0):
+        yield Case(f"max_seq_length is {value!r}", "stock", _values(OPTIONS, max_seq_length=value))
     for name, value in (("prompts", 5), ("prompts", {"document": 5}), ("default_prompt_name", "none"),
                         ("similarity_fn_name", "evil"), ("similarity_fn_name", 5), ("prompts", ["a"])):  # fmt: skip
         yield Case(f"{name} is {value!r}", "stock", _values("config_sentence_transformers.json", **{name: value}))
-    for name, value in (
-        ("pooling", 5),
-        ("pooling", "evil"),
-        ("max_seq_length", "x"),
-        ("max_seq_length", -1),
-        ("sentence_transformer", 5),
-        ("sentence_transformer", {"dense": [5]}),
-        ("objective", "evil"),
-    ):
+    for name, value in (("pooling", "evil"), ("max_seq_length", -1), ("sentence_transformer", {"dense": [5]}),
+                        ("objective", "evil")):  # fmt: skip
         # `load_encoder` does not read all of it; a training does
         yield Case(f"settings: {name} is {value!r}", "ours", _both(_without("modules.json"), _settings(name, value)),
                    loads=name == "objective")  # fmt: skip
     yield Case("settings are a list", "ours", _both(_without("modules.json"), _values("config.json", docsplit=[1])))
     yield Case("two poolings and no width", "stock", _text("1_Pooling/config.json", "{}"))
-    yield Case(
-        "the pooling is of another width",
-        "stock",
-        _values("1_Pooling/config.json", embedding_dimension="x", word_embedding_dimension="x"),
-        loads=True,
-    )
-    for name, value in (("model_max_length", "x"), ("model_max_length", -5), ("tokenizer_class", "Evil"),
-                        ("tokenizer_class", 5), ("added_tokens_decoder", 5), ("pad_token", 5), ("pad_token", {"a": 1}),
-                        ("extra_special_tokens", 5), ("padding_side", "up"), ("truncation_side", 5)):  # fmt: skip
-        yield Case(
-            f"tokenizer: {name} is {value!r}", "ours", _values("tokenizer_config.json", **{name: value}), loads=True
-        )
+    for name, value in (("model_max_length", "x"), ("tokenizer_class", "Evil"), ("added_tokens_decoder", 5),
+                        ("pad_token", {"a": 1}), ("padding_side", "up"), ("truncation_side", 5)):  # fmt: skip
+        changed = _values("tokenizer_config.json", **{name: value})
+        yield Case(f"tokenizer: {name} is {value!r}", "ours", changed, loads=True)
     for name in ("model", "added_tokens", "normalizer"):
         yield Case(f"tokenizer.json: {name} is 5", "ours", _values("tokenizer.json", **{name: 5}))
-    yield Case(
-        "no vocabulary",
-        "ours",
-        _values(
-            "tokenizer.json",
-            model={
-                "type": "WordPiece",
-                "vocab": {},
-                "unk_token": "x",
-                "continuing_subword_prefix": "##",
-                "max_input_chars_per_word": 9,
-            },
-        ),
-    )
-    yield Case(
-        "ids beyond all",
-        "ours",
-        _values(
-            "tokenizer.json",
-            model={
-                "type": "WordPiece",
-                "vocab": {"a": 2**32 - 1, "[UNK]": 0},
-                "unk_token": "[UNK]",
-                "continuing_subword_prefix": "##",
-                "max_input_chars_per_word": 9,
-            },
-        ),
-    )
+    rules = {"type": "WordPiece", "continuing_subword_prefix": "##", "max_input_chars_per_word": 9}
+    for name, vocab in (("no vocabulary", {}), ("ids beyond all", {"a": 2**32 - 1, "[UNK]": 0})):
+        model = rules | {"vocab": vocab, "unk_token": "[UNK]" if vocab else "x"}
+        yield Case(name, "ours", _values("tokenizer.json", model=model))
 
 
 def _weights() -> Iterator[Case]:
     """Weights that are cut, of other shapes, or elsewhere."""
-    for share in (0, 0.01, 0.5, 0.99):
+    for share in (0, 0.5, 0.99):
         for kind in ("plain", "ours"):
             yield Case(f"{share:.0%} of the weights", kind, _cut("model.safetensors", share))
     yield Case("half of the Dense weights", "stock", _cut("2_Dense/model.safetensors", 0.5))
     yield Case("half of the words", "words", _cut("words/words.safetensors", 0.5))
     yield Case("half of the tokenizer", "ours", _cut("tokenizer.json", 0.5))
     yield Case("a header of 2^63 bytes", "plain", _text("model.safetensors", HEADER + b"{}"))
-    yield Case(
-        "a header that nests",
-        "plain",
-        _text("model.safetensors", (2 * DEEP).to_bytes(8, "little") + b"[" * DEEP + b"]" * DEEP),
-    )
     yield Case("weights of other shapes", "plain", _tensors(lambda t: {k: v.flatten() for k, v in t.items()}))
     yield Case("other weights", "plain", _tensors(lambda t: {f"x.{k}": v for k, v in t.items()}))
     yield Case("no weights", "plain", _tensors(lambda t: {}))
     yield Case("no file of weights", "plain", _without("model.safetensors"))
     yield Case("weights are a folder", "plain", _directory("model.safetensors"))
     yield Case("config.json is a folder", "plain", _directory("config.json"))
-    yield Case(
-        "an index that leads out",
-        "plain",
-        _both(
-            _without("model.safetensors"),
-            _text(
-                "model.safetensors.index.json",
-                json.dumps(
-                    {"metadata": {}, "weight_map": {"embeddings.word_embeddings.weight": "../../x.safetensors"}}
-                ),
-            ),
-        ),
-    )
-    yield Case(
-        "an index of nothing",
-        "plain",
-        _both(_without("model.safetensors"), _text("model.safetensors.index.json", "[]")),
-    )
+    for name, index in (
+        ("an index that leads out", {"weight_map": {"embeddings.word_embeddings.weight": "../../x.safetensors"}}),
+        ("an index of nothing", []),
+    ):
+        text = _text("model.safetensors.index.json", json.dumps(index))
+        yield Case(name, "plain", _both(_without("model.safetensors"), text))
 
 
 def _settings(name: str, value: Any) -> Change:

@@ -131,11 +131,6 @@ def test_tasks_of_evaluation_do_not_know_each_other():
         assert not others, f"{module} imports {others}"
 
 
-def test_benchmarks_import_no_script():
-    for path in (ROOT / "benchmarks").rglob("*.py"):
-        assert not imported(path) & set(SCRIPTS), path
-
-
 @pytest.mark.parametrize("module", MODELING_FILES)
 def test_a_model_needs_little(module):
     names = reached(module, set())
@@ -167,16 +162,6 @@ def test_the_module_that_makes_passages_travels_alone():
 def test_these_are_imported_without_torch():
     code = f"import sys, {', '.join(WITHOUT_TORCH)}; print({{'torch', 'transformers'}} & sys.modules.keys())"
     assert subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True) == "set()\n"
-
-
-def test_packages_are_empty_at_the_top():
-    """The outermost one names what `from docsplit import ...` gives, and imports it when it is used."""
-    outermost = ROOT / "docsplit" / "__init__.py"
-    assert all(path.read_text() == "" for path in (ROOT / "docsplit").rglob("__init__.py") if path != outermost)
-    at_the_top = [
-        node for node in ast.parse(outermost.read_text()).body if isinstance(node, ast.Import | ast.ImportFrom)
-    ]
-    assert {node.module for node in at_the_top} == {"importlib", "os", "typing"}
 
 
 def lines_of_code(path):

@@ -138,12 +138,3 @@ def test_the_comparison_sees_a_wrong_digit_a_wrong_spread_and_a_wrong_row():
     studies = {page.relative_to(ROOT).as_posix() for page in (ROOT / "docs" / "studies").glob("*.md")}
     assert len(studies) > 5
     assert studies <= {page for page, _ in ALL}  # each has a measured table
-
-
-def test_means_of_seeds_are_of_one_method():
-    rows = [{"method": method, "data": "d", "metric": "m", "seed": seed, "value": value + 0.02 * seed}
-            for method, value in (("A", 0.3), ("B", 0.5)) for seed in (0, 1, 2)]  # fmt: skip
-    contents = [over_seeds({"cells": {}, "rows": rows})]
-    table = "| | m |\n|---|---|\n| A | 32.0 ± 2.0 |\n| B | 52.0 ± 2.0 |\n"
-    assert unexplained(table, contents) == []
-    assert unexplained(table.replace("| A | 32.0", "| A | 52.0"), contents) == ["A: 52.0 ± 2.0"]

@@ -220,7 +220,8 @@ def _module_class(name: str) -> Any:
 @contextlib.contextmanager
 def _missing_weights() -> Iterator[set[str]]:
     """Collect the weights that a checkpoint lacks, by what transformers logs of it, though nothing may be shown."""
-    logs, missing = logging.getLogger("transformers.modeling_utils"), set()
+    logs = logging.getLogger("transformers.modeling_utils")
+    missing: set[str] = set()
     level, shown_level = logs.level, logs.getEffectiveLevel()
 
     def read(record: logging.LogRecord) -> bool:

@@ -22,7 +22,8 @@ from docsplit.explorer import sentences as of_sentences
 from docsplit.explorer.documents import Documents
 from docsplit.explorer.map import groups_of, map_of
 from docsplit.explorer.sentences import LONGEST_SENTENCE, ShownText, split_texts
-from docsplit.release.card_results import read_evaluations, read_results, tables_of_results
+from docsplit.release.model_card import tables_of_results
+from docsplit.release.records import read_evaluations, read_results
 from docsplit.runtime.files import JsonObject
 from docsplit.runtime.vectors import unit
 

@@ -63,7 +63,8 @@ def embedder_on_ray(encoder: Encoder) -> Callable[[Sequence[str]], np.ndarray]:
 
 
 def _embed(description: Description, folder: Path, texts: Sequence[str]) -> np.ndarray:
-    texts, files, missing = valid_unicode(texts), [], []  # Arrow takes no lone surrogate
+    texts, files = valid_unicode(texts), []  # Arrow takes no lone surrogate
+    missing: list[dict[str, Any]] = []
     folder.mkdir(parents=True, exist_ok=True)
     for start in range(0, len(texts), SHARD_TEXTS):
         shard, digest = texts[start : start + SHARD_TEXTS], hashlib.blake2b(digest_size=16)

@@ -5,13 +5,9 @@ machine. The token is that of `hf auth login` or HF_TOKEN.
 """
 
 import logging
-import os
 import shlex
-import shutil
-import tempfile
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,9 +15,10 @@ from huggingface_hub import HfApi, snapshot_download
 from huggingface_hub.errors import HTTPError, OfflineModeIsEnabled
 
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
+from docsplit.evaluation.results.markdown import one_line
 from docsplit.modeling.families.table import code_files
 from docsplit.modeling.pretrained import HEAD_FILE, HEAD_INDEX
-from docsplit.release.manifest import MANIFEST, why_incomplete
+from docsplit.release.records import MANIFEST, why_incomplete
 from docsplit.runtime.command import as_command
 from docsplit.runtime.options import CommandParser
 
@@ -43,7 +40,6 @@ WRITTEN = (*RELEASE, "generation_config.json", "chat_template.jinja", "tokenizer
 API = HfApi()  # only one, which makes uploads in the background one after another
 NAME = "docsplit.release.hub"
 ATTEMPTS, FIRST_PAUSE = 5, 2.0  # seconds, doubled each time
-ON_ITS_WAY = ".push-"  # begins the name of a folder that is being uploaded
 
 
 def create_repository(repo_id: str, private: bool | None = None) -> str:
@@ -59,13 +55,12 @@ def create_repository(repo_id: str, private: bool | None = None) -> str:
     except (HTTPError, OSError, ValueError) as error:
         raise ValueError(
             f"You cannot write to {repo_id!r} on the Hub: log in with `hf auth login`, or set HF_TOKEN to a token "
-            f"that may write, and check that name. The cause: {_one_line(error)}"
+            f"that may write, and check that name. The cause: {one_line(error)}"
         ) from error
 
 
 def prepare_release(output_dir: Path, repo_id: str | None, private: bool | None) -> str:
     """Make the repository of a run, named after its folder unless named otherwise, and return its full name."""
-    remove_stale_uploads(output_dir)
     return create_repository(repo_id or output_dir.resolve().name, private)
 
 
@@ -74,14 +69,10 @@ def release_files(directory: Path) -> list[Path]:
     return [path for pattern in RELEASE for path in directory.glob(pattern) if path.is_file()]
 
 
-def push(
-    directory: Path, repo_id: str, message: str, whole_as: str | None = None, outdated: list[str] | None = None
-) -> str:
-    """Upload a checkpoint's folder in one commit, and return its address.
+def push(directory: Path, repo_id: str, message: str, outdated: list[str] | None = None) -> str:
+    """Upload the release of a folder in one commit, and return its address.
 
     Args:
-        whole_as: the folder on the Hub for all of it, to resume from; its trainer_state.json names --output_dir as it
-            was given. None: the release alone, at the top.
         outdated: patterns of files on the Hub that go if they are not uploaded again.
 
     Raises:
@@ -97,9 +88,8 @@ def push(
         commit = API.upload_folder(
             repo_id=repo_id,
             folder_path=directory,
-            path_in_repo=whole_as,
             commit_message=message,
-            allow_patterns=names if whole_as is None else None,
+            allow_patterns=names,
             delete_patterns=outdated,
         )
         return commit.commit_url
@@ -136,50 +126,7 @@ def download_card_files(repo_id: str, directory: Path) -> None:
     try:
         snapshot_download(repo_id, allow_patterns=wanted, local_dir=directory)
     except (HTTPError, OSError, ValueError) as error:
-        raise ValueError(f"{repo_id!r} cannot be read from the Hub: {_one_line(error)}") from error
-
-
-def push_in_background(checkpoint: Path, repo_id: str, strategy: str) -> Future:
-    """Upload a checkpoint while training goes on: its release and, by strategy, all of it to resume from.
-
-    The files are linked, or copied, to another folder first: a rotation in between takes nothing away.
-
-    Args:
-        strategy: every_save, checkpoint or all_checkpoints, as in Trainer.
-    """
-    links = Path(tempfile.mkdtemp(prefix=ON_ITS_WAY, dir=checkpoint.parent))
-    try:
-        shutil.copytree(checkpoint, links, copy_function=_link_or_copy, dirs_exist_ok=True)
-    except OSError as error:  # a full disk, say: no reason to end a training
-        shutil.rmtree(links)
-        failed: Future = Future()
-        failed.set_exception(error)
-        return failed
-    whole = {"checkpoint": "last-checkpoint", "all_checkpoints": checkpoint.name}.get(strategy)
-
-    def upload() -> None:
-        try:
-            step = checkpoint.name.split("-")[-1]
-            push(links, repo_id, f"Training in progress, step {step}")
-            if whole is not None:
-                push(links, repo_id, f"Checkpoint of step {step}", whole_as=whole)
-        finally:
-            shutil.rmtree(links)
-
-    return API.run_as_future(upload)
-
-
-def remove_stale_uploads(output_dir: Path) -> None:
-    """Remove the folders of `push_in_background` that a killed run left behind."""
-    for links in output_dir.glob(f"{ON_ITS_WAY}*"):
-        shutil.rmtree(links)
-
-
-def _link_or_copy(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # not on every file system
-        shutil.copy2(source, target)
+        raise ValueError(f"{repo_id!r} cannot be read from the Hub: {one_line(error)}") from error
 
 
 def _again_if_it_breaks(call: Callable[[], T]) -> T:
@@ -197,12 +144,8 @@ def _again_if_it_breaks(call: Callable[[], T]) -> T:
             if refused or attempt == ATTEMPTS:
                 raise
             pause = FIRST_PAUSE * 2 ** (attempt - 1)
-            logger.warning(f"The Hub did not answer as it should; again in {pause:.0f} s: {_one_line(error)}")
+            logger.warning(f"The Hub did not answer as it should; again in {pause:.0f} s: {one_line(error)}")
             time.sleep(pause)
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())
 
 
 def main() -> None:

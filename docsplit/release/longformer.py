@@ -36,8 +36,6 @@ def convert(source: Any, num_positions: int, window: int, sep_token_id: int | No
     num_old = max_positions(old) or 0
     if num_positions < num_old:
         raise ValueError(f"--max_positions is {num_positions}, but the source has {num_old} already.")
-    if window < 2 or window % 2:
-        raise ValueError(f"--attention_window is {window}: expected an even number, half of it to either side.")
     taken = (
         "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act",
         "hidden_dropout_prob", "attention_probs_dropout_prob", "type_vocab_size", "initializer_range",

@@ -1,9 +1,7 @@
 """An encoder as one ONNX file: what is exported, how far it is from the encoder, and the tokenizer beside it."""
 
-import contextlib
 import logging
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -142,7 +140,10 @@ def export(encoder: "SentenceTransformer", path: Path) -> Embedder:
     embedder = (StaticEmbedder if is_static else EMBEDDERS[family.rows])(encoder).eval()
     rows, tokens = torch.export.Dim.DYNAMIC, torch.export.Dim.DYNAMIC
     shapes = {"section": {0: rows}}
-    with _without_noise():
+    # The exporter warns of torchvision, which no encoder needs, and of its own code
+    logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)` is deprecated", FutureWarning)
         torch.onnx.export(
             embedder,
             embedder.random_batch(2, 8),
@@ -155,23 +156,6 @@ def export(encoder: "SentenceTransformer", path: Path) -> Embedder:
             verbose=False,
         )
     return embedder
-
-
-@contextlib.contextmanager
-def _without_noise() -> Iterator[None]:
-    """Hold back what PyTorch's exporter says of torchvision, which no encoder needs, and of its own code."""
-    registration = logging.getLogger("torch.onnx._internal.exporter._registration")
-
-    def is_of_use(record: logging.LogRecord) -> bool:
-        return not record.getMessage().startswith("torchvision is not installed")
-
-    registration.addFilter(is_of_use)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)` is deprecated", FutureWarning)
-            yield
-    finally:
-        registration.removeFilter(is_of_use)
 
 
 def largest_difference(embedder: Embedder, folder: Path, longest: int) -> float:

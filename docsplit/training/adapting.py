@@ -49,9 +49,9 @@ from docsplit.evaluation.heads.frozen import probe_accuracy
 from docsplit.evaluation.results.data_names import without_folders
 from docsplit.modeling.encoder_with_words import Words, add_words
 from docsplit.modeling.pretrained import document_prompt
-from docsplit.release.adapted_card import Adaptation, Candidate, candidates_table, label_of, write_adapted_card
-from docsplit.release.front_matter import start_of
 from docsplit.release.hub import RELEASE, prepare_release, push_at_the_end
+from docsplit.release.model_card import candidates_table, write_card
+from docsplit.release.records import Adaptation, Candidate, label_of, start_of
 from docsplit.runtime.files import (
     PARTIAL,
     ROOT,
@@ -138,7 +138,7 @@ class Variant:
     """What could be written.
 
     Attributes:
-        kind: of `KINDS` in `docsplit.release.adapted_card`: plain, words, static.
+        kind: plain, words or static.
         weight: of the words beside the encoder; None for an encoder without words, and for words alone.
     """
 
@@ -556,7 +556,7 @@ def write(
             seen.save(new)
         (new / "README.md").unlink(missing_ok=True)
         record.write(new)
-        write_adapted_card(new, record.hub_model_id or target.name)
+        write_card(new, record.hub_model_id or target.name)
         if target.is_dir() and not any(target.iterdir()):
             target.rmdir()
         elif target.exists():
@@ -576,15 +576,13 @@ def _describe(
     adapted: Adapted, variant: Variant, encoder: str, documents: Documents, options: AdaptOptions
 ) -> Adaptation:
     """Make the record of what is written."""
-    start = start_of(encoder)
     is_name = isinstance(documents, str | Path)
     return Adaptation(
         kind=variant.kind,
         kept=label_of(variant.name, variant.weight),
         weight=variant.weight,
         encoder=without_folders(encoder),
-        start=start,
-        language=start.language,
+        start=start_of(encoder),
         documents=without_folders(str(documents)) if is_name else "a list of texts",
         documents_are_local=not is_name or Path(str(documents)).exists(),
         facts=adapted.facts,

@@ -41,6 +41,7 @@ UNSUPPORTED = {  # options of transformers, and why they are refused
     "fsdp": "shards parameters, and this training needs DDP: leave it out",
     "deepspeed": "shards parameters, and this training needs DDP: leave it out",
     "hub_token": f"is refused: {TOKEN_REFUSED.removesuffix('.')}",
+    "label_smoothing_factor": "changes nothing here: no loss of this training has labels",
     "hub_revision": "is not supported: a release goes to the branch main",
     "auto_find_batch_size": "would take negatives away: use --cache_gradients instead",
     "dataloader_multiprocessing_context": "is not supported: only forked workers learn which epoch it is",
@@ -113,6 +114,8 @@ def _refuse_unsupported(args: PretrainingArguments) -> None:
     for name, reason in UNSUPPORTED.items():
         if getattr(args, name):
             raise ValueError(f"--{name} {reason}.")
+    if args.hub_strategy != "every_save":
+        raise ValueError(f"--hub_strategy {args.hub_strategy} is not supported: a release is pushed when it is done.")
     if args.early_stopping_patience is not None and not args.load_best_model_at_end:
         raise ValueError("--early_stopping_patience needs --load_best_model_at_end and --metric_for_best_model.")
     if (args.load_best_model_at_end or args.save_strategy == "best") and args.eval_strategy == "no":

@@ -33,7 +33,7 @@ from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE, TrainingDocume
 from docsplit.data.streaming import DocumentStream
 from docsplit.evaluation.analysis.geometry import embedding_geometry, spread, usage
 from docsplit.modeling.distributed import fetch
-from docsplit.release.manifest import seal
+from docsplit.release.records import seal
 from docsplit.runtime.sharing import from_first, on_all
 from docsplit.training import checkpoints
 

@@ -1,6 +1,6 @@
 """Complete checkpoints: stock Trainer writes one file after another, and a kill can come in between.
 
-A directory without a fitting manifest (`docsplit.release.manifest`) does not count: it is never resumed from, and
+A directory without a fitting manifest (`docsplit.release.records`) does not count: it is never resumed from, and
 never kept in place of a complete one.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
-from docsplit.release.manifest import MANIFEST, digest_of, read_manifest, why_incomplete
+from docsplit.release.records import MANIFEST, digest_of, read_manifest, why_incomplete
 from docsplit.runtime.files import Damaged, JsonObject, read_json, remove_empty
 from docsplit.runtime.sharing import Begun
 

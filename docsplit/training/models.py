@@ -148,7 +148,7 @@ def prepare_model(
     settings |= {option: getattr(data_args, option) for option in OF_VIEWS}  # for those who go on from the checkpoint
     if data_args.view not in OF_PASSAGES:
         settings.pop("passage_words")
-    VIEWS.record(data_args.view, settings)
+    VIEWS.record(str(data_args.view), settings)
     check_vocabulary(tokenizer, tokenizer.name_or_path, model.config.vocab_size)
     if family_of(model.config).rows == "passages":  # a checkpoint cuts documents into passages as the training does
         model.encoder.config.passage_words = data_args.passage_words

@@ -23,7 +23,7 @@ from docsplit.evaluation.heads.frozen import probe_accuracy, tfidf_accuracy
 from docsplit.modeling.objectives.table import prepared_files
 from docsplit.modeling.saving import TRAINING_STATE_FILE
 from docsplit.release.hub import RELEASE
-from docsplit.release.manifest import MANIFEST
+from docsplit.release.records import MANIFEST
 from docsplit.runtime.files import JsonObject, move_aside
 from docsplit.runtime.sharing import RECORD, from_first, remove
 from docsplit.training.arguments import PretrainingArguments

@@ -17,8 +17,8 @@ from docsplit.data.streaming import LAYOUT_FILE
 from docsplit.data.views import QUERY_DOCUMENT
 from docsplit.modeling.objectives.table import OBJECTIVES, prepared_files
 from docsplit.modeling.saving import ADAPTER_FOLDER, TRAINING_STATE_FILE
-from docsplit.release import hub, reporting
-from docsplit.release.manifest import MANIFEST, digest_of, why_incomplete
+from docsplit.release import hub, model_card
+from docsplit.release.records import MANIFEST, RunRecord, digest_of, why_incomplete
 from docsplit.runtime.files import PARTIAL, JsonObject, flush, name_failed_writes
 from docsplit.runtime.launching import explain_out_of_memory
 from docsplit.runtime.sharing import OutputFolder, begun_before, from_first, on_all, refuse_differences, remove
@@ -264,9 +264,9 @@ class Run:
         for path in [*files, *{file.parent for file in files}]:
             flush(path)
         repo_id = args.hub_model_id if args.push_release else None  # which `prepare_release` made
-        description = reporting.describe_run(args.device.type, args.world_size, repo_id)
+        description = RunRecord.of_this_run(args.device.type, args.world_size, repo_id)
         loss_name = self.model.objective.loss_name
-        reporting.write_run(output_dir, self.results, history, description, loss_name)
+        model_card.write_run(output_dir, self.results, history, description, loss_name)
         if repo_id is not None:
             outdated = list(hub.RELEASE) if kept_start else ["evaluations/*"]
             hub.push_at_the_end(output_dir, repo_id, outdated=outdated)

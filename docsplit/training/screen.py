@@ -18,7 +18,7 @@ from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 
 from docsplit.modeling.objectives.base import Objective
 from docsplit.modeling.saving import trust_argument
-from docsplit.release.probe_table import probe_table
+from docsplit.release.model_card import probe_table
 from docsplit.runtime.command import command_line
 from docsplit.runtime.files import JsonObject
 from docsplit.training.arguments import RunOptions

@@ -1,15 +1,12 @@
-"""Texts and values that others may have put into the files that cards and reports are made from.
+"""Texts that others may have put into the files that cards and reports are made from.
 
-`texts` puts a text into each place where one of others ends in Markdown or HTML, one place after the other, and
-returns what was written. Whatever the text is, the page has the `structure` that it has with a harmless word.
-`wrong_values` gives each value of each file another type.
+`PLACES` puts a text into each place where one of others ends in Markdown or HTML, and returns what was written.
+Whatever the text is, the page has the `structure` that it has with a harmless word.
 """
 
-import copy
 import json
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,18 +15,9 @@ import yaml
 from markdown_it import MarkdownIt
 
 from docsplit.evaluation.analysis.report import Figure, Section, write_report
-from docsplit.evaluation.results.report import (
-    Report,
-    Table,
-    comparisons,
-    rows,
-    text_statistics,
-    write_comparison,
-)
+from docsplit.evaluation.results.report import Report, Table, comparisons, rows, text_statistics, write_comparison
 from docsplit.evaluation.results.result import CLASSIFICATION
-from docsplit.release.adapted_card import ADAPTATION_FILE, Adaptation, Candidate
 from docsplit.release.model_card import write_card
-from docsplit.release.run_record import Licence, Start
 from tests.evaluation.results.examples import make_result
 
 HARMLESS = "harmless"
@@ -50,8 +38,6 @@ PAYLOADS = {
     "letters that no one sees": "a\x1b[31m\x00\x07\u202eb\u2066<u>c</u>\u2028d\x85e\ud800",
     "backslashes": "a\\ \\\\ \\<b>x</b> \\* \\_ \\| \\",
 }  # fmt: skip
-WRONG: tuple[Any, ...] = (5, -1.5, True, "text", "<b>x</b>", [], [5], ["a", 5], {}, {"a": 5}, None, [[[[[]]]]])
-
 _CODE_OR_TEXT = {"text", "code_inline", "softbreak", "text_special"}
 
 
@@ -72,12 +58,6 @@ def raw_html(text: str) -> list[str]:
     return [token.content for token in tokens if token.type in ("html_block", "html_inline")]
 
 
-def front_matter(text: str) -> dict[str, Any]:
-    """Read the YAML at the top of a card; {} without any."""
-    match = re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)
-    return yaml.safe_load(match[1]) if match else {}
-
-
 def _body(text: str) -> str:
     return re.sub(r"\A---\n.*?\n---\n", "", text, count=1, flags=re.DOTALL)
 
@@ -85,8 +65,8 @@ def _body(text: str) -> str:
 # --- The files ---
 
 RUN: dict[str, Any] = {
-    "recipe": "small.yaml", "options": {"corpus": "c", "view": "crop", "model_name_or_path": "m"}, "local": ["corpus"],
-    "start": {"base_model": "user/base", "license": "mit", "license_name": "n", "license_link": "l",
+    "recipe": "small.yaml", "options": {"corpus": "c", "view": "crop", "model_name_or_path": "m"}, "local": [],
+    "start": {"base_model": "user/base", "license": "other", "license_name": "mit", "license_link": "l",
               "language": ["en"]},
     "hardware": "a CPU", "processes": 1, "versions": {"torch": "2"}, "commit": "abc", "hub_model_id": "user/model",
 }  # fmt: skip
@@ -109,8 +89,8 @@ EVALUATION: dict[str, Any] = {
 }  # fmt: skip
 MEASURED = {"5shot_accuracy": 0.5, "accuracy": 0.25}
 ADAPTED: dict[str, Any] = {
-    "kind": "words", "kept": "words", "weight": 1.0, "encoder": "user/encoder", "language": ["en"], "documents": "d",
-    "start": {"base_model": "user/base", "licence": {"license": "mit"}, "language": "en"}, "documents_are_local": True,
+    "kind": "words", "kept": "words", "weight": 1.0, "encoder": "user/encoder", "documents": "d",
+    "start": {"base_model": "user/base", "license": "mit", "language": "en"}, "documents_are_local": False,
     "facts": {"documents": 4, "empty": 3, "duplicates": 1, "without_pieces": 2, "pieces": 5, "penalty": 0.3,
               "neighbours": 2, "sublinear": True, "shares_explained": {"0.3": 0.4}},
     "recipe": "r", "probe": "p", "seconds": {"embed": 1.0}, "hardware": "a CPU", "versions": {"torch": "2"},
@@ -127,80 +107,44 @@ def write_files(folder: Path, contents: dict[str, Any]) -> None:
         (folder / name).write_text(json.dumps(content))
 
 
-def _paths(content: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the way to each value of JSON, the inner ones too."""
-    items = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
-    for key, value in items:
-        yield (*path, key)
-        yield from _paths(value, (*path, key))
+def everywhere(content: Any, text: str) -> Any:
+    """Put a text into the place of each text of JSON, but for kinds and measures, and among names that are open."""
+    if isinstance(content, list):
+        return [everywhere(each, text) for each in content]
+    if not isinstance(content, dict):
+        return text if isinstance(content, str) else content
+    kept = {"kind", "main", "columns", "paired_test", "baseline_opponent", "head_pairs", "view"}
+    changed = {key: value if key in kept else everywhere(value, text) for key, value in content.items()}
+    return changed | ({text: text} if {"corpus", "torch"} & content.keys() else {})
 
 
-def with_value(content: Any, path: tuple[Any, ...], value: Any) -> Any:
-    """Return JSON with another value at one place."""
-    changed = copy.deepcopy(content)
-    place = changed
-    for key in path[:-1]:
-        place = place[key]
-    place[path[-1]] = value
-    return changed
+# --- The places ---
 
 
-# --- Texts ---
-
-
-def _in_run(*path: Any) -> Callable[[Path, str], str]:
-    return _card("run.json", RUN, path)
-
-
-def _card(file: str, content: Any, path: tuple[Any, ...]) -> Callable[[Path, str], str]:
-    """Put a text at a place of a file of a checkpoint."""
+def _card(*names: str) -> Callable[[Path, str], str]:
+    """Put a text everywhere into some files of a checkpoint."""
 
     def write(folder: Path, text: str) -> str:
-        write_files(folder, CONTENTS | {file: with_value(content, path, text)})
+        contents = CONTENTS | ({"adapt.json": ADAPTED} if "adapt.json" in names else {})
+        dropped = {"all_results.json": RESULTS | {f"documents_dropped_{text}": 5}}
+        write_files(folder, contents | dropped | {name: everywhere(contents[name], text) for name in names})
         return write_card(folder)
 
     return write
-
-
-def _earlier_card(key: str, as_list: bool = False) -> Callable[[Path, str], str]:
-    def write(folder: Path, text: str) -> str:
-        text = text.encode(errors="replace").decode()
-        values = {"license": "other", key: [text] if as_list else text}
-        (folder / "README.md").write_text(f"---\n{yaml.safe_dump(values)}---\n{text}\n", encoding="utf-8")
-        write_files(folder, CONTENTS)
-        return write_card(folder)
-
-    return write
-
-
-def _adapted(*path: Any) -> Callable[[Path, str], str]:
-    def write(folder: Path, text: str) -> str:
-        write_files(
-            folder, {ADAPTATION_FILE: with_value(ADAPTED, path, text), "evaluations/e/results.json": EVALUATION}
-        )
-        text = write_card(folder)
-        (folder / ADAPTATION_FILE).unlink()
-        return text
-
-    return write
-
-
-def _adapted_name(folder: Path, text: str) -> str:
-    record = Adaptation(
-        kind="static", kept=text, weight=None, encoder=text, start=Start(text, Licence(text, text, text)),
-        language=text, documents=text, documents_are_local=False, facts=None, probe=text, recipe=text, commit=text,
-        candidates=[Candidate(text, 0.5, MEASURED, MEASURED)], seconds={text: 1.0}, hardware=text,
-        versions={text: text},
-    )  # fmt: skip
-    record.write(folder)
-    card = write_card(folder, "user/" + text)
-    (folder / ADAPTATION_FILE).unlink()
-    return card
 
 
 def _address(folder: Path, text: str) -> str:
     write_files(folder, CONTENTS)
     return write_card(folder, text)
+
+
+def _earlier_card(folder: Path, text: str) -> str:
+    text = text.encode(errors="replace").decode()
+    keys = ("license_name", "license_link", "base_model")
+    front = {"license": text, "tags": [text], "language": [text], **dict.fromkeys(keys, text)}
+    (folder / "README.md").write_text(f"---\n{yaml.safe_dump(front)}---\n{text}\n", encoding="utf-8")
+    write_files(folder, CONTENTS | {"run.json": RUN | {"start": {}}})
+    return write_card(folder)
 
 
 def _evaluation_folder(folder: Path, text: str) -> str:
@@ -212,18 +156,12 @@ def _evaluation_folder(folder: Path, text: str) -> str:
     return write_card(folder)
 
 
-def _report(change: Callable[[Report, str], Report], name: str | None = None) -> Callable[[Path, str], str]:
-    def write(folder: Path, text: str) -> str:
-        results = [make_result((name and f"{name}{text}") or text, 2.0), make_result("other", 1.0)]
-        report = change(Report(CLASSIFICATION, rows(results), comparisons(results)), text)
-        write_comparison(folder, report)
-        return (folder / "results.md").read_text(encoding="utf-8")
-
-    return write
-
-
-def _statistics(report: Report, text: str) -> Report:
-    return replace(report, statistics=text_statistics(text, {text: ["a b"]}, 2))
+def _report(folder: Path, text: str, group: str = "") -> str:
+    results = [make_result(group + text, 2.0), make_result("other", 1.0)]
+    said: dict[str, Any] = {"data": text, "heading": text, "notes": [text]}
+    said["statistics"] = text_statistics(text, {text: ["a b"]}, 2)
+    write_comparison(folder, Report(CLASSIFICATION, rows(results), comparisons(results), **said))
+    return (folder / "results.md").read_text(encoding="utf-8")
 
 
 def _analysis(folder: Path, text: str, page: str = "analysis.md") -> str:
@@ -235,47 +173,14 @@ def _analysis(folder: Path, text: str, page: str = "analysis.md") -> str:
 
 
 PLACES: dict[str, Callable[[Path, str], str]] = {
-    **{f"run.json {' '.join(map(str, path))}": _in_run(*path) for path in (
-        ("recipe",), ("options", "corpus"), ("options", "view"), ("options", "model_name_or_path"), ("hardware",),
-        ("versions", "torch"), ("commit",), ("hub_model_id",), ("start", "base_model"),
-        ("start", "license"), ("start", "license_name"), ("start", "license_link"), ("start", "language", 0),
-    )},
-    "run.json a new option": lambda folder, text: _in_run("options", text)(folder, "value"),
-    "all_results.json a new count": lambda folder, text: _dropped(folder, text),
-    **{f"results.json {' '.join(map(str, path))}": _card("evaluations/e/results.json", EVALUATION, path) for path in (
-        ("title",), ("dataset",), ("encoder",), ("rows", 0, "encoder"), ("rows", 0, "head"), ("rows", 0, "preset"),
-        ("rows", 0, "features"), ("rows", 0, "warning"), ("task", "note"), ("task", "items"),
-        ("task", "head_title"), ("task", "runs"), ("task", "measures", "accuracy"), ("task", "name"),
-    )},
-    **{f"earlier card {key}": _earlier_card(key) for key in ("license", "license_name", "license_link", "base_model")},
-    "earlier card tags": _earlier_card("tags", as_list=True),
-    "earlier card language": _earlier_card("language", as_list=True),
+    "run.json": _card("run.json"),
+    "results.json": _card("evaluations/e/results.json"),
+    "adapt.json": _card("adapt.json"),
     "the address": _address,
+    "an earlier card": _earlier_card,
     "the folder of an evaluation": _evaluation_folder,
-    **{f"adapt.json {' '.join(map(str, path))}": _adapted(*path) for path in (
-        ("encoder",), ("documents",), ("recipe",), ("probe",), ("hardware",), ("commit",), ("candidates", 0, "name"),
-    )},
-    "adapt.json everywhere": _adapted_name,
-    "results.md encoder": _report(lambda report, text: report),
-    "results.md group": _report(lambda report, text: report, name="NAME="),
-    "results.md data": _report(lambda report, text: replace(report, data=text)),
-    "results.md heading": _report(lambda report, text: replace(report, heading=text)),
-    "results.md notes": _report(lambda report, text: replace(report, notes=[text])),
-    "results.md statistics": _report(_statistics),
+    "results.md": _report,
+    "results.md of a group": partial(_report, group="NAME="),
     "analysis.md": _analysis,
     "analysis.html": partial(_analysis, page="report.html"),
-}  # fmt: skip
-
-
-def _dropped(folder: Path, text: str) -> str:
-    write_files(folder, CONTENTS | {"all_results.json": RESULTS | {f"documents_dropped_{text}": 5}})
-    return write_card(folder)
-
-
-def wrong_values() -> Iterator[tuple[str, tuple[Any, ...], Any, dict[str, Any]]]:
-    """Yield file, place, value and the contents of all files, with each value of a checkpoint's files replaced."""
-    for file, content in (*CONTENTS.items(), (ADAPTATION_FILE, ADAPTED)):
-        for number, path in enumerate(_paths(content)):
-            for value in (WRONG[number % len(WRONG)], WRONG[(number * 5 + 3) % len(WRONG)], WRONG[(7 * number) % 12]):
-                rest = {} if file == ADAPTATION_FILE else CONTENTS
-                yield file, path, value, rest | {file: with_value(content, path, value)}
+}

@@ -35,10 +35,9 @@ TASKS = {  # of text
 
 
 def front_matter(card: str) -> dict[str, Any]:
-    """Read the YAML at the top of a card."""
-    _, block, _ = card.split("---\n", 2)
-    values: dict[str, Any] = yaml.safe_load(block)
-    return values
+    """Read the YAML at the top of a card; {} without any."""
+    match = re.match(r"---\n(.*?)\n---\n", card, re.DOTALL)
+    return yaml.safe_load(match[1]) if match else {}
 
 
 def problems(card: str) -> list[str]:

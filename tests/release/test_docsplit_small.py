@@ -25,7 +25,7 @@ def test_it_loads_as_readme_and_card_say(monkeypatch):
         (snippet,) = [code for code in snippets if 'SentenceTransformer("model_cards/docsplit_small")' in code]
         exec(compile(snippet, page, "exec"), names := {})
         assert names["model"].encode("A text.").shape == (64,)
-    assert names["embeddings"].shape == (2, 64)
+    assert names["similarities"].shape == (1, 2)
 
 
 def test_all_its_forms_agree():

@@ -1,10 +1,7 @@
 """model.onnx and tokenizer.json alone give the embeddings of the checkpoint, normalised where cosines are meant."""
 
 import json
-import logging
 import runpy
-import sys
-import warnings
 
 import numpy as np
 import onnxruntime
@@ -55,39 +52,36 @@ def run_onnx(folder):
     return session.run(None, {name: np.array(values) for name, values in inputs.items()})[0]
 
 
+PROMPTED = {"truncate_dim": 5, "prompts": {"d": "passage: "}, "default_prompt_name": "d"}
+
+
 @pytest.mark.parametrize(
-    ("architecture", "settings"),
+    ("architecture", "settings", "added"),
     [
-        ("bert", {"pooling": "mean"}),
-        pytest.param("bert", {"pooling": "cls", "similarity": "dot"}, marks=pytest.mark.slow),
-        pytest.param("bert", {"pooling": "max"}, marks=pytest.mark.slow),
-        pytest.param("roberta", {"pooling": "cls"}, marks=pytest.mark.slow),
-        pytest.param("modernbert", {"pooling": "mean"}, marks=pytest.mark.slow),
+        ("bert", {"pooling": "mean"}, PROMPTED),
+        ("bert", {"pooling": "cls", "similarity": "dot"}, {}),
+        pytest.param("bert", {"pooling": "max"}, {}, marks=pytest.mark.slow),
+        pytest.param("roberta", {"pooling": "cls"}, PROMPTED, marks=pytest.mark.slow),
+        pytest.param("modernbert", {"pooling": "mean"}, {}, marks=pytest.mark.slow),
     ],
 )
-def test_onnx_gives_the_embeddings_of_the_checkpoint(architecture, settings, checkpoint, tmp_path, monkeypatch):
+def test_onnx_gives_the_embeddings_of_the_checkpoint(
+    architecture, settings, added, checkpoint, tmp_path, run_here, capsys
+):
+    """Cut where the encoder is; without its prompt, which the script says."""
     folder, out = checkpoint(architecture, **settings), tmp_path / "onnx"
-    monkeypatch.setattr(sys, "argv", ["export_onnx.py", str(folder), str(out)])
-    export_onnx.main()
-    exported = run_onnx(out)
+    path = folder / "config_sentence_transformers.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | added))
+    run_here(export_onnx.main, folder, out)
+    assert ("Put 'passage: ' before each text" in capsys.readouterr().out) == bool(added)
     assert {path.name for path in out.glob("[!.]*")} == {"model.onnx", "tokenizer.json"}
     unit_length = settings.get("similarity") != "dot"
-    expected = SentenceTransformer(str(folder)).encode(TEXTS, normalize_embeddings=unit_length)
+    expected = SentenceTransformer(str(folder)).encode(TEXTS, prompt="", normalize_embeddings=unit_length)
+    assert expected.shape == (len(TEXTS), 5 if added else 32)
+    exported = run_onnx(out)
     np.testing.assert_allclose(exported, expected, atol=1e-5 * np.abs(expected).max(), rtol=0)
-    lengths = np.linalg.norm(exported, axis=1)
-    assert np.allclose(lengths, 1, atol=1e-5) == unit_length
+    assert np.allclose(np.linalg.norm(exported, axis=1), 1, atol=1e-5) == unit_length
     assert np.abs(expected[0] - expected[1]).max() > 1e-3  # texts differ, truncated or not
-
-
-@pytest.mark.parametrize("similarity", ["cosine", "dot"])
-def test_onnx_cuts_the_embeddings_of_an_encoder_that_is_truncated(similarity, checkpoint, tmp_path, run_here):
-    folder, out = checkpoint("bert", pooling="mean", similarity=similarity), tmp_path / "onnx"
-    path = folder / "config_sentence_transformers.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"truncate_dim": 5}))
-    run_here(export_onnx.main, folder, out)
-    expected = SentenceTransformer(str(folder)).encode(TEXTS, normalize_embeddings=similarity == "cosine")
-    assert expected.shape == (len(TEXTS), 5)
-    np.testing.assert_allclose(run_onnx(out), expected, atol=1e-5 * np.abs(expected).max(), rtol=0)
 
 
 def test_the_check_compares_with_what_sentence_transformers_gives(checkpoint, tmp_path, run_here, monkeypatch):
@@ -125,54 +119,16 @@ def test_a_static_encoder_is_exported_for_whole_texts(checkpoint, tmp_path, run_
     assert np.abs(expected[0] - expected[1]).max() > 1e-3
 
 
-def test_an_encoder_with_words_is_refused_with_both_remedies(checkpoint, tmp_path):
+def test_what_onnx_cannot_follow_is_refused(checkpoint, tmp_path):
     model, fitted = lexical_ridge(checkpoint("bert", pooling="mean"))
-    with pytest.raises(ValueError, match=r"export the encoder that they were added to, or a static one"):
-        onnx.export(with_words(model, fitted.words), tmp_path / "model.onnx")
+    encoders = {
+        "export the encoder that they were added to, or a static one": with_words(model, fitted.words),
+        "longformer cannot be written as ONNX": load_encoder(str(checkpoint("longformer", pooling="mean"))),
+    }
+    for message, encoder in encoders.items():
+        with pytest.raises(ValueError, match=message):
+            onnx.export(encoder, tmp_path / "model.onnx")
     assert not (tmp_path / "model.onnx").exists()
-
-
-def test_a_prompt_that_onnx_does_not_have_is_said(run_here, checkpoint, tmp_path, monkeypatch, capsys):
-    folder = checkpoint("bert", pooling="mean")
-    monkeypatch.setattr(onnx, "export", lambda encoder, path: path.touch() or onnx.Embedder(encoder))
-    monkeypatch.setattr(onnx, "largest_difference", lambda *_, **__: 0.0)
-    run_here(export_onnx.main, folder, tmp_path / "onnx")
-    assert "before each text" not in capsys.readouterr().out
-    path = folder / "config_sentence_transformers.json"
-    settings = json.loads(path.read_text()) | {"prompts": {"d": "passage: "}, "default_prompt_name": "d"}
-    path.write_text(json.dumps(settings))
-    run_here(export_onnx.main, folder, tmp_path / "onnx")
-    assert "Put 'passage: ' before each text" in capsys.readouterr().out
-
-
-def test_an_encoder_that_onnx_cannot_follow_is_refused(checkpoint, tmp_path):
-    encoder = load_encoder(str(checkpoint("longformer", pooling="mean")))
-    with pytest.raises(ValueError, match="longformer cannot be written as ONNX"):
-        onnx.export(encoder, tmp_path / "model.onnx")
-    assert not (tmp_path / "model.onnx").exists()
-
-
-def test_only_noise_is_held_back_and_only_while_exporting(caplog):
-    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
-    noise, of_use = "torchvision is not installed. Skipping torchvision::nms", "an operator is missing"
-    with warnings.catch_warnings(record=True) as told, onnx._without_noise():
-        logger.warning(noise)
-        logger.warning(of_use)
-        warnings.warn("`isinstance(treespec, LeafSpec)` is deprecated, use ...", FutureWarning, stacklevel=1)
-        warnings.warn("another", UserWarning, stacklevel=1)
-    logger.warning(noise)
-    assert [str(warning.message) for warning in told] == ["another"]
-    assert [record.getMessage() for record in caplog.records] == [of_use, noise]
-
-
-def test_a_file_that_differs_is_not_left_behind(checkpoint, tmp_path, monkeypatch):
-    folder, out = checkpoint("bert", pooling="mean"), tmp_path / "onnx"
-    monkeypatch.setattr(sys, "argv", ["export_onnx.py", str(folder), str(out)])
-    monkeypatch.setattr(onnx, "export", lambda encoder, path: (path.write_bytes(b"x"), None)[1])
-    monkeypatch.setattr(onnx, "largest_difference", lambda *_, **__: float("nan"))
-    with pytest.raises(RuntimeError, match="differs from SentenceTransformer by nan"):
-        export_onnx.main()
-    assert not out.exists()
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ import torch
 import explore
 from docsplit.evaluation.results.result import CLASSIFICATION
 from docsplit.explorer.page import tables_of
-from docsplit.release import card_results
+from docsplit.release.model_card import evaluation_text
+from docsplit.release.records import read_evaluations
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import make_corpus, tiny_config
 
@@ -159,16 +160,9 @@ def test_the_keyboard_reaches_search_results_and_map(page):
     assert (zoomed, moved, whole) == ([1.6], [True], [1, 5000])
 
 
-def test_nothing_of_a_document_is_outside_of_the_packed_data(page):
-    text = page.read_text()
-    assert "taken over" not in text
-    assert text.count("<script") == text.count("</script>") == 2
-    assert any(EVIL in sentence for sentences in payload_of(page)["sentences"] for sentence in sentences)
-
-
 def test_the_tables_are_those_of_the_card(page):
     """Cells as data: nothing in them is Markdown."""
-    text = card_results.evaluation_text({}, card_results.read_evaluations(page.parent / "encoder"))
+    text = evaluation_text({}, read_evaluations(page.parent / "encoder"))
     assert "**62.5** |" in text
     (table,) = tables_of(page.parent / "encoder")
     assert table == {
@@ -189,12 +183,6 @@ def test_the_page_lies_beside_what_it_shows(tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         explore.parse_options()
     assert "belongs to search.py: name a file outside of it" in capsys.readouterr().err
-
-
-def test_the_last_line_says_how_to_open_the_page(page):
-    lines = page.with_suffix(".txt").read_text().splitlines()
-    assert lines[-1].startswith(f"{page} (")
-    assert lines[-1].endswith(page.resolve().as_uri())
 
 
 def test_a_path_that_leads_nowhere_is_refused_before_the_documents_are_read(tmp_path, failure_of, monkeypatch):

@@ -21,22 +21,6 @@ HASHED = ("docsplit/modeling", "docsplit/data/tokenization.py", "modeling_docspl
 TINY = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=32,max_position_embeddings=64"
 
 
-def test_make_hides_gpus_from_the_quickstart_and_from_tests(tmp_path):
-    """Both are the same on each machine. The programs are replaced by one that says what it sees."""
-    programs = tmp_path / "environment" / "bin"
-    programs.mkdir(parents=True)
-    (programs / "python").write_text('#!/bin/sh\necho "$1 sees <$CUDA_VISIBLE_DEVICES>"\n')
-    (programs / "python").chmod(0o755)
-    for name in ("requirements.txt", "requirements-dev.txt", "constraints.txt", "environment/installed"):
-        (tmp_path / name).touch()
-    words = ["make", "-s", "-f", ROOT / "Makefile", f"VENV={tmp_path}/environment", "quickstart", "test", "test-all"]
-    environment = os.environ | {"CUDA_VISIBLE_DEVICES": "0,1"}
-    result = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
-    assert result.returncode == 0, result.stderr
-    told = dict(re.findall(r"^(\S+) sees <(.*)>$", result.stdout, re.MULTILINE))
-    assert told == dict.fromkeys(["run_docsplit_pretraining.py", "search.py", "explore.py", "-m"], "")
-
-
 @pytest.mark.parametrize(
     ("words", "seen"),
     [

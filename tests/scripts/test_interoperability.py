@@ -1,8 +1,5 @@
 """A checkpoint of this project, as the tools find it that people already have: nothing of ours in between."""
 
-import subprocess
-import sys
-
 import mteb
 import numpy as np
 import pytest
@@ -16,9 +13,6 @@ from sentence_transformers import (
     SentenceTransformerTrainingArguments,
     losses,
 )
-from setfit import SetFitModel
-from setfit import Trainer as SetFitTrainer
-from setfit import TrainingArguments as SetFitArguments
 from transformers import AutoModel, AutoTokenizer
 
 from docsplit.embedding.encode import encode
@@ -95,29 +89,3 @@ def test_sentence_transformers_trains_a_checkpoint_further(checkpoint, tmp_path)
     np.testing.assert_allclose(SentenceTransformer(str(tmp_path / "further")).encode(["Bread and butter."]), after)
     texts = ["Bread and butter.", "A ship."]  # and here its config still says how it pools
     np.testing.assert_allclose(ours(tmp_path / "further", texts)[:1], after, atol=1e-5)
-
-
-def test_setfit_starts_from_a_checkpoint(checkpoint, tmp_path):
-    rows = make_corpus(12)
-    few = Dataset.from_list([{"text": row["text"], "label": row["label"]} for row in rows])
-    model = SetFitModel.from_pretrained(str(checkpoint), labels=list(TOPICS))
-    texts = [row["text"] for row in rows]
-    np.testing.assert_allclose(model.model_body.encode(texts), ours(checkpoint, texts), atol=1e-5)
-    arguments = SetFitArguments(
-        output_dir=str(tmp_path / "run"), max_steps=2, batch_size=4, report_to="none", show_progress_bar=False
-    )
-
-    def accuracy(predicted, expected):
-        return {"accuracy": float(np.mean(np.array(predicted) == np.array(expected)))}
-
-    trainer = SetFitTrainer(model, arguments, train_dataset=few, eval_dataset=few, metric=accuracy)
-    trainer.train()
-    assert trainer.evaluate()["accuracy"] > 0.5
-    assert set(model.predict(texts)) <= set(TOPICS)
-
-
-def test_the_package_is_typed_and_importing_it_needs_no_torch():
-    code = "import sys, docsplit, pathlib; print('torch' in sys.modules, (pathlib.Path(docsplit.__file__).parent"
-    code += " / 'py.typed').exists())"
-    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert output.split() == ["False", "True"]

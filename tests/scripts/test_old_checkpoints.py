@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE, TrainingDocuments, contamination
-from docsplit.release.manifest import MANIFEST
+from docsplit.release.records import MANIFEST
 from docsplit.runtime.files import read_sealed
 from run_docsplit_pretraining import main
 from tests.old_checkpoints import CHECKPOINTS, EXPECTED, LAST_STEP, STEP, embed, losses_after, words_of

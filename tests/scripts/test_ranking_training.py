@@ -11,10 +11,8 @@ import pytest
 from docsplit.data.seen_documents import TrainingDocuments, document_id
 from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.rankings import divide, load_collection
-from docsplit.runtime.options import parse_arguments
-from docsplit.training.arguments import ARGUMENTS, OBJECTIVES
 from run_docsplit_pretraining import main
-from tests.processes import ROOT, Script
+from tests.processes import Script
 from tests.processes import run as run_script
 from tests.scripts.test_run_docsplit_pretraining import TINY, assert_same_documents, assert_same_weights, wait_for
 from tests.scripts.test_run_document_retrieval import write_collection
@@ -97,27 +95,6 @@ def test_a_fold_with_passages_in_two_processes_and_what_is_said_of_its_queries(t
         text = (folder / "results.md").read_text()
         assert f"The queries of fold {fold} (--folds 3) alone" in text
         assert ("its results on them are too good" in text) == bool(shared)
-
-
-@pytest.mark.parametrize(
-    ("name", "negatives", "number", "epochs", "batch", "rate"),
-    [  # of the graph document paper, section 3.3
-        ("robust04", ["random"], 8, 10, 32, 5e-5),
-        ("msmarco", ["bm25", "self"], 1, 10, 128, 2e-5),
-        ("wikir", ["bm25"], 1, 5, 128, 2e-5),
-        ("small", ["bm25"], 1, None, 64, 3e-3),
-    ],
-)
-def test_a_recipe_says_what_the_paper_says(name, negatives, number, epochs, batch, rate, tmp_path):
-    given = ["--output_dir", str(tmp_path), "--use_cpu"]
-    given += ["--model_name_or_path", "x"] if name != "small" else []
-    given += ["--fold", "0"] if name == "robust04" else []
-    recipe = str(ROOT / "recipes" / f"ranking_{name}.yaml")
-    _, data_args, query_args, args, _ = parse_arguments(ARGUMENTS, "", [recipe, *given], chosen_by=OBJECTIVES)
-    assert data_args.view == "query_document"
-    assert (query_args.negatives, query_args.number_of_negatives) == (negatives, number)
-    assert epochs is None or args.num_train_epochs == epochs
-    assert (args.per_device_train_batch_size, args.learning_rate) == (batch, rate)
 
 
 @pytest.mark.parametrize(

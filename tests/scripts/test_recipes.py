@@ -134,43 +134,6 @@ def test_what_a_recipe_trained_goes_on_by_the_command_of_its_card(name, run, run
     assert f"Taken from {output_dir}: view {options['view']}" in caplog.text
 
 
-def test_the_bregman_recipe_differs_from_that_of_simcse_by_the_objective_alone():
-    with_ensemble, without = (
-        yaml.safe_load((ROOT / "recipes" / f"{name}.yaml").read_text())
-        for name in ("longformer_bregman", "longformer_da_simcse")
-    )
-    differing = {
-        name for name in with_ensemble.keys() | without.keys() if with_ensemble.get(name) != without.get(name)
-    }
-    assert {name for name in differing if not name.startswith("bregman_")} == {"objective", "output_dir"}
-    assert with_ensemble["objective"] == "info_nce+bregman"
-
-
-def test_the_graph_recipes_differ_by_views_direction_and_batch():
-    recipes = [yaml.safe_load((ROOT / "recipes" / f"{name}.yaml").read_text()) for name in GRAPHS]
-    assert recipes[0].keys() == recipes[1].keys()
-    differing = {name for name in recipes[0] if recipes[0][name] != recipes[1][name]}
-    assert differing == {"view", "symmetric_loss", "per_device_train_batch_size", "output_dir"}
-
-
-def test_the_small_graph_recipe_from_nothing(corpus_file, tmp_path, run_here):
-    recipe = yaml.safe_load((ROOT / "recipes" / "graph_document_small.yaml").read_text())
-    assert recipe["per_device_train_batch_size"] <= 32
-    words = [ROOT / "recipes" / "graph_document_small.yaml", "--corpus", corpus_file, "--probe_corpus", corpus_file]
-    words += ["--output_dir", tmp_path, "--max_train_samples", 90, "--max_steps", 2, "--vocab_size", 300]
-    run_here(run_docsplit_pretraining.main, *words, "--logging_steps", 1)
-    results = json.loads((tmp_path / "all_results.json").read_text())
-    assert results["global_step"] == 2
-    assert results["documents_dropped_fewer_than_two_passages"] > 0
-    assert AutoModel.from_pretrained(tmp_path).config.passage_words == recipe["passage_words"]
-    assert "probe_after_5shot_accuracy" in results
-
-
-def test_a_run_that_is_shorter_than_a_log_has_its_loss(run):
-    _, output_dir, _ = run("docsplit_bert", logging_steps=50)
-    assert json.loads((output_dir / "all_results.json").read_text())["train_loss"] > 1
-
-
 @pytest.mark.parametrize(
     ("name", "part"),
     [("docsplit_bert_lora", f"{ADAPTER_FOLDER}/adapter_model.safetensors"), ("contriever_moco", TRAINING_STATE_FILE)],

@@ -120,13 +120,3 @@ def test_each_recipe_that_names_a_table_of_a_paper_is_compared():
 def test_a_recipe_has_the_papers_settings(name):
     settings = settings_of(name)
     assert {option: settings[option] for option in PAPERS[name]} == PAPERS[name]
-
-
-@pytest.mark.parametrize("name", PAPERS)
-def test_what_a_recipe_marks_as_the_papers_is_compared(name):
-    lines = re.findall(
-        r"^(\w+): (.+?) +# (?:the authors' code|paper\b).*$", (RECIPES / f"{name}.yaml").read_text(), re.M
-    )
-    marked = {option for option, value in lines if value != "???"}
-    same = {"probe_epochs": "mlp.max_epochs"}  # in the recipe, and here
-    assert {same.get(option, option) for option in marked} <= set(PAPERS[name])

@@ -1,18 +1,13 @@
 """The retrieval script, as a user runs it: pairs in each form, baselines beside the heads, bad input."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
 
-from docsplit.data.seen_documents import TrainingDocuments, document_id, sketch
-from docsplit.data.sets.citations import load_citation_pairs
-from docsplit.embedding.arguments import EncoderArguments
-from docsplit.runtime.options import parse_arguments
-from run_aan_retrieval import CitationArguments, LinkArguments, main
+from run_aan_retrieval import main
 from tests.conftest import make_corpus
-from tests.processes import ROOT, run
+from tests.processes import run
 
 SCRIPT = ("run_aan_retrieval.py", "--dtype", "float32")
 
@@ -37,10 +32,6 @@ def data(tmp_path_factory):
             pairs += [(1, a, int(rng.choice(same))), (0, a, int(rng.choice(other)))]
         lines = ["label\tid1\tid2", *(f"{label}\tP{a}\tP{b}" for label, a, b in pairs)]
         (folder / f"{name}.tsv").write_text("\n".join(lines) + "\n")
-        (folder / "lra").mkdir(exist_ok=True)
-        arena = [f"{label}.0\tP{a}\tP{b}\t{rows[a]['text'].encode()!r}\t{rows[b]['text']}" for label, a, b in pairs]
-        file = folder / "lra" / f"new_aan_pairs.{'eval' if name == 'validation' else name}.tsv"
-        file.write_text("\n".join(arena) + "\n")
     return folder
 
 
@@ -48,28 +39,6 @@ def pair_options(data):
     names = ("train", "validation", "test")
     files = [word for name in names for word in (f"--{name}_pairs_file", str(data / f"{name}.tsv"))]
     return ["--papers_file", str(data / "papers.jsonl"), *files]
-
-
-def test_rows_say_how_many_papers_of_the_test_pairs_were_seen(run_here, encoder, data, tmp_path):
-    names = ("train", "validation", "test")
-    files = {f"{name}_pairs_file": str(data / f"{name}.tsv") for name in names}
-    pairs = load_citation_pairs(CitationArguments(papers_file=str(data / "papers.jsonl"), **files))
-    tested = [pairs.texts[paper] for paper in sorted({*pairs.test.first, *pairs.test.second})]
-    others = [pairs.texts[paper] for paper in {*pairs.train.first}]
-    record, seen = TrainingDocuments(), [*tested[: len(tested) // 3], *others]  # of the test pairs a third
-    record.run.add(np.array([document_id(text) for text in seen]), sketch(seen))
-    shutil.copytree(encoder, tmp_path / "seen")
-    record.save(tmp_path / "seen")
-    options = [*pair_options(data), "--heads", "cosine", "bm25", "--output_dir", tmp_path / "out"]
-    run_here(main, "--model_name_or_path", tmp_path / "seen", encoder, *options)
-    rows = rows_of(tmp_path / "out")
-    share = (len(tested) // 3) / len(tested)
-    assert rows[str(tmp_path / "seen"), "cosine"]["seen_in_pretraining_share"] == pytest.approx(share)
-    assert share <= rows[str(tmp_path / "seen"), "cosine"]["near_duplicate_share"] < 0.6
-    for name in ((str(encoder), "cosine"), ("bm25", "bm25")):
-        assert rows[name]["seen_in_pretraining_share"] is rows[name]["near_duplicate_share"] is None
-    note = f"saw {100 * share:.1f} % of the test documents in training ("
-    assert note in (tmp_path / "out" / "results.md").read_text()
 
 
 def rows_of(output_dir):
@@ -114,50 +83,6 @@ def test_heads_and_baselines_stand_side_by_side(finished, encoder):
     assert "ROC-AUC" in (finished[0] / "results.md").read_text()
 
 
-def test_long_range_arena_files_give_the_same_rows(run_here, encoder, data, tmp_path):
-    papers = [json.loads(line) for line in (data / "papers.jsonl").read_text().splitlines()]
-    bare = [{"id": paper["id"], "text": paper["text"]} for paper in papers]  # those files have no titles
-    (tmp_path / "bare.jsonl").write_text("\n".join(map(json.dumps, bare)) + "\n")
-    words = ["--model_name_or_path", encoder, "--heads", "cosine", "bm25", "--dtype", "float32"]
-    files = [*pair_options(data)[2:], "--papers_file", tmp_path / "bare.jsonl"]
-    run_here(main, *words, *files, "--output_dir", tmp_path / "pairs")
-    run_here(main, *words, "--lra_dir", data / "lra", "--output_dir", tmp_path / "arena")
-    ours, arena = rows_of(tmp_path / "pairs"), rows_of(tmp_path / "arena")
-    assert ours.keys() == arena.keys()
-    for key, row in ours.items():
-        assert row["roc_auc_mean"] == pytest.approx(arena[key]["roc_auc_mean"], abs=1e-9)
-
-
-def test_two_processes_give_the_same_results(finished, encoder, data, tmp_path, monkeypatch):
-    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    run(*SCRIPT, "--model_name_or_path", encoder, *pair_options(data), "--output_dir", tmp_path / "two", processes=2)
-    assert json.loads((tmp_path / "two" / "results.json").read_text())["settings"]["processes"] == 2
-    for key, row in rows_of(tmp_path / "two").items():
-        for measure in ("accuracy_mean", "f1_mean", "roc_auc_mean"):
-            assert row[measure] == pytest.approx(rows_of(finished[0])[key][measure], abs=1e-6)
-
-
-def test_encoders_from_several_seeds_are_one_row(run_here, encoder, data, tmp_path):
-    shutil.copytree(encoder, tmp_path / "again")
-    group = f"{encoder},{tmp_path / 'again'}"
-    run_here(
-        main,
-        "--model_name_or_path",
-        group,
-        encoder,
-        "--heads",
-        "cosine",
-        *pair_options(data),
-        "--output_dir",
-        tmp_path / "links",
-    )
-    rows = rows_of(tmp_path / "links")
-    assert rows[group, "cosine"]["accuracy_mean"] == pytest.approx(rows[str(encoder), "cosine"]["accuracy_mean"])
-    assert (rows[group, "cosine"]["pretraining_seeds"], rows[group, "cosine"]["accuracy_std"]) == (2, 0)
-    results = json.loads((tmp_path / "links" / "results.json").read_text())
-    assert results["data"] == "papers.jsonl, train.tsv, validation.tsv and test.tsv, pairs as given"
-
-
 def test_splits_made_here_share_no_paper_and_popularity_is_at_chance(run_here, encoder, data, tmp_path):
     files = ["--papers_file", data / "papers.jsonl", "--citations_file", data / "citations.tsv"]
     words = ["--model_name_or_path", encoder, "--heads", "cosine", "popularity", "--output_dir", tmp_path]
@@ -177,8 +102,6 @@ def test_splits_made_here_share_no_paper_and_popularity_is_at_chance(run_here, e
         (["--citations_file", "CITATIONS"], "do not name one source"),
         (["--papers_file", "UNKNOWN"], "does not have"),
         (["--test_pairs_file", "missing.tsv"], "missing.tsv"),
-        (["--model_name_or_path", "no/model"], "no/model' cannot be loaded"),
-        (["--lra_dir", "EMPTY"], "do not name one source"),
     ],
 )
 def test_bad_input_ends_with_a_message_before_any_long_work(failure_of, encoder, data, tmp_path, words, message):
@@ -188,16 +111,3 @@ def test_bad_input_ends_with_a_message_before_any_long_work(failure_of, encoder,
     options = ["--model_name_or_path", encoder, *pair_options(data), "--output_dir", tmp_path / "out"]
     assert message in failure_of(main, *options, *words).splitlines()[-1]
     assert not (tmp_path / "out" / "results.json").exists()
-
-
-def test_the_recipe_is_options_of_the_script():
-    types = (EncoderArguments, CitationArguments, LinkArguments)
-    recipe = str(ROOT / "recipes" / "retrieval_aan.yaml")
-    _, data_args, args = parse_arguments(types, "", [recipe, "--model_name_or_path", "a"])
-    assert (data_args.lra_dir, args.num_seeds) == ("data/aan", 3)
-
-
-def test_help_teaches(help_of):
-    text = help_of(main)
-    assert "popularity" in text
-    assert "--lra_dir" in text

@@ -1,9 +1,7 @@
 """The script, as a user runs it: real processes, real kills, real checkpoints loaded elsewhere."""
 
-import copy
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,15 +17,7 @@ from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
 from docsplit.embedding.encode import encode
-from docsplit.modeling.families.longformer import BlockedAttention, BlockedLongformerModel
-from docsplit.training import checkpoints, models
-from docsplit.training.arguments import (
-    DataArguments,
-    ModelArguments,
-    PretrainingArguments,
-    QueryArguments,
-    RunOptions,
-)
+from docsplit.training import checkpoints
 from modeling_docsplit import DocSplitForContrastivePretraining
 from run_docsplit_pretraining import main
 from tests.processes import ROOT, Script, free_port, launched, process_of_rank, start, wait_until
@@ -305,21 +295,12 @@ def test_ctrl_c_leaves_a_checkpoint_to_resume_from(tmp_path, corpus_file):
     assert json.loads((tmp_path / "run" / "all_results.json").read_text())["global_step"] == step + 1, resumed.stderr
 
 
-def test_a_second_run_in_the_same_folder_asks_what_to_do(failure_of, finished, corpus_file):
-    assert "--overwrite_output_dir" in failure_of(main, *words(finished[0], corpus_file)[1:])
-
-
 def test_the_checkpoint_to_start_from_is_not_removed(failure_of, finished, corpus_file):
     checkpoint = checkpoints.newest_complete(finished[0])
     options = words(finished[0], corpus_file, "--model_name_or_path", checkpoint, "--overwrite_output_dir")[1:]
     position = options.index("--config_overrides")
     assert "choose another --output_dir" in failure_of(main, *options[:position], *options[position + 2 :])
     assert checkpoints.newest_complete(finished[0]) == checkpoint
-
-
-def test_resuming_with_another_model_is_refused(failure_of, finished, corpus_file):
-    options = words(finished[0], corpus_file, "--pooling", "cls", "--resume_from_checkpoint")[1:]
-    assert "'pooling': 'mean'" in failure_of(main, *options)
 
 
 @pytest.mark.gpu
@@ -357,44 +338,6 @@ def test_two_processes_train_as_one(tmp_path, corpus_file):
     assert (tmp_path / "two" / "checkpoint-6" / "rng_state_1.pth").exists()  # so it did run on two
 
 
-@pytest.mark.parametrize("model_type", ["bert", "modernbert", "roberta", "big_bird"])
-def test_a_random_start_of_any_architecture_can_be_saved(model_type, wordpiece, tmp_path):
-    overrides = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64"
-    model_args = ModelArguments(model_type=model_type, config_overrides=overrides, max_seq_length=32)
-    args = PretrainingArguments(output_dir=str(tmp_path), use_cpu=True)
-    options = RunOptions(model_args, DataArguments(), QueryArguments(), args)
-    model = models.prepare_model(None, options, copy.deepcopy(wordpiece))
-    assert model.config.num_hidden_layers == 2
-    assert model.config.vocab_size == len(wordpiece)
-    for name, value in model.config.to_dict().items():
-        assert not name.endswith("_token_id") or value == getattr(wordpiece, name), name
-    model.save_pretrained(tmp_path)
-
-
-@pytest.mark.parametrize(("attention", "expected"), [(None, True), ("eager", False)])
-def test_a_longformer_has_blocked_attention_unless_asked_not_to(attention, expected, wordpiece, tmp_path):
-    overrides = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64,attention_window=16"
-    model_args = ModelArguments(
-        model_type="longformer", config_overrides=overrides, max_seq_length=32, attn_implementation=attention
-    )
-    args = PretrainingArguments(output_dir=str(tmp_path), use_cpu=True)
-    options = RunOptions(model_args, DataArguments(), QueryArguments(), args)
-    model = models.prepare_model(None, options, copy.deepcopy(wordpiece))
-    assert isinstance(model.encoder.base_model, BlockedLongformerModel) == expected
-    assert any(isinstance(module, BlockedAttention) for module in model.modules()) == expected
-
-
-def test_early_stopping_and_the_best_model_work_on_the_probe(tmp_path, corpus_file):
-    run(
-        tmp_path, corpus_file, "--max_steps", 40, "--probe_corpus", corpus_file, "--eval_strategy", "steps",
-        "--eval_steps", 4, "--load_best_model_at_end", "--metric_for_best_model", "probe_5shot_accuracy",
-        "--early_stopping_patience", 1, "--learning_rate", "1e-9", "--save_total_limit", 1,
-    )  # fmt: skip
-    results = json.loads((tmp_path / "all_results.json").read_text())
-    assert results["global_step"] == 8  # nothing is learnt: the second evaluation is no better than the first
-    assert_same_weights(tmp_path, tmp_path / "checkpoint-4")
-
-
 def test_the_other_choices_together(tmp_path, corpus_file):
     run(
         tmp_path, corpus_file, "--mlm_weight", "0", "--symmetric_loss", "--view", "simcse", "--bf16",
@@ -413,58 +356,24 @@ def test_the_other_choices_together(tmp_path, corpus_file):
     assert sum("eval_loss" in entry for entry in history) == 2
 
 
-def test_continuing_from_a_checkpoint_of_ours(finished, corpus_file, tmp_path):
-    options = words(tmp_path, corpus_file, "--model_name_or_path", finished[0], "--max_steps", 1)
-    position = options.index("--config_overrides")
-    run_script(*options[:position], *options[position + 2 :])
-    config = json.loads((tmp_path / "config.json").read_text())
-    assert config["docsplit"]["pooling"] == "mean"
-    assert config["docsplit"]["max_seq_length"] == 48
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--corpus", "no/such/file"], "There is no no/such/file"),
         (["--streaming", "--max_steps", "-1"], "--max_steps"),
-        (["--streaming", "--max_steps", "2", "--text_column", "body"], "text_column"),
-        (["--streaming", "--max_steps", "2", "--max_train_samples", "9"], "--max_train_samples"),
         (["--view", "passages"], "lower --passage_words"),
-        (["--view", "passages", "--streaming", "--max_steps", "2"], "Is --passage_words too high"),
-        (["--fsdp", "full_shard"], "DDP"),
         (["--deepspeed", "zero2.json"], "DDP"),
-        (["--text_column", "body"], "text_column"),
         (["--sentence_splitter", "xx_none"], "spacy download"),
         (["--max_seq_length", "500"], "64 tokens"),
         (["--momentum_queue_size", "8"], "momentum_queue_size is an option of objective momentum_contrast, not of"),
         (["--objective", "momentum_contrast"], "set mlm_weight=0"),
         (["--eval_strategy", "steps", "--per_device_eval_batch_size", "1"], "without negatives"),
         (["--per_device_train_batch_size", "151"], "151"),
-        (["--dataloader_persistent_workers", "--dataloader_num_workers", "1"], "persistent_workers"),
         (["--per_device_train_batch_size", "1"], "no negatives"),
     ],
 )
 def test_wrong_options_end_with_a_message(failure_of, tmp_path, corpus_file, options, message):
     assert message in failure_of(main, *words(tmp_path, corpus_file, "--max_steps", 1, *options)[1:])
-
-
-def test_a_start_without_a_vocabulary_or_a_tokens_embedding_is_refused(failure_of, tmp_path, corpus_file):
-    start = tmp_path / "start"
-    shutil.copytree(ROOT / "tests" / "data" / "checkpoints" / "docsplit", start)
-    (start / "tokenizer.json").unlink()
-    options = ["--corpus", corpus_file, "--output_dir", tmp_path / "out", "--model_name_or_path", start, "--use_cpu"]
-    assert "tokenizer.json (or the vocabulary file" in failure_of(main, *options)
-    tokenizer = AutoTokenizer.from_pretrained(ROOT / "tests" / "data" / "tokenizer")
-    tokenizer.add_tokens(["zyxgizmo"])
-    tokenizer.save_pretrained(start)
-    assert "resize_token_embeddings" in failure_of(main, *options)
-
-
-def test_settings_are_checked_before_the_corpus_is_read(failure_of, tmp_path):
-    (tmp_path / "empty.jsonl").touch()
-    options = ["--corpus", tmp_path / "empty.jsonl", "--config_overrides", "max_position_embeddings=64"]
-    assert "64 tokens" in failure_of(main, *options, "--max_seq_length", 65, "--output_dir", tmp_path / "out")
-    assert "no documents" in failure_of(main, *options, "--max_seq_length", 64, "--output_dir", tmp_path / "out")
 
 
 def test_the_start_is_looked_for_before_the_corpus(failure_of, tmp_path):
@@ -474,25 +383,6 @@ def test_the_start_is_looked_for_before_the_corpus(failure_of, tmp_path):
         is_path = isinstance(name, Path)
         assert message.startswith(f"There is no {name}: " if is_path else f"{name!r} cannot be loaded as an encoder")
         assert "\n" not in message
-
-
-def test_masked_lm_alone_trains_and_logs_no_contrast(tmp_path, corpus_file):
-    options = ["--contrastive_weight", 0, "--mlm_weight", 1, "--view", "simcse", "--max_steps", 12]
-    run(tmp_path, corpus_file, *options, "--eval_strategy", "steps", "--eval_steps", 12)
-    log = json.loads((tmp_path / "checkpoint-12" / "trainer_state.json").read_text())["log_history"]
-    steps = [entry for entry in log if "mlm_loss" in entry]
-    assert len(steps) == 12
-    assert not any("contrastive_loss" in entry or "positive_cosine" in entry for entry in log)
-    assert all(entry["loss"] == pytest.approx(entry["mlm_loss"], rel=1e-3) for entry in steps)
-    assert steps[-1]["mlm_loss"] < steps[0]["mlm_loss"]
-    assert any("eval_loss" in entry for entry in log)
-    assert (tmp_path / "training.png").exists()
-
-
-def test_help_teaches(help_of):
-    text = help_of(main)
-    assert "recipes/quickstart.yaml" in text
-    assert "--mlm_weight" in text
 
 
 @pytest.mark.parametrize(

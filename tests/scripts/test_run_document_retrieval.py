@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from docsplit.data.bm25 import BM25
 from docsplit.data.seen_documents import TrainingDocuments, document_id, sketch
 from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.rankings import load_collection
-from docsplit.evaluation.ranking import measure_retrieved
 from run_document_retrieval import main
 from tests.conftest import make_corpus
 from tests.processes import run
@@ -72,14 +70,6 @@ def test_rows_have_the_names_and_order_that_others_rely_on(finished, encoder, co
     assert results["settings"]["counts"]["documents_empty"] == 0
 
 
-def test_bm25_is_that_of_the_whole_collection(finished, collection):
-    ranking = load_collection(RankingArguments(str(collection)))
-    measured = measure_retrieved(BM25(ranking.documents).retrieve(ranking.queries, 1000), ranking)
-    row = results_of(finished[0])["rows"][1]
-    for measure, items in measured.items():
-        assert row[measure] == pytest.approx(float(items.of_runs()[0]), abs=1e-6)
-
-
 def test_dense_is_what_sentence_transformers_finds(finished, encoder, collection):
     """Its evaluator, which has measures of its own."""
     from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
@@ -96,24 +86,6 @@ def test_dense_is_what_sentence_transformers_finds(finished, encoder, collection
     assert row["mrr_at_10"] == pytest.approx(theirs["cosine_mrr@10"], abs=0.02)
     assert row["precision_at_10"] == pytest.approx(theirs["cosine_precision@10"], abs=0.01)
     assert row["recall_at_100"] == pytest.approx(theirs["cosine_recall@100"], abs=1e-6)
-
-
-def test_pairs_are_tested_and_corrected(finished):
-    results = results_of(finished[0])
-    pairs = {tuple(row["heads"]): row for row in results["comparisons"]}
-    assert {*pairs} == {
-        *(("dense", "bm25"), ("hybrid", "bm25"), ("rrf", "bm25"), ("hybrid", "dense"), ("rrf", "dense")),
-        ("bm25", "bm25 k1=0.9 b=0.4"),
-    }
-    values = {row["head"]: row["ndcg_at_10"] for row in results["rows"]}
-    for (a, b), row in pairs.items():
-        assert row["difference"] == pytest.approx(values[a] - values[b], abs=1e-6)
-        assert row["p_value"] <= row["p_holm"] <= 1
-    assert pairs["dense", "bm25"]["ahead"] is None  # a single pretraining run
-    text = (finished[0] / "results.md").read_text()
-    assert "paired randomisation test over queries" in text
-    assert "p, Holm" in text
-    assert "Cost of the heads" not in text
 
 
 def test_files_have_every_query_and_depth(finished, encoder):
@@ -175,38 +147,18 @@ def test_queries_of_a_corpus_contamination_and_cards(run_here, encoder, tmp_path
     assert "nDCG@10" in card
 
 
-def test_two_processes_give_the_same_results(finished, encoder, collection, tmp_path, monkeypatch):
-    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    options = ("--model_name_or_path", encoder, "--collection", collection, "--dtype", "float32")
-    run("run_document_retrieval.py", *options, "--methods", "dense", "--output_dir", tmp_path / "two", processes=2)
-    results = results_of(tmp_path / "two")
-    assert results["settings"]["processes"] == 2
-    assert results["rows"][0]["ndcg_at_10"] == pytest.approx(
-        results_of(finished[0])["rows"][0]["ndcg_at_10"], abs=1e-6
-    )
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--folds", "99"], "--folds is 99: expected 2 to 24"),
         (["--split", "train"], "--split train, found dev, test"),
         (["--selection_split", "test"], "--selection_split test has 24 of the queries that are reported"),
-        (["--collection", "no/collection"], "nor a data set that the Hub gave"),
-        (["--model_name_or_path", "no/model"], "no/model' cannot be loaded"),
     ],
 )
 def test_bad_input_ends_with_a_message_before_any_long_work(failure_of, encoder, collection, tmp_path, words, message):
     options = ["--model_name_or_path", encoder, "--collection", collection, "--output_dir", tmp_path / "out"]
     assert message in failure_of(main, *options, *words).splitlines()[-1]
     assert not (tmp_path / "out" / "results.json").exists()
-
-
-def test_without_ir_measures_nothing_is_begun(failure_of, encoder, collection, tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "ir_measures", None)
-    options = ["--model_name_or_path", encoder, "--collection", collection, "--output_dir", tmp_path / "out"]
-    assert "pip install ir-measures" in failure_of(main, *options)
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_collection_without_words_leaves_encoders_measured(run_here, encoder, collection, tmp_path):

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 from accelerate.state import AcceleratorState
-from huggingface_hub import ModelCard
 from transformers import BertModel
 
 from docsplit.evaluation.analysis import similarity
@@ -20,14 +19,8 @@ from docsplit.evaluation.arguments import ANALYSES
 from modeling_docsplit import DocSplitForContrastivePretraining
 from run_embedding_analysis import main
 from tests.conftest import make_corpus, tiny_config
-from tests.processes import run
 
 FEW_PAIRS = 2000  # of sentences: what 100,000 say is tested beside the function
-SCRIPT = (
-    "-c",
-    f"from docsplit.evaluation.analysis import similarity; similarity.NUM_PAIRS = {FEW_PAIRS}; "
-    "from run_embedding_analysis import main; main()",
-)
 FIGURES = ("redundancy", "similarity", "attention", "map")
 
 
@@ -59,11 +52,6 @@ def files(tmp_path_factory):
     rows = make_corpus(160, seed=5)
     for name, part in {"train": rows[:90], "test": rows[90:]}.items():
         (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, part)) + "\n")
-    several = [
-        {"text": row["text"], "labels": [row["label"], "every third"][: 1 + (i % 4 == 0)]}
-        for i, row in enumerate(rows)
-    ]
-    (folder / "several.jsonl").write_text("\n".join(map(json.dumps, several)) + "\n")
     return folder
 
 
@@ -120,19 +108,6 @@ def test_every_analysis_of_every_encoder_is_in_the_json(finished, encoders):
     assert tfidf["auc_low"] > 0.5
 
 
-def test_a_group_of_seeds_is_their_mean(finished, encoders, run_here, files, spacy_pipeline, tmp_path):
-    words = ["--model_name_or_path", *encoders[:2], "--analyses", "similarity", "geometry", "clustering"]
-    run_here(main, *options(files, tmp_path, spacy_pipeline, *words))
-    alone, together = contents_of(tmp_path), contents_of(finished[0])
-    for analysis, name in (("similarity", "auc"), ("geometry", "effective_rank"), ("clustering", "nmi")):
-        rows = [row for row in alone[analysis]["rows"] if row.get("features", "raw") == "raw"]
-        values = [row[f"{name}_mean"] for row in rows]
-        group = together[analysis]["rows"][0]
-        assert group[f"{name}_of_seeds"] == pytest.approx(values)
-        assert group[f"{name}_mean"] == pytest.approx(np.mean(values))
-        assert values[0] != values[1]
-
-
 def test_the_report_opens_offline_and_each_figure_has_its_numbers(finished):
     output_dir, output, *_ = finished
     page = (output_dir / "report.html").read_text()
@@ -151,37 +126,6 @@ def test_the_report_opens_offline_and_each_figure_has_its_numbers(finished):
     assert "160 documents" in text
     assert "1.28" in text  # R of 20News, all lengths
     assert "report.html" in output
-
-
-def test_the_clusters_come_to_the_cards(finished):
-    card = ModelCard.load(finished[3] / "ours-1" / "README.md")
-    assert "### Clusters: Three 20news" in card.text
-    assert any(entry.metric_name == "purity (k-means)" for entry in card.data.eval_results)
-
-
-def test_several_labels_a_document(run_here, encoders, files, spacy_pipeline, tmp_path):
-    words = ["--model_name_or_path", encoders[0], "--train_file", files / "several.jsonl", "--label_column", "labels"]
-    words += ["--output_dir", tmp_path, "--num_seeds", "1", "--sample_documents", "20", "--analyses", "similarity"]
-    run_here(main, *words, "clustering", "map", "--map_method", "pca")
-    contents = contents_of(tmp_path)
-    clusters = contents["clustering"]
-    assert clusters["clusters"] == 3
-    assert min(row["purity_mean"] for row in clusters["rows"]) >= clusters["largest_class"] > 1 / 3
-    assert "documents with several labels" in contents["clustering"]["left_out"]
-    assert contents["similarity"]["same_class_pairs"] > 0
-    assert "several classes, or none" not in (tmp_path / "map.csv").read_text()
-    assert ",," in (tmp_path / "map.csv").read_text()
-
-
-def test_two_processes_give_the_same_numbers(finished, encoders, files, spacy_pipeline, tmp_path, monkeypatch):
-    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))  # nothing embedded yet
-    words = ["--model_name_or_path", encoders[2], "--analyses", "similarity", "attention"]
-    script = run(*SCRIPT, *options(files, tmp_path / "two", spacy_pipeline, *words), processes=2)
-    assert "Embedding 40 texts" in script.stderr  # the sample: these analyses read no other document
-    together, apart = contents_of(tmp_path / "two"), contents_of(finished[0])
-    assert together["settings"]["processes"] == 2
-    for analysis, name in (("similarity", "auc_mean"), ("attention", "noun_to_uniform_mean")):
-        assert together[analysis]["rows"][0][name] == pytest.approx(apart[analysis]["rows"][1][name], abs=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """The probe script, as a user runs it: several encoders side by side, several processes, bad input."""
 
 import json
-import logging
 import re
 import shutil
 from dataclasses import replace
@@ -14,14 +13,12 @@ from safetensors.torch import load_file, save_file
 from transformers import BertModel
 
 from docsplit.data.seen_documents import TrainingDocuments, document_id, sketch
-from docsplit.embedding.arguments import EncoderArguments
 from docsplit.evaluation.heads import frozen as heads
 from docsplit.evaluation.heads.presets import PRESETS
-from docsplit.runtime.options import parse_arguments
 from modeling_docsplit import DocSplitForContrastivePretraining
-from run_probe_classification import LabelledArguments, ProbeArguments, main
+from run_probe_classification import main
 from tests.conftest import make_corpus, tiny_config
-from tests.processes import ROOT, run
+from tests.processes import run
 
 FEW_EPOCHS = {"max_epochs": 3, "few_shot_epochs": 3}  # what the MLP learns is tested with the heads
 TWO_CS = (1.0, 100.0)  # and which C is chosen
@@ -57,8 +54,6 @@ def files(tmp_path_factory):
     rows = make_corpus(180, seed=5)
     for name, part in {"train": rows[:90], "validation": rows[90:120], "test": rows[120:]}.items():
         (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, part)) + "\n")
-    several = [{"text": row["text"], "labels": [row["label"]] * (i % 4 > 0)} for i, row in enumerate(rows[:120])]
-    (folder / "several.jsonl").write_text("\n".join(map(json.dumps, several)) + "\n")
     return folder
 
 
@@ -152,21 +147,6 @@ def test_the_report_is_complete(finished, encoders):
     assert (output_dir / "few_shot.png").stat().st_size > 10_000
 
 
-@pytest.mark.usefixtures("few_epochs")
-def test_rows_do_not_depend_on_the_other_encoders_nor_on_the_cache(run_here, finished, encoders, files, tmp_path):
-    words = ["--model_name_or_path", encoders[1], "--shots", "5", "10", "--num_draws", "2", "--num_seeds", "2"]
-    run_here(main, *options(files, tmp_path, *words))
-    together = {
-        (row["head"], row["shots"], row["features"]): row
-        for row in results_of(finished[0])["rows"]
-        if row["encoder"] == encoders[1]
-    }
-    for row in results_of(tmp_path)["rows"]:
-        same = together[row["head"], row["shots"], row["features"]]
-        assert row["accuracy_mean"] == pytest.approx(same["accuracy_mean"], abs=1e-12)
-        assert row["embedding_seconds"] == same["embedding_seconds"]  # those of the cache
-
-
 def test_two_processes_give_the_same_results(finished, encoders, files, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))  # nothing embedded yet
     words = ["--model_name_or_path", encoders[0], "--shots", "5", "--num_draws", "2", "--num_seeds", "2"]
@@ -187,30 +167,6 @@ def test_two_processes_give_the_same_results(finished, encoders, files, tmp_path
             assert row[name] == pytest.approx(same[name], abs=1e-6)
         compared += 1
     assert compared == 4
-
-
-@pytest.mark.usefixtures("few_epochs")
-def test_several_labels_a_document(run_here, encoders, files, tmp_path):
-    words = ["--model_name_or_path", encoders[0], "tfidf", "--train_file", files / "several.jsonl"]
-    words += [
-        "--label_column",
-        "labels",
-        "--shots",
-        "5",
-        "--num_draws",
-        "2",
-        "--num_seeds",
-        "1",
-        "--output_dir",
-        tmp_path,
-    ]
-    run_here(main, *words)
-    rows = results_of(tmp_path)["rows"]
-    assert len(rows) == 16
-    assert all(set(row["per_label_f1"]) == {"harbour", "kitchen", "orchard"} for row in rows)
-    full = {(row["encoder"], row["head"]): row for row in rows if row["shots"] is None and row["features"] == "raw"}
-    assert all(row["macro_f1_lexglue_mean"] != row["macro_f1_mean"] for row in full.values())  # a quarter has no label
-    assert full["tfidf", "linear"]["micro_f1_mean"] > 0.7
 
 
 @pytest.mark.usefixtures("few_epochs")
@@ -249,27 +205,6 @@ def test_encoders_from_several_seeds_are_one_row_and_their_cards_get_it(run_here
     assert knn_entry.dataset_name == "Three topics, text column text"
 
 
-@pytest.mark.usefixtures("few_epochs")
-def test_the_bregman_preset_and_another_pooling_are_named_in_the_rows(run_here, encoders, files, tmp_path, caplog):
-    words = ["--model_name_or_path", encoders[0], "tfidf", "--heads", "mlp", "linear", "--shots", "5"]
-    words += ["--num_draws", "2", "--num_seeds", "1", "--probe_preset", "bregman", "--override_pooling", "max"]
-    logging.getLogger("docsplit").addHandler(caplog.handler)
-    run_here(main, *options(files, tmp_path, *words))
-    logging.getLogger("docsplit").removeHandler(caplog.handler)
-    rows = results_of(tmp_path)["rows"]
-    assert {(row["encoder"], row["head"], row["preset"]) for row in rows} == {
-        (encoders[0], "mlp", "bregman"),
-        (encoders[0], "linear", "bregman"),
-        ("tfidf", "linear", "docsplit"),
-    }
-    ours = [row for row in rows if row["encoder"] != "tfidf"]
-    assert {(row["pooling"], row["pooling_of_checkpoint"]) for row in ours} == {("max", "mean")}
-    assert f"{encoders[0]} brings mean pooling; max is used (--override_pooling, or @max)." in caplog.text
-    markdown = (tmp_path / "results.md").read_text()
-    assert "mlp (bregman) |" in markdown
-    assert "its own pooling" in markdown
-
-
 def nan_encoder(encoders, folder):
     """Make somebody else's checkpoint, whose card we do not write."""
     shutil.copytree(encoders[0], folder / "broken")
@@ -285,13 +220,10 @@ def nan_encoder(encoders, folder):
     [
         (["--heads", "svm"], "--heads has no svm"),
         (["--shots", "500"], "500 shots need 500 training documents of each class"),
-        (["--label_column", "topic"], "'topic'"),
-        (["--model_name_or_path", "no/model"], "no/model' cannot be loaded as an encoder"),
         (["--model_name_or_path", "BROKEN"], "embeddings are not finite"),
         (["--max_seq_length", "300"], "has positions for 128 tokens"),
         (["--model_name_or_path", "tfidf", "--heads", "mlp"], "tfidf has the heads linear, knn"),
         (["--test_file", "UNKNOWN"], "no training document has"),
-        (["--test_file", "missing.jsonl"], "missing.jsonl"),
         (["--test_split", "test"], "cannot go with --train_file"),
         (["--model_name_or_path", "A=a,a"], "each once"),
         (["--model_name_or_path", "a,tfidf"], "tfidf, which has no seeds"),
@@ -309,25 +241,3 @@ def test_bad_input_ends_with_a_message_before_any_long_work(
     assert message in failure_of(main, *base, *words).splitlines()[-1]
     assert "Embedding" not in capsys.readouterr().err
     assert not (tmp_path / "out" / "results.json").exists()
-
-
-@pytest.mark.parametrize("recipe", sorted((ROOT / "recipes").glob("probe_*.yaml")), ids=lambda path: path.stem)
-def test_recipes_are_options_of_the_script(recipe):
-    types = (EncoderArguments, LabelledArguments, ProbeArguments)
-    encoder_args, data_args, args = parse_arguments(types, "", [str(recipe), "--model_name_or_path", "a", "tfidf"])
-    assert encoder_args.model_name_or_path == ["a", "tfidf"]
-    assert (data_args.dataset_name is None) != (data_args.train_file is None)
-    assert args.output_dir == f"outputs/{recipe.stem}"
-
-
-def test_help_teaches(help_of):
-    text = help_of(main)
-    assert "tfidf" in text
-    assert "--long_documents" in text
-
-
-def test_the_papers_probe_is_the_default():
-    paper = PRESETS[ProbeArguments().probe_preset]
-    assert (paper.mlp.learning_rate, paper.mlp.batch_size, paper.mlp.dropout) == (3e-4, 8, 0.1)
-    assert ProbeArguments().num_draws == 10
-    assert paper.linear is None

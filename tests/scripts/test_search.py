@@ -18,13 +18,9 @@ import search
 from docsplit.data.passages import to_passages
 from docsplit.data.readers.documents import read_documents
 from docsplit.embedding import encode
-from docsplit.embedding import encoder as encoder_module
 from docsplit.embedding.encoder import Encoder
-from docsplit.embedding.loading import words_of
-from docsplit.embedding.neighbours import nearest
 from docsplit.index.index import Index
 from docsplit.runtime.files import ROOT
-from docsplit.runtime.vectors import unit
 from tests.conftest import make_corpus
 from tests.index.conftest import save_worded
 
@@ -79,17 +75,6 @@ def test_a_query_finds_what_the_encoder_says(index, notes, scattered, answer):
     text = answer("query", index, query, as_json=False)
     assert re.match(r"  1  .+  \[.+\.txt\]\n     cosine 0\.\d\d, \d+ of \d+ words", text)
     assert answer("query", index, "nosuchword", "--method", "bm25", as_json=False) == "Nothing was found.\n"
-
-
-def test_the_encoder_is_loaded_once_for_all_questions(index, notes, answer, monkeypatch):
-    loaded, load = [], encoder_module.load_encoder
-    monkeypatch.setattr(encoder_module, "load_encoder", lambda name, *rest: loaded.append(name) or load(name, *rest))
-    asked = iter(["kettle", "a boat in the harbour", ""])
-    monkeypatch.setattr("builtins.input", lambda prompt: next(asked))
-    answer("query", index, as_json=False)
-    assert len(loaded) == 1
-    answer("add", index, notes)
-    assert len(loaded) == 2
 
 
 def test_what_changed_is_embedded_and_nothing_else(index, notes, tmp_path, answer, monkeypatch):
@@ -167,11 +152,6 @@ def test_bad_input_is_one_clear_line(index, notes, scattered, tmp_path, failure_
         assert message.startswith(f"--threshold {threshold}: give a number from 0 to 1")
 
 
-def test_a_query_of_a_megabyte(index, answer):
-    answered = answer("query", index, "The harbour and the ship. " * 40_000)
-    assert len(answered["rows"]) == 10
-
-
 def test_a_build_that_is_stopped_goes_on(notes, scattered, tmp_path, run_here, answer, monkeypatch):
     """The embeddings of the first run are not computed again."""
     from docsplit.index import changes
@@ -187,26 +167,6 @@ def test_a_build_that_is_stopped_goes_on(notes, scattered, tmp_path, run_here, a
     assert (tmp_path / "index" / "cache").exists()
     monkeypatch.setattr(encode.Embedder, "embed", lambda *arguments: pytest.fail("embedded again"))
     assert answer(*words)["documents"] == 25
-
-
-def test_asking_again_and_again(index, run_here, capsys, monkeypatch):
-    asked = iter(["kettle ship", "butter", ""])
-    monkeypatch.setattr("builtins.input", lambda prompt: next(asked))
-    run_here(search.main, "query", index, "--count", 2)
-    assert capsys.readouterr().out.count("cosine 0.") == 4
-
-
-def test_what_a_query_costs_is_said_once(index, run_here, answer, monkeypatch, caplog):
-    caplog.set_level(logging.INFO)
-    answer("query", index, "kettle", as_json=False)
-    assert "Without a text, search.py asks again and again and loads once." in caplog.text
-    assert caplog.text.count("Encoding the query took") == 1
-    caplog.clear()
-    asked = iter(["kettle", "butter", ""])
-    monkeypatch.setattr("builtins.input", lambda prompt: next(asked))
-    run_here(search.main, "query", index)
-    assert caplog.text.count("Encoding the query took") == caplog.text.count("Loaded the encoder in") == 1
-    assert "Without a text" not in caplog.text
 
 
 def test_a_search_by_words_loads_no_library_of_models(index):
@@ -252,29 +212,6 @@ def test_an_encoder_with_words_finds_its_documents_and_says_whose_words_they_are
     assert answer("info", index)["words"] is None
 
 
-def test_an_index_with_words_can_be_explored(worded_index, notes, worded, tmp_path, run_here, answer, monkeypatch):
-    """Neighbours are those of the index's vectors; words are in the sentences, too."""
-    embedded, embed = [], encode.embed_documents
-    monkeypatch.setattr(encode, "embed_documents", lambda model, *rest, **more: embedded.append(model) or
-                        embed(model, *rest, **more))  # fmt: skip
-    run_here(explore.main, worded_index, "--map", "pca", "--neighbours", 3, "--output", tmp_path / "page.html")
-    index = Index(worded_index)
-    (model,) = embedded
-    assert words_of(model) is not None
-    vectors = index.document_vectors()
-    np.testing.assert_array_equal(payload_of(tmp_path / "page.html")["neighbours"], nearest(vectors, 3)[0])
-    # The encoder itself, on a corpus.
-    path = tmp_path / "documents.jsonl"
-    texts = [row["text"] for row in make_corpus(20, seed=3)]
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    run_here(explore.main, worded, "--corpus", path, "--map", "pca", "--output", tmp_path / "corpus.html")
-    payload = payload_of(tmp_path / "corpus.html")
-    scores = np.sort(payload["scores"], axis=1)[:, ::-1]
-    expected = unit(Encoder(str(worded)).model.encode_document(texts))
-    np.testing.assert_allclose(scores, nearest(expected, 8)[1], atol=2e-2)
-    assert "up to 48 tokens read of each" in payload["summary"]
-
-
 def test_an_index_whose_encoder_was_moved_can_be_explored(
     notes, scattered, headless, tmp_path, run_here, answer, failure_of, capsys
 ):
@@ -290,16 +227,3 @@ def test_an_index_whose_encoder_was_moved_can_be_explored(
     with pytest.raises(SystemExit):
         run_here(explore.main, moved, "--model", moved)
     assert "is no index" in capsys.readouterr().err
-
-
-def test_an_index_can_be_explored(index, tmp_path, run_here, capsys):
-    run_here(explore.main, index, "--map", "pca", "--neighbours", 3, "--output", tmp_path / "page.html")
-    payload = payload_of(tmp_path / "page.html")
-    names = [segment.ids[row] for segment, row in Index(index).documents()]
-    assert len(payload["titles"]) == 25
-    copy = names.index("copy.txt")
-    (twin,) = {row for row in range(25) if payload["sentences"][row] == payload["sentences"][copy]} - {copy}
-    assert payload["neighbours"][copy][0] == twin
-    with pytest.raises(SystemExit):
-        run_here(explore.main, index, "--corpus", "x.jsonl")
-    assert "is an index" in capsys.readouterr().err

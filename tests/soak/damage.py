@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from docsplit.index.changes import build
-from docsplit.release.manifest import MANIFEST, seal, why_incomplete
+from docsplit.release.records import MANIFEST, seal, why_incomplete
 from docsplit.runtime.files import read_json
 from docsplit.training import checkpoints
 from tests.conftest import write_checkpoint

@@ -26,8 +26,7 @@ from docsplit.embedding import lexical_ridge
 from docsplit.embedding.lexical_ridge import RidgeSettings, fit
 from docsplit.embedding.loading import load_encoder, words_of
 from docsplit.evaluation.heads.frozen import probe_accuracy
-from docsplit.release.adapted_card import ADAPTATION_FILE, Adaptation, Candidate
-from docsplit.release.run_record import Start
+from docsplit.release.records import ADAPTATION_FILE, Adaptation, Candidate, Start
 from docsplit.runtime.vectors import unit
 from docsplit.training import adapting
 from docsplit.training.adapting import (
@@ -389,7 +388,7 @@ def test_the_best_is_chosen_with_few_labels_then_with_all_then_the_first():
 
 def write_folder(output, variant, **given):
     facts = variant.ridge.facts if variant.ridge else None
-    record = Adaptation(variant.kind, variant.name, variant.weight, "e", Start(None), None, "d", True, facts)
+    record = Adaptation(variant.kind, variant.name, variant.weight, "e", Start(None), "d", True, facts)
     with working_folder(output, True) as work:
         write(output, work, variant, record, CORPUS[:40], options(**given))
 
@@ -444,7 +443,7 @@ def test_a_bug_at_the_end_leaves_nothing_and_what_appears_meanwhile_is_kept(side
         assert (folder / "model.safetensors").exists()
         raise KeyError("a bug")
 
-    monkeypatch.setattr(adapting, "write_adapted_card", fail)
+    monkeypatch.setattr(adapting, "write_card", fail)
     with pytest.raises(KeyError):
         write_folder(tmp_path / "out", Variant(side[0], "words", 1.0))
     assert names(tmp_path) == []
@@ -453,7 +452,7 @@ def test_a_bug_at_the_end_leaves_nothing_and_what_appears_meanwhile_is_kept(side
         (tmp_path / "out").mkdir()
         (tmp_path / "out" / "notes.txt").write_text("mine")
 
-    monkeypatch.setattr(adapting, "write_adapted_card", appear)
+    monkeypatch.setattr(adapting, "write_card", appear)
     write_folder(tmp_path / "out", Variant(side[0], "static"))
     assert names(tmp_path) == ["out", "out.kept"]
     assert names(tmp_path / "out.kept") == ["notes.txt"]
@@ -585,7 +584,7 @@ def test_a_kill_leaves_a_partial_folder_that_the_next_run_removes(reads_little, 
 import sys, time
 from docsplit import adapt
 from docsplit.training import adapting
-adapting.write_adapted_card = lambda *_: time.sleep(300)
+adapting.write_card = lambda *_: time.sleep(300)
 adapt(*sys.argv[1:])
 """
     out = tmp_path / "new" / "out"

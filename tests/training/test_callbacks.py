@@ -29,7 +29,7 @@ from docsplit.data.preparation import tokenize
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE, TrainingDocuments, document_id, sketch
 from docsplit.evaluation.analysis.geometry import embedding_geometry, spread, usage
 from docsplit.modeling.pretrained import prompt_of
-from docsplit.release.manifest import MANIFEST
+from docsplit.release.records import MANIFEST
 from docsplit.training.callbacks import NUM_SPREAD, DocSplitCallback, SeenDocumentsCallback, StopCallback
 from modeling_docsplit import DocSplitForContrastivePretraining, DocSplitOutput
 from run_docsplit_pretraining import main

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from docsplit.release.manifest import MANIFEST, digest_of, seal, why_incomplete
+from docsplit.release.records import MANIFEST, digest_of, seal, why_incomplete
 from docsplit.runtime.files import PARTIAL, FileRecord
 from docsplit.runtime.sharing import Begun
 from docsplit.training import checkpoints

@@ -16,7 +16,7 @@ from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE, TrainingDocume
 from docsplit.data.sets.labelled import probe_counts, split_labelled
 from docsplit.embedding.lexical_ridge import RidgeSettings, fit, save_with_words
 from docsplit.embedding.loading import load_encoder
-from docsplit.release.probe_table import probe_table
+from docsplit.release.model_card import probe_table
 from docsplit.runtime.sharing import OutputFolder
 from docsplit.training import documents, probe
 from docsplit.training.probe import ProbeCallback

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from docsplit.modeling.objectives.neighbour_distillation import TARGETS_FILE
-from docsplit.release.manifest import seal
+from docsplit.release.records import seal
 from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments, QueryArguments, RunOptions
 from docsplit.training.documents import TrainingData
 from docsplit.training.run import Callbacks, Run, take_output
@@ -49,7 +49,7 @@ def test_the_release_is_on_the_disk_before_any_result_says_so(tiny_model, option
         assert {str(path) for path in (*(tmp_path / name for name in names), tmp_path)} <= flushed
         raise RuntimeError("the run is described")
 
-    monkeypatch.setattr("docsplit.release.reporting.describe_run", describe_run)
+    monkeypatch.setattr("docsplit.release.records.RunRecord.of_this_run", describe_run)
     monkeypatch.setattr(os, "fsync", note)
     run = Run(options, None, DATA, tiny_model, take_output(options))
     with pytest.raises(RuntimeError, match="is described"):

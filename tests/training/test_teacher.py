@@ -13,7 +13,7 @@ from docsplit.embedding.encode import embed_documents
 from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.neighbours import smooth, word_vectors
 from docsplit.modeling.objectives.neighbour_distillation import TARGETS_FILE, Targets
-from docsplit.release.manifest import MANIFEST
+from docsplit.release.records import MANIFEST
 from tests.conftest import make_corpus, weights_of
 from tests.processes import Script, run, wait_until
 

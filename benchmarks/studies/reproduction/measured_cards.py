@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.engine.study import Study
 from docsplit.release.model_card import add_results
-from docsplit.release.run_record import RUN_FILE
+from docsplit.release.records import RUN_FILE
 from docsplit.runtime.files import read_json
 
 RESULTS, CURVE = "results.json", "few_shot.png"  # of an evaluation, as cards take them

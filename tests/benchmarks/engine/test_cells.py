@@ -6,12 +6,8 @@ import shutil
 import signal
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
-import pytest
-
-from benchmarks.engine.cells import Running
-from tests.benchmarks.engine.conftest import CASES, MEASURE
+from tests.benchmarks.engine.conftest import CASES
 
 
 def finish(process, code=0):
@@ -99,44 +95,6 @@ def test_a_failing_cell_is_recorded_and_the_others_go_on(study, tmp_path):
     assert sorted(map(len, starts(tmp_path))) == [1, 1]
     finish(start("--retry"), code=1)
     assert sorted(map(len, starts(tmp_path))) == [1, 2]
-
-
-@pytest.mark.parametrize(
-    ("measure", "text", "problem"),
-    [
-        (MEASURE, "[1]", "holds no JSON object"),
-        (MEASURE, "{}", "score"),
-        (MEASURE, '{"score": NaN}', "without a metric and a number"),
-        ({"rows": MEASURE["file"]}, '[{"metric": "score"}]', "without a metric and a number"),
-        ({"rows": MEASURE["file"]}, '[{"metric": "score", "value": 1, "samples": ["a"]}]', "that are no numbers"),
-    ],
-)
-def test_measured_files_of_another_shape_are_one_line(tmp_path, measure, text, problem):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "results.json").write_text(text)
-    cell = SimpleNamespace(key="key", fields={}, measures=[measure])
-    running = SimpleNamespace(cell=cell, variables={"folder": str(tmp_path)}, seconds=[1.0])
-    with pytest.raises((ValueError, KeyError), match=problem):
-        list(Running._rows(running))
-
-
-def test_steps_that_were_finished_are_not_repeated(study, tmp_path):
-    gate = tmp_path / "gate"
-    step = {"script": str(tmp_path / "toy.py")}
-    steps = [
-        step | {"options": {"output_dir": "{folder}/first", "value": 1}},
-        step | {"options": {"output_dir": "{folder}/out", "value": 2, "wait": str(gate)}},
-    ]
-    start = study({"all": {"cases": CASES[:1], "steps": steps}}, variables={"seed": 0})
-    process = start()
-    wait_for(lambda: starts(tmp_path))
-    process.kill()
-    process.wait()
-    gate.touch()
-    finish(start())
-    (cell,) = filter(Path.is_dir, (tmp_path / "work").iterdir())
-    assert len((cell / "first" / "starts.txt").read_text().splitlines()) == 1
-    assert len((cell / "out" / "starts.txt").read_text().splitlines()) == 2
 
 
 def test_results_are_enough_to_go_on(study, tmp_path):

@@ -2,9 +2,7 @@
 
 import shutil
 
-import pytest
-
-from benchmarks.engine.results import Record, Results, read_results, write_results
+from benchmarks.engine.results import read_results
 from benchmarks.engine.study import Study
 from tests.benchmarks.engine.conftest import CASES
 
@@ -31,33 +29,6 @@ def test_code_data_and_options_make_a_cell_another_one_and_places_do_not(study, 
     assert keys() == first
     study({"all": {"cases": CASES}}, variables={"seed": 0}, code=["benchmarks/engine/study.py"])
     assert not set(keys()) & set(first)
-
-
-@pytest.mark.parametrize("change", [{"matrix": {}}, {"steps": [{"scripts": "a.py"}]}])
-def test_a_word_that_is_not_understood_is_named(study, tmp_path, change):
-    study({"all": {"cases": CASES} | change})
-    with pytest.raises(ValueError, match=r"which a study does not know"):
-        Study(tmp_path / "study.yaml", tmp_path / "work", {})
-
-
-def test_cells_in_the_results_are_known_by_key_and_on_request_by_content(study, tmp_path):
-    study({"all": {"cases": CASES}}, variables={"seed": 0})
-    first, second = study_of(tmp_path).cells().values()
-    row = {"cell": first.key, "metric": "score", "value": 1.0, "samples": [0.5, 0.25]}
-    same = Record(first.name, "done", first.key, first.content, rows=[row])
-    other_code = Record(second.name, "done", "other", second.content, rows=[row | {"cell": "other"}])
-    path = tmp_path / "results.json"
-    write_results(Results(cells={first.key: same}, apart={"other": other_code}), path)
-    for any_code, recorded in ((False, None), (True, other_code)):
-        later = Study(
-            tmp_path / "study.yaml", tmp_path / "work", {"data_file": str(tmp_path / "data.txt")}, path, any_code
-        )
-        assert later.record(first) == same
-        assert later.record(second) == recorded
-        results = later.results()
-        assert results.not_run == ([] if any_code else [second.name])
-        assert results.cells | results.apart == {first.key: same, "other": other_code}
-        assert list(results.apart) == ([] if any_code else ["other"])
 
 
 def chain():

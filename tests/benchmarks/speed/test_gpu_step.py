@@ -26,23 +26,6 @@ def test_all_contenders_have_the_loss_of_the_same_documents(step_job):
     assert abs(losses[0] - joint[0]) > 0.01
 
 
-def test_a_round_trains_all_documents_and_counts_their_operations(step_job):
-    contender, trained = OurStep(dataclasses.replace(step_job, view_tokens=40)), []
-    contender.model.register_forward_pre_hook(
-        lambda model, args, inputs: trained.append(inputs["document_ids"].tolist()), with_kwargs=True
-    )
-    before = [parameter.detach().clone() for parameter in contender.model.parameters()]
-    measured, documents = contender.measure(1), contender.documents(1)
-    assert {len(view.ids) for row in documents for view in row["views"]} == {40}
-    assert [row["document_id"] for row in documents] == [number for batch in trained[1:] for number in batch]
-    seconds = measured["seconds_per_step"] * step_job.steps
-    assert measured["tokens_per_second"] * seconds == pytest.approx(40 * 2 * len(documents))
-    needed = gpu_step.jobs.useful_flops(contender.encoder, documents, mlm=True)
-    assert measured["flops_per_second"] * seconds == pytest.approx(needed)
-    assert any(not torch.equal(old, new) for old, new in zip(before, contender.model.parameters()))
-    assert contender.count_waits() == {}
-
-
 def test_waits_are_those_that_pytorch_warns_of_in_later_steps(job, monkeypatch):
     """The first two steps allocate and initialise. Other warnings are no waits; two lines of code are told apart."""
     modes = []
@@ -93,13 +76,3 @@ def test_what_it_writes_and_that_earlier_rows_stay(run_here, tmp_path, monkeypat
     table = (tmp_path / "gpu_step.md").read_text()
     assert "10,000" in table
     assert "flash_attn is not installed" in table
-
-
-def test_losses_that_differ_are_refused():
-    def row(name, loss, **others):
-        return {"contender": name, "loss": loss, "documents": 4, "view_tokens": None, "masked_lm": True} | others
-
-    gpu_step.check_losses([row("ours", 2.0), row("st", 9.0, masked_lm=False), row("ours", 2.01)], "bf16")
-    for other in (row("trainer_dynamic", 2.1), row("trainer_dynamic", float("nan"))):
-        with pytest.raises(ValueError, match="do not do the same work"):
-            gpu_step.check_losses([row("ours", 2.0), other], "bf16")

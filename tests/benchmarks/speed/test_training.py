@@ -3,22 +3,18 @@
 import json
 import math
 import multiprocessing
-import time
 import types
 
 import numpy as np
 import pytest
-import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.speed import contenders, jobs, meters, training
+from benchmarks.speed import contenders, jobs, training
 from benchmarks.speed.contenders import CONTENDERS
-from benchmarks.speed.jobs import Job, draw_documents, num_tokens, useful_flops
+from benchmarks.speed.jobs import draw_documents, useful_flops
 from docsplit.data import corpora
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.processes import start_server
-
-SIZE = 64 * 2**20
 
 
 def test_useful_flops_are_those_of_a_batch_without_padding(job):
@@ -37,32 +33,6 @@ def test_useful_flops_are_those_of_a_batch_without_padding(job):
         assert counter.get_total_flops() == pytest.approx(expected, rel=0.03)
 
 
-def test_matrix_products_count_their_operations_on_a_gpu_by_its_own_clock(monkeypatch):
-    """A product takes a quarter of a second by a made-up clock; on the GPU ten take 20 ms between two events."""
-    ticks, done = iter(range(1000)), []
-
-    class Event:
-        def __init__(self, enable_timing):
-            assert enable_timing
-
-        def record(self):
-            self.products = len(done)
-
-        def synchronize(self):
-            pass
-
-        def elapsed_time(self, end):
-            return 2.0 * (end.products - self.products)  # milliseconds
-
-    monkeypatch.setattr(time, "perf_counter", lambda: next(ticks) / 4)
-    monkeypatch.setattr(torch, "randn", lambda *size, device: torch.zeros(1))
-    monkeypatch.setattr(torch, "mm", lambda *matrices, out: done.append(matrices))
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    assert meters.measure_peaks("cpu", ["fp32"]) == {"fp32": 4 * 2 * 4096**3}
-    assert meters.measure_peaks("cuda", ["bf16"])["bf16"] == pytest.approx(2 * 8192**3 / 0.002)
-    assert done[-1][0].dtype == torch.bfloat16
-
-
 def test_all_contenders_compute_the_same(job, corpus, monkeypatch):
     """Losses and vectors of the same texts, and the check says so where they are not the same."""
     monkeypatch.setattr(corpora, "load_corpus", lambda name: corpus)
@@ -78,19 +48,6 @@ def test_all_contenders_compute_the_same(job, corpus, monkeypatch):
     monkeypatch.setattr(contenders, "TEMPERATURE", 0.06)
     with pytest.raises(ValueError, match="trainer_dynamic does not compute"):
         training.check_equal(values | {"trainer_dynamic": CONTENDERS["trainer_dynamic"](job).prepare()})
-
-
-def test_a_round_of_training_runs_in_its_precision_also_after_another(job):
-    contender, seen = CONTENDERS["docsplit"](Job(**vars(job) | {"precision": "bf16"})), []
-    layer = contender.encoder.encoder.layer[0].attention.output.dense
-    layer.register_forward_hook(lambda module, args, output: seen.append(output.dtype))
-    for number in range(2):
-        measured = contender.measure(number)
-    assert set(seen) == {torch.bfloat16}
-    assert measured["tokens_per_second"] * measured["seconds_per_step"] * job.steps == pytest.approx(
-        num_tokens(contender.documents(1))
-    )
-    assert 0 < measured["padding_share"] < 1
 
 
 def test_what_it_writes(run_here, tmp_path, monkeypatch, capsys):

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from scipy.sparse import csr_array
 
-from benchmarks.engine.results import SAMPLES, Record, Results, read_results
+from benchmarks.engine.results import SAMPLES, Record, Results
 from benchmarks.engine.study import Study
 from benchmarks.studies.adaptation import report, step
 from benchmarks.studies.adaptation.sets import SETS, DataSet, Measured, classes_of, load
@@ -169,23 +169,3 @@ def test_tables_pool_seeds_and_items(tmp_path):
     assert "Cells not run: z. Failed: y." in text
     report.plot(results, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").stat().st_size > 1000
-
-
-@pytest.mark.parametrize("page", ["README.md", "docs/adaptation.md"])
-def test_pages_show_the_results(page):
-    generated = report.markdown(read_results(RESULTS))
-    assert RESULTS.with_suffix(".md").read_text() == generated
-    text = (ROOT / page).read_text()
-    shown = re.search(r"<!-- from [./]*benchmarks/results/adaptation\.json -->\n\n((?:\|.*\n)+)", text)[1].splitlines()
-    assert len(shown) > 4
-
-    def cells(line):
-        return [cell.strip() for cell in line.strip("|\n").split("|")]
-
-    start = generated.index("|  | newsgroup posts, accuracy")  # the table that pages show, whole or in part
-    heading, _, *rows = [cells(line) for line in generated[start:].partition("\n\n")[0].splitlines()]
-    table = {row[0]: dict(zip(heading, row, strict=True)) for row in rows}
-    names = cells(shown[0])
-    for line in shown[2:]:
-        row = cells(line)
-        assert row == [table[row[0]][name] for name in names]

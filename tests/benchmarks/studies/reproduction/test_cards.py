@@ -5,12 +5,10 @@ import re
 
 import pytest
 
-from benchmarks.engine.study import Study
 from benchmarks.studies.reproduction.cards import (
     CARDS,
     RECIPE,
     card_text,
-    patterns,
     write_cards,
 )
 from benchmarks.studies.reproduction.plan import make_plan, read_recipe
@@ -56,18 +54,3 @@ def test_figures_are_those_of_docs_papers_digit_for_digit(card, count, texts):
         contents = json.loads((ROOT / "docs" / "papers" / f"{paper}.json").read_text(), parse_float=str, parse_int=str)
         (table,) = [one for one in contents["tables"] if (one["table"], one.get("part", "")) == (number, part)]
         assert rows == {name: [value or "" for value in values] for name, values in table["rows"].items()}
-
-
-@pytest.mark.parametrize("card", CARDS, ids=lambda card: card.name)
-def test_patterns_of_only_name_the_cells_of_the_card_and_no_others(card, plan, tmp_path):
-    """All that the card's methods are trained and measured by; other cells only where one of these needs them."""
-    everything = Study(plan.study, tmp_path, {"data_dir": str(tmp_path)})
-    expected = {cell.name for cell in everything.cells().values() if cell.fields["method"] in card.methods}
-    words = [pattern for name in card.methods for pattern in patterns(name)]
-    for pattern in words:
-        assert any(pattern in name for name in expected), pattern
-    chosen = Study(plan.study, tmp_path, {"data_dir": str(tmp_path)}, only=words).cells().values()
-    needed = {other.name for cell in chosen for other in cell.needs.values()}
-    names = {cell.name for cell in chosen}
-    assert expected <= names
-    assert names - expected <= needed

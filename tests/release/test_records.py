@@ -1,0 +1,142 @@
+"""Records are read as they were written, without secrets or places of this machine; a manifest fits its files."""
+
+import json
+import sys
+from dataclasses import replace
+
+import pytest
+
+from docsplit.embedding.lexical_ridge import RidgeFacts
+from docsplit.release import model_card
+from docsplit.release.model_card import write_run
+from docsplit.release.records import (
+    MANIFEST,
+    Adaptation,
+    Candidate,
+    RunRecord,
+    Start,
+    read_manifest,
+    seal,
+    start_of,
+    why_incomplete,
+)
+from docsplit.runtime.files import PARTIAL
+from tests.conftest import write_checkpoint
+
+RUN = RunRecord(hardware="a CPU", processes=2, commit="0123abc", recipe="small.yaml", options={"lora_r": "8"})
+FACTS = RidgeFacts(
+    documents=1234, empty=3, duplicates=0, without_pieces=2, pieces=5678, penalty=0.3, neighbours=20, sublinear=True,
+    shares_explained={0.1: 0.4, 0.3: 0.456},
+)  # fmt: skip
+ADAPTED = Adaptation(
+    kind="words", kept="words", weight=1.0, encoder="user/encoder", documents="notes.jsonl", documents_are_local=True,
+    start=Start("user/encoder", ["en", "de"], "mit"), facts=FACTS, seconds={"embed": 12.34}, hardware="a CPU",
+    versions={"torch": "2", "spacy": None}, commit="abc", candidates=[],
+)  # fmt: skip
+CANDIDATES = [
+    Candidate(name, weight, {"5shot_accuracy": 0.5, "accuracy": 0.25}, {"5shot_accuracy": 0.4321, "accuracy": 0.8765})
+    for name, weight in (("start", None), ("words", 1.0), ("words", 0.5), ("static", None))
+]
+
+
+def card(folder, **values):
+    (folder / "README.md").write_text(
+        "".join(["---\n", *(f"{key}: {text}\n" for key, text in values.items()), "---\n"])
+    )
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        RUN,
+        replace(RUN, start=Start(None, "en", "other", "odd", "LICENSE"), local=["corpus"], versions={"spacy": None}),
+        ADAPTED,
+        replace(ADAPTED, kind="plain", facts=None, start=Start(), probe="labelled", candidates=CANDIDATES),
+    ],
+)
+def test_a_record_is_read_as_it_was_written(record, tmp_path):
+    assert type(record).read(tmp_path) is None
+    record.write(tmp_path)
+    assert type(record).read(tmp_path) == record
+
+
+def test_labels_name_a_weight_that_is_not_one():
+    assert [one.label for one in CANDIDATES] == ["start", "words", "words, weight 0.5", "static"]
+
+
+# --- Where weights come from ---
+
+
+@pytest.mark.parametrize(
+    ("stated", "expected"),
+    [
+        ({"base_model": "user/first", "license": "other", "license_name": "odd"},
+         Start("user/first", None, "other", "odd")),
+        ({"license": "mit", "language": "[en, deu]"}, Start(None, ["en", "deu"], "mit")),
+        ({"license": 5, "language": "no"}, Start(None, None, "5")),  # an unquoted `no` is false in YAML, and no code
+        ({"license": "true", "language": "[en, no]", "base_model": 7}, Start(None, None, "unknown")),
+        ({"license": "' '", "license_link": "l"}, Start(None, None, "unknown", None, "l")),
+    ],
+)  # fmt: skip
+def test_a_folder_has_the_base_model_language_and_licence_of_its_card(stated, expected, tmp_path, caplog):
+    card(tmp_path, **stated)
+    assert start_of(str(tmp_path)) == expected
+    assert ("states no licence" in caplog.text) == (expected.license == "unknown")
+
+
+def test_secrets_and_places_stay_on_this_machine(tmp_path, monkeypatch):
+    corpus, start = tmp_path / "secret" / "news.jsonl", tmp_path / "secret" / "encoder"
+    start.mkdir(parents=True)
+    corpus.touch()
+    words = ["--corpus", str(corpus), "--model_name_or_path", str(start), "--output_dir", str(tmp_path)]
+    words += ["--view", "crop", "--learning_rate=1e-4"]
+    words += ["--hub_token", "hf_secret", "--push_to_hub", "--resume_from_checkpoint"]
+    monkeypatch.setattr(sys, "argv", ["run_docsplit_pretraining.py", *words])
+    record = RunRecord.of_this_run("cpu", 2, "user/name")
+    record.write(tmp_path)
+    assert record.options == {
+        "corpus": "news.jsonl", "model_name_or_path": "encoder", "view": "crop", "learning_rate": "1e-4",
+    }  # fmt: skip
+    assert set(record.local) == {"corpus", "model_name_or_path"}
+    assert record.start == Start(license="unknown")
+    assert (record.recipe, record.processes, record.hub_model_id) == (None, 2, "user/name")
+    assert record.versions["torch"]
+    assert "secret" not in (tmp_path / "run.json").read_text()
+    monkeypatch.setattr(sys, "argv", ["run_docsplit_pretraining.py", "quickstart"])
+    record = RunRecord.of_this_run("cpu", 1, None)
+    assert (record.recipe, record.start) == ("quickstart", Start())
+
+
+@pytest.mark.parametrize("kept_start", [False, True])
+def test_files_lie_beside_the_checkpoint_and_a_start_keeps_its_card(tmp_path, monkeypatch, kept_start):
+    cards = []
+    monkeypatch.setattr(model_card, "write_card", cards.append)
+    results = {"kept_start": kept_start, "global_step": 3}
+    write_run(tmp_path, results, [], RUN, "contrastive")
+    assert json.loads((tmp_path / "all_results.json").read_text()) == results
+    assert RunRecord.read(tmp_path) == RUN
+    assert (tmp_path / "training.png").exists()
+    assert cards == ([] if kept_start else [tmp_path])
+
+
+# --- The manifest ---
+
+
+def test_what_a_kill_left_half_written_is_no_part_of_a_checkpoint(tmp_path):
+    write_checkpoint(tmp_path / "checkpoint-5")
+    left = tmp_path / "checkpoint-5" / f".training_state.safetensors.4242{PARTIAL}"
+    left.write_bytes(b"half")
+    seal(left.parent)
+    assert not left.exists()
+    assert why_incomplete(left.parent) is None
+
+
+def test_a_manifest_without_its_checksum_does_not_count(tmp_path):
+    write_checkpoint(tmp_path)
+    assert why_incomplete(tmp_path).startswith(f"it has no {MANIFEST}")
+    seal(tmp_path)
+    assert "model.safetensors" in read_manifest(tmp_path)[1]
+    manifest = json.loads((tmp_path / MANIFEST).read_text())
+    del manifest["checksum"]
+    (tmp_path / MANIFEST).write_text(json.dumps(manifest))
+    assert why_incomplete(tmp_path) == f"{tmp_path / MANIFEST} is damaged: it does not fit its checksum"
