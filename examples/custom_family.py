@@ -16,7 +16,8 @@ def in_english(self, input_ids=None, *args, **kwargs):
     if input_ids is not None and kwargs.get("lang_ids") is None:
         english = self.config.languages.index("en_XX")
         kwargs["lang_ids"] = torch.full((len(input_ids),), english, device=input_ids.device)
-    return type(self).forward(self, input_ids, *args, **kwargs)
+    with torch.autocast(self.device.type, enabled=False):  # its adapters mix precisions
+        return type(self).forward(self, input_ids, *args, **kwargs)
 
 
 class Xmod(Family):

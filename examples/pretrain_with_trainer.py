@@ -6,6 +6,7 @@
 Change the constants: as `corpus` any `datasets.Dataset` with a column `text` will do.
 """
 
+import torch
 from sentence_transformers import SentenceTransformer
 from transformers import AutoTokenizer, Trainer, TrainingArguments
 
@@ -36,6 +37,7 @@ def main() -> None:
         remove_unused_columns=False,  # views are made of all columns
         dataloader_drop_last=True,  # a smaller batch has fewer negatives
         ddp_find_unused_parameters=False,
+        use_cpu=not torch.accelerator.is_available(),  # else several processes without a GPU do not meet
     )
     trainer = Trainer(model, args, collator, documents.with_format("numpy"), processing_class=tokenizer)
     DocSplitCallback(trainer)  # other views in each epoch; the parts of the loss in the log

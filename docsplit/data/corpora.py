@@ -14,8 +14,9 @@ import glob
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import datasets
 import numpy as np
@@ -226,15 +227,19 @@ def _names(found: FoundFiles) -> str:
 def _write_table(path: Path, found: FoundFiles, columns: Columns) -> None:
     """Write the rows of json, csv or tsv files with the columns of all, or the lines of a text file.
 
+    Values of json keep their types where one type fits all rows. In a column of texts and numbers all become texts (1
+    and "1" are one label), but in the text column numbers are left out. A text that looks like a date is a text.
+
     Raises:
-        pyarrow.ArrowException: if values of a column have no common type.
+        pyarrow.ArrowException: if values of a column have no common type, lists and texts, say.
     """
 
-    def rows(problems: Problems) -> Iterator[JsonObject]:
+    def rows(problems: Problems, most: int | None = None) -> Iterator[JsonObject]:
+        """Read all rows, or `most` of each file."""
         for file in found.files:
             num_read = 0
             try:
-                for _, row in read_rows(file, problems, columns.encoding):
+                for _, row in islice(read_rows(file, problems, columns.encoding), most):
                     num_read += 1
                     row = {columns.text: row["text"]} if file.suffix == ".txt" else row
                     yield {name: normalized(cell) if isinstance(cell, str) else cell for name, cell in row.items()}
@@ -243,16 +248,35 @@ def _write_table(path: Path, found: FoundFiles, columns: Columns) -> None:
                     raise
                 problems.add("file", f"{file.suffix} {error.reason}", file.name)
 
-    # The types of json's values are those that fit the values of all rows; a text that looks like a date is a text.
-    schema, first_pass = pyarrow.schema({}), Problems(refuses_rows=found.problems.refuses_rows)
+    first_pass = Problems(refuses_rows=found.problems.refuses_rows)
+    if LOADERS.get(found.files[0].suffix) != "json":
+        names = dict.fromkeys(name for row in rows(first_pass, most=1) for name in row)
+        _write_rows(path, rows(found.problems), _texts(list(names)))
+        return
+    schemas: dict[str, pyarrow.Schema | None] = {}  # of each column; None: its values have no common type
+    scalars: dict[str, bool] = {}
     for batch in grouped(rows(first_pass), str, ROWS_AT_ONCE, CHARACTERS_AT_ONCE):
-        names = list(dict.fromkeys(name for row in batch for name in row))
-        if LOADERS.get(found.files[0].suffix) == "json":
-            values = pyarrow.table({name: [row.get(name) for row in batch] for name in names})
-            schema = pyarrow.unify_schemas([schema, values.schema], promote_options="permissive")
-        else:
-            schema = pyarrow.unify_schemas([schema, _texts(names)])
-    _write_rows(path, rows(found.problems), schema)
+        for name in dict.fromkeys(name for row in batch for name in row):
+            values = [row.get(name) for row in batch]
+            scalars[name] = scalars.get(name, True) and not any(isinstance(value, list | dict) for value in values)
+            try:
+                schema = pyarrow.table({name: values}).schema
+                known = schemas.get(name, schema)
+                schemas[name] = known and pyarrow.unify_schemas([known, schema], promote_options="permissive")
+            except (pyarrow.ArrowException, OverflowError):
+                if not scalars[name]:
+                    raise
+                schemas[name] = None
+    mixed = [name for name, schema in schemas.items() if schema is None]
+    if lists := [name for name in mixed if not scalars[name]]:
+        raise pyarrow.ArrowInvalid(f"the column {lists[0]} has lists, and values that are none")
+
+    def as_text(name: str, value: Any) -> str | None:
+        is_kept = isinstance(value, str) or value is None
+        return value if is_kept else None if name == columns.text else str(value)
+
+    table = (row | {name: as_text(name, row.get(name)) for name in mixed} for row in rows(found.problems))
+    _write_rows(path, table, pyarrow.unify_schemas([schema or _texts([name]) for name, schema in schemas.items()]))
 
 
 def _refusing(what: str, load: Callable[[], Dataset]) -> Dataset:

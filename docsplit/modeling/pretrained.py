@@ -397,19 +397,10 @@ def setting_names() -> set[str]:
 
 
 def current_settings(saved: Settings) -> Settings:
-    """Return the settings of a checkpoint, which may be older, under today's names.
-
-    Older ones have the options of all objectives at once: a queue stood for MoCo, `symmetric` for `symmetric_loss`. An
-    option that came later has its default, which is what was trained with.
-    """
-    settings = dict(saved)
-    if settings.get("momentum_queue_size"):
-        settings["objective"] = "momentum_contrast"
-    if "symmetric" in settings:
-        settings["symmetric_loss"] = settings.pop("symmetric")
-    objective = (DEFAULT_SETTINGS | settings)["objective"]
+    """Return the settings of a checkpoint; options of its objective that it does not name have their defaults."""
+    objective = (DEFAULT_SETTINGS | saved)["objective"]
     defaults = vars(OBJECTIVES[objective].Options()) if saved and objective in OBJECTIVES else {}
-    return defaults | settings_for(objective, settings)
+    return defaults | settings_for(objective, saved)
 
 
 def check_types(saved: Settings, where: str) -> None:

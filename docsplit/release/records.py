@@ -164,7 +164,7 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class Candidate:
-    """What adapting could write, and its accuracies (`docsplit.evaluation.heads.quick_probe.probe_accuracy`)."""
+    """What adapting could write, and its accuracies (`docsplit.evaluation.heads.frozen.probe_accuracy`)."""
 
     name: str
     weight: float | None  # of the words beside the encoder

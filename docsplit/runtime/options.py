@@ -461,7 +461,7 @@ def parse_config_overrides(model_type: str, overrides: str | None) -> Options:
 
     Raises:
         ValueError: for an unknown architecture, a name that its configuration does not have, a value of another type,
-            text that is no `name=value`, and a number that trains wrongly: not finite, or below 0.
+            text that is no `name=value`, and a number that trains wrongly: not finite, or a count below 1.
     """
     from transformers import CONFIG_MAPPING, AutoConfig
 
@@ -476,11 +476,12 @@ def parse_config_overrides(model_type: str, overrides: str | None) -> Options:
         values = {name: getattr(config, name) for name in dict(pair.split("=") for pair in overrides.split(","))}
     except (ValueError, TypeError) as error:
         raise ValueError(f"--config_overrides {overrides}: expected name=value,name=value ({error}).") from error
-    if hasattr(config, "check"):  # one of ours, which knows what each may be
-        config.check()
-        return values
     for name, value in values.items():
         default = getattr(defaults, name)
-        if isinstance(default, int | float) and default >= 0 and not 0 <= value < math.inf:  # NaN, too
+        is_number = isinstance(value, int | float) and isinstance(default, int | float) and not isinstance(value, bool)
+        is_count = isinstance(default, int) and default > 0 and not (name.endswith("_id") or hasattr(config, "check"))
+        if is_number and not Bound(1 if is_count else 0 if default >= 0 else -math.inf).holds(value):
             raise ValueError(f"--config_overrides {name}={value}: no such number can be here.")
+    if hasattr(config, "check"):  # one of ours, which knows what each count may be
+        config.check()
     return values

@@ -11,7 +11,7 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -81,24 +81,40 @@ def refuse_differences(describe: Callable[[], Mapping[str, str]]) -> None:
             )
 
 
-def first_on_machine() -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def first_on_machine() -> Iterator[None]:
     """Let the first process of each machine go first: the others find in the cache what it wrote there.
 
     Machines that share a cache do the work once each, at the same time: `build_once` keeps what one of them wrote. All
     processes must enter it, and wait as long as --ddp_timeout says.
     """
     if rank_and_size()[1] == 1:
-        return contextlib.nullcontext()
+        yield
+        return
     from accelerate import PartialState
 
-    return PartialState().local_main_process_first()  # type: ignore[no-any-return]
+    state = PartialState()
+    if not state.is_local_main_process:
+        state.wait_for_everyone()
+    try:
+        yield
+    finally:
+        if state.is_local_main_process:  # after an error too: the others may not wait for ever
+            state.wait_for_everyone()
 
 
 class Begun(NamedTuple):
-    """A training that processes of a launch began; another launch takes it for none of its own."""
+    """A training that the processes of a launch began."""
 
     time: float  # in seconds since 1970
     checkpoint: str | None  # that it began from; None for a new run
+    launch: str | None = None  # which launch: another one has no part in it
+
+
+def launch() -> str | None:
+    """Name the launch of this process, alike at each of its restarts; None without a launcher."""
+    port = os.environ.get("MASTER_PORT")
+    return port and f"{socket.gethostname()} {os.getppid()} {port}"
 
 
 def restart_count() -> int:
@@ -109,7 +125,7 @@ def restart_count() -> int:
 def begun_before(folder: Path) -> Begun | None:
     """Return what an earlier start of this launch's processes began in an output folder; None where there was none."""
     begun = read_json(folder / RECORD).get("begun") if (folder / RECORD).exists() else None
-    return None if begun is None else Begun(*begun)
+    return None if begun is None or begun[2] != launch() else Begun(*begun)
 
 
 class OutputFolder:
@@ -193,7 +209,7 @@ class OutputFolder:
     def note_begin(self, checkpoint: Path | None) -> None:
         """Note that a training begins, from a checkpoint or as a new run, unless one of an earlier start has."""
         if begun_before(self.path) is None:
-            self._note(begun=Begun(time.time(), None if checkpoint is None else str(checkpoint)))
+            self._note(begun=Begun(time.time(), None if checkpoint is None else str(checkpoint), launch()))
 
     def close(self) -> None:
         """Let other runs in. Of a run that wrote nothing, nothing is left."""

@@ -66,6 +66,7 @@ from docsplit.runtime.files import (
 )
 from docsplit.runtime.launching import default_dtype, describe_computing, hardware
 from docsplit.runtime.options import check_bounds
+from docsplit.runtime.plugins import loaded_plugin
 from docsplit.runtime.sharing import LOCK, RECORD, OutputFolder, from_first, on_all
 from docsplit.training.adapt_options import AdaptOptions
 from docsplit.training.documents import measured_on
@@ -347,7 +348,7 @@ def train(name: str, model: Any, texts: Sequence[str], options: AdaptOptions, wo
             file.writelines(json.dumps({"text": texts[row]}) + "\n" for row in distinct(texts)[0])
         given: dict[str, Any] = {"model_name_or_path": start, "corpus": corpus, "output_dir": output}
         given |= {"pooling": options.pooling, "max_seq_length": options.max_seq_length}
-        given |= {"bf16": {"float32": False, "bfloat16": True}.get(options.dtype)}
+        given |= {"bf16": {"float32": False, "bfloat16": True}.get(options.dtype), "plugin": loaded_plugin()}
         words = [word for option, value in given.items() if value is not None for word in (f"--{option}", str(value))]
         environment = {variable: value for variable, value in os.environ.items() if variable not in OF_THE_LAUNCHER}
         if torch.cuda.device_count() > 1:

@@ -41,6 +41,8 @@ UNSUPPORTED = {  # options of transformers, and why they are refused
     "fsdp": "shards parameters, and this training needs DDP: leave it out",
     "deepspeed": "shards parameters, and this training needs DDP: leave it out",
     "hub_token": f"is refused: {TOKEN_REFUSED.removesuffix('.')}",
+    "hub_always_push": "is not supported: a release is pushed when it is done",
+    "remove_unused_columns": "would take away the columns that views are made of: leave it out",
     "label_smoothing_factor": "changes nothing here: no loss of this training has labels",
     "hub_revision": "is not supported: a release goes to the branch main",
     "auto_find_batch_size": "would take negatives away: use --cache_gradients instead",
@@ -130,6 +132,13 @@ def _refuse_contradictions(args: PretrainingArguments) -> None:
         raise ValueError("A batch of one document has no negatives: raise --per_device_train_batch_size.")
     if args.eval_strategy != "no" and args.eval_batch_size * args.world_size < 2:
         raise ValueError("--per_device_eval_batch_size 1 would give an eval_loss without negatives: raise it.")
+    chooses = args.load_best_model_at_end or args.save_strategy == "best"
+    first = max(args.eval_steps or args.logging_steps, args.eval_delay + 1)
+    if chooses and args.eval_strategy == "steps" and 0 < args.max_steps < first:
+        raise ValueError(
+            f"The best checkpoint is chosen by evaluations, and the first would come at step {first:g}, after "
+            f"--max_steps {args.max_steps}: lower --eval_steps or --eval_delay."
+        )
     if args.n_gpu > 1:
         raise ValueError(
             f"{args.n_gpu} GPUs are visible to one process, and DataParallel would split the negatives: start with "

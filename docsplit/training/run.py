@@ -227,6 +227,11 @@ class Run:
             logger.warning(f"Stopped at step {trainer.state.global_step}; go on with --resume_from_checkpoint.")
             sys.exit(130)
         best = trainer.state.best_model_checkpoint if args.load_best_model_at_end else None
+        if args.load_best_model_at_end and best is None:
+            raise ValueError(
+                "--load_best_model_at_end found no evaluated checkpoint: add --resume_from_checkpoint "
+                "--load_best_model_at_end false, which releases the last weights."
+            )
         if best is not None and (reason := why_incomplete(Path(best))):
             raise ValueError(
                 f"The best checkpoint, {best}, cannot be released: {reason}. Mend it from a copy, or add "

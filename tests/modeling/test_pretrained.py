@@ -43,7 +43,6 @@ from docsplit.modeling.pretrained import (
     CannotLoad,
     check_files,
     checked_settings,
-    current_settings,
     document_prompt,
     has_pooler,
     loading,
@@ -94,7 +93,7 @@ def test_hostile_folders_load_or_are_refused_in_a_line(use, wordpiece, tmp_path,
             wrong.append((case.kind, case.name, "was run" if has_run(folder) else outcome))
     assert not wrong
     assert len(CASES) > 150
-    assert refused > 200  # a training does not use all files
+    assert refused > 150  # a training does not use all files
 
 
 @pytest.mark.parametrize("task", [None, "FEATURE_EXTRACTION"])
@@ -195,17 +194,6 @@ def test_another_objective_drops_the_options_of_the_one_before():
     assert settings["objective"] == "info_nce"
     assert "momentum_queue_size" not in settings
     assert set(settings) <= setting_names()
-
-
-def test_settings_of_older_checkpoints_are_read():
-    older = {"pooling": "mean", "momentum_queue_size": 8, "symmetric": False, "bregman_subnetworks": 0}
-    settings = current_settings(older)
-    assert settings["objective"] == "momentum_contrast"
-    assert settings["momentum_queue_size"] == 8
-    assert "bregman_subnetworks" not in settings
-    assert current_settings({"symmetric": True})["symmetric_loss"] is True
-    assert older == {"pooling": "mean", "momentum_queue_size": 8, "symmetric": False, "bregman_subnetworks": 0}
-    assert current_settings({}) == {"objective": "info_nce"}  # nothing is known of an encoder of others
 
 
 def test_a_similarity_that_is_given_is_the_sentence_transformers_too():

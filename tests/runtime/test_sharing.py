@@ -141,10 +141,14 @@ def test_what_was_begun_first_is_known_after_a_restart_and_to_no_other_launch(fo
         return before and before.checkpoint, begun_before(folder)
 
     monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("MASTER_PORT", "29500")
     assert begun_before(folder) is None
     first, second = start("0", Path("checkpoint-4")), start("1", Path("checkpoint-8"))
     assert (first[0], second) == (None, ("checkpoint-4", first[1]))
     assert abs(first[1].time - time.time()) < 60
+    with monkeypatch.context() as patch:
+        patch.setenv("MASTER_PORT", "29501")  # another launch, whose first start died before it took the folder
+        assert start("1", None)[0] is None
     assert start("0", None)[0] is None
     assert start("1", Path("checkpoint-8"))[1].checkpoint is None
     monkeypatch.delenv("RANK")  # the training that `adapt.py --train` starts has the launcher's variables

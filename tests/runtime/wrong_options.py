@@ -205,6 +205,7 @@ def refusal(script: str, words: str, folder: Path) -> list[str]:
     (folder / "file").touch()
     typed = [word.replace("FOLDER", str(folder)).replace("FILE", str(folder / "file")) for word in words.split()]
     module, printed = importlib.import_module(name), io.StringIO()
+    importlib.import_module("docsplit.index.changes")  # else it would keep what takes the place of `Index`
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.redirect_stderr(printed))
         stack.enter_context(mock.patch.object(sys, "argv", [f"{name}.py", *typed]))

@@ -37,6 +37,7 @@ def forget():
             table.clear()
             table.update(rows)
             table.origins.clear()
+            table.made = dict(rows)
         plugins._loaded.clear()
 
     yield run
@@ -103,7 +104,7 @@ def test_a_view_of_a_plugin_is_not_replaced_by_the_default_without_a_word(train,
         train("further", "--model_name_or_path", made)
 
 
-def test_a_family_of_a_plugin_is_needed_to_embed(wordpiece, tmp_path, forget):
+def test_a_family_of_a_plugin_is_needed_to_embed(wordpiece, tmp_path, forget, caplog):
     load_plugin(EXAMPLES / "custom_family.py")
     torch.manual_seed(0)
     config = XmodConfig(**tiny_values(wordpiece), languages=["de_DE", "en_XX"])
@@ -112,6 +113,12 @@ def test_a_family_of_a_plugin_is_needed_to_embed(wordpiece, tmp_path, forget):
     wordpiece.save_pretrained(tmp_path / "xmod")
     encoder = load_encoder(str(tmp_path / "xmod"), device="cpu")
     assert torch.isfinite(torch.from_numpy(encoder.encode("A ship."))).all()
+    changed = tmp_path / "custom_family.py"
+    changed.write_text((EXAMPLES / "custom_family.py").read_text().replace("en_XX", "de_DE"))
+    forget()
+    load_plugin(changed)
+    load_encoder(str(tmp_path / "xmod"), device="cpu")
+    assert caplog.text.count("family 'xmod' was made with the plug-in custom_family.py (XXH3 ") == 1
     forget()
     with pytest.raises(ValueError, match=r"family 'xmod' comes from the plug-in custom_family\.py"):
         load_encoder(str(tmp_path / "xmod"), device="cpu")
@@ -139,7 +146,12 @@ def test_the_evaluation_has_rows_tests_and_a_table(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [(None, "no such Python file"), ("1 / 0", "ZeroDivisionError"), ("import nothing", "nothing")]
+    ("text", "message"),
+    [
+        (None, "no such Python file"),
+        ("from docsplit.data.views import VIEWS\nVIEWS['mine'] = VIEWS.pop('half')\n1 / 0", "ZeroDivisionError"),
+        ("import nothing", "nothing"),
+    ],
 )
 def test_a_plugin_that_cannot_be_run_is_one_line(text, message, tmp_path, forget):
     file = tmp_path / "broken.py"
@@ -147,3 +159,8 @@ def test_a_plugin_that_cannot_be_run_is_one_line(text, message, tmp_path, forget
         file.write_text(text)
     with pytest.raises(ValueError, match=message):
         load_plugin(file)
+    assert "half" in VIEWS
+    assert "mine" not in VIEWS
+    file.write_text("from docsplit.data.views import VIEWS\nVIEWS.update(mine=VIEWS['half'], half=VIEWS['ict'])")
+    load_plugin(file)  # mended; a row that takes the place of one of this package is the plug-in's too
+    assert VIEWS.origins.keys() == {"mine", "half"}

@@ -98,7 +98,6 @@ def test_each_recipe_is_here():
 def test_a_recipe_trains(name, architecture, run, caplog):
     caplog.set_level("INFO")
     start, output_dir, options = run(name)
-    assert ("full attention, longer ones block-sparse" in caplog.text) == (name == "docsplit_bigbird")
     config = json.loads((output_dir / "config.json").read_text())
     assert config["model_type"] == ("graph_document" if name in GRAPHS else architecture)
     for setting, value in config["docsplit"].items():
@@ -109,7 +108,6 @@ def test_a_recipe_trains(name, architecture, run, caplog):
     assert all(value.isfinite().all() for value in after.values())
     results = json.loads((output_dir / "all_results.json").read_text())
     assert results["global_step"] == 2
-    assert ("the encoder reads 64 tokens: so do views" in caplog.text) == (options.get("view_max_length", 0) > 64)
     log = json.loads((output_dir / "checkpoint-2" / "trainer_state.json").read_text())["log_history"]
     logged = next(entry.keys() for entry in log if "loss" in entry)
     assert ("effective_rank" in logged) == (name != "mlm")

@@ -34,7 +34,7 @@ from docsplit.training.callbacks import NUM_SPREAD, DocSplitCallback, SeenDocume
 from modeling_docsplit import DocSplitForContrastivePretraining, DocSplitOutput
 from run_docsplit_pretraining import main
 from tests.conftest import make_corpus, tiny_config, weights_of
-from tests.processes import ROOT, spawn, start, wait_until
+from tests.processes import spawn, start, wait_until
 from tests.waits import Watch, move, register, watched
 
 TINY = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=64,max_position_embeddings=64"
@@ -235,14 +235,17 @@ def test_a_finished_run_that_is_resumed_takes_no_step(tmp_path, corpus_file, run
     "options",
     [
         ("--gradient_accumulation_steps", 2, *FROM_NOTHING),
-        ("--lora_r", 4, "--model_name_or_path", ROOT / "tests/data/checkpoints/docsplit"),
+        ("--lora_r", 4, "--model_name_or_path", "encoder"),
         ("--objective", "momentum_contrast", "--momentum_queue_size", 16, "--mlm_weight", 0, *FROM_NOTHING),
         ("--save_strategy", "steps", "--save_steps", 1, *FROM_NOTHING),
         ("--save_strategy", "epoch", "--max_steps", 1, *FROM_NOTHING),  # its only step is its last
     ],
     ids=["accumulation", "lora", "moco", "saving", "last_step"],
 )
-def test_a_diverging_run_stops_within_two_steps_and_writes_no_weights(run_here, tmp_path, corpus_file, options):
+def test_a_diverging_run_stops_within_two_steps_and_writes_no_weights(
+    run_here, tmp_path, corpus_file, encoder, options
+):
+    options = [encoder if word == "encoder" else word for word in options]
     given = (
         "--learning_rate",
         1e38,

@@ -170,13 +170,15 @@ def load_labelled(options: LabelledArguments, seed: int = 0) -> LabelledSplit:
     """
     # Refuse what does not go with the source that is named
     is_built_in = options.train_file is None and options.dataset_name in (None, PYTHON_DOCS)
-    others = {"validation_file", "test_file"} if options.train_file is None else {"dataset_name"}
+    of_splits = {"validation_split", "test_split"}
+    others = {"validation_file", "test_file"} if options.train_file is None else {"dataset_name", *of_splits}
     if is_built_in:
-        others |= {"text_column", "label_column", "validation_split", "test_split", "strip_newsgroup_headers"}
+        others |= {"text_column", "label_column", "strip_newsgroup_headers", *of_splits}
     others -= {"dataset_name"} if options.dataset_name == PYTHON_DOCS else set()
     if given := sorted(f"--{name}" for name in others if getattr(options, name) != getattr(LabelledArguments(), name)):
-        source = "python_docs, the default data" if is_built_in else "the data that is named"
-        raise ValueError(f"{' and '.join(given)} cannot go with {source}: name a --train_file or a --dataset_name.")
+        source = "python_docs, the default data: name a --train_file or a --dataset_name"
+        source = source if is_built_in else "--train_file" if options.train_file else "--dataset_name"
+        raise ValueError(f"{' and '.join(given)} cannot go with {source}.")
     limits = dict(zip(PARTS, (options.max_train_samples, options.max_test_samples, options.max_test_samples)))
     if is_built_in:
         split = load_probe(PYTHON_DOCS)

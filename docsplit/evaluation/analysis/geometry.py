@@ -115,7 +115,7 @@ def geometry_analysis(
     """Return what analysis.json says of how the embeddings lie in space, and its table.
 
     Args:
-        rows: of each encoder, of `docsplit.evaluation.analysis.estimates.mean_row`.
+        rows: of each encoder, of `docsplit.evaluation.analysis.report.mean_row`.
     """
     about = {"documents": num_documents, "halved": num_halved, "neighbours": num_neighbours}
     names = encoder_names({row["encoder"]: row["members"] for row in rows})

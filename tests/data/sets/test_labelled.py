@@ -243,6 +243,8 @@ def test_the_default_is_the_built_in_corpus_by_its_own_parts(monkeypatch):
         (["10", "9", "2"], ["2", "9", "10"]),
         (["10", "9", "2.0"], ["10", "2.0", "9"]),
         ([True, False, True], ["False", "True"]),
+        ([1, "1", 2], ["1", "2"]),  # in one file
+        ([1, "n.d.", 2**70], ["1", str(2**70), "n.d."]),
     ],
 )
 def test_labels_may_be_strings_integers_and_bools(tmp_path, values, names):
@@ -451,8 +453,9 @@ def test_a_missing_split_is_named_beside_those_that_exist(hub, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"dataset_name": "a/b", "train_file": "TRAIN"}, "--dataset_name cannot go with the data"),
-        ({"dataset_name": "a/b", "test_file": "TRAIN"}, "--test_file cannot go with the data"),
+        ({"dataset_name": "a/b", "train_file": "TRAIN"}, "--dataset_name cannot go with --train_file"),
+        ({"dataset_name": "a/b", "test_file": "TRAIN"}, "--test_file cannot go with --dataset_name"),
+        ({"train_file": "TRAIN", "test_split": "test2"}, "--test_split cannot go with --train_file"),
         ({"dataset_name": "TRAIN"}, "is a file or folder here"),
         ({"test_file": "x", "label_column": "y"}, "--label_column and --test_file cannot go with python_docs"),
         ({"train_file": "TRAIN", "test_file": "tests.jsonl"}, r"There is no .*tests.jsonl"),
