@@ -23,8 +23,8 @@ import numpy as np
 
 from tests.conftest import make_corpus
 from tests.trajectories import (
-    CHECKPOINTS,
     COMMON,
+    ENCODER,
     GRAPH_START,
     LONGFORMER_START,
     RANDOM_START,
@@ -58,7 +58,6 @@ FAMILIES = {
     "graph": (*GRAPH_START, "--pooling", "cls", "--view", "passages", "--passage_words", "15"),
     "decoder": (*TOKENIZER, "--model_type", "qwen3", "--config_overrides", QWEN, "--pooling", "lasttoken"),
 }
-ENCODER = str(CHECKPOINTS / "docsplit")
 PROBE = "--train_file train.jsonl --test_file test.jsonl --dtype float32 --num_seeds 2"
 COMMANDS = {  # what each writes into OUT is compared, and what it prints if it ends with --json
     "probe": [f"run_probe_classification.py --model_name_or_path {ENCODER} tfidf {PROBE} --shots 5 --output_dir OUT"],

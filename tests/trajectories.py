@@ -30,7 +30,7 @@ from safetensors.torch import load_file
 ROOT = Path(__file__).parent.parent
 DATA = ROOT / "tests" / "data"
 TRAJECTORIES = DATA / "trajectories.json"
-CHECKPOINTS = DATA / "checkpoints"
+ENCODER = DATA / "encoder"  # a checkpoint of this project: one layer, masked-LM head, mean pooling
 DOCUMENTS = DATA / "documents.jsonl"
 
 NUM_STEPS = 20
@@ -49,7 +49,7 @@ GRAPH_START = (
     *TOKENIZER, "--model_type", "graph_document", "--config_overrides",
     f"{TINY},graph_hidden_size=16,graph_kind=section,graph_attention_dropout=0.1",
 )  # fmt: skip
-PRETRAINED_START = ("--model_name_or_path", str(CHECKPOINTS / "docsplit"))
+PRETRAINED_START = ("--model_name_or_path", str(ENCODER))
 COMMON = (
     "--corpus", str(DOCUMENTS), "--pooling", "mean", "--max_seq_length", "64", "--micro_batch_tokens", "256",
     "--use_cpu", "--bf16", "False", "--seed", "42", "--per_device_train_batch_size", "10", "--learning_rate", "1e-3",

@@ -344,6 +344,7 @@ def train(name: str, model: Any, texts: Sequence[str], options: AdaptOptions, wo
         if options.prompt is not None or has_words(name):
             start = str(work / "start")
             save_plain(model, Path(start))
+            _keep_record(name, Path(start))
         with corpus.open("w", encoding="utf-8") as file:
             file.writelines(json.dumps({"text": texts[row]}) + "\n" for row in distinct(texts)[0])
         given: dict[str, Any] = {"model_name_or_path": start, "corpus": corpus, "output_dir": output}
@@ -521,6 +522,12 @@ def working_folder(output: Path, is_first: bool) -> Iterator[Path]:
             work.rmdir()
 
 
+def _keep_record(start: str, folder: Path) -> None:
+    """Copy the record of the documents that a start was trained on beside what is saved of it."""
+    if (documents := training_documents_of(start)) is not None:
+        documents.save(folder)
+
+
 def write(
     output: Path, work: Path, variant: Variant, record: Adaptation, texts: Sequence[str], options: AdaptOptions
 ) -> None:
@@ -543,6 +550,7 @@ def write(
                 put_back(files, new)
             else:
                 save_plain(side.model, new)
+                _keep_record(side.place, new)
         else:
             if variant.weight is None:
                 lexical_ridge.save_static(variant.ridge.words, new)

@@ -495,6 +495,11 @@ def test_documents_that_words_were_fitted_on_are_recorded(side, tmp_path):
     write_folder(tmp_path / "second", Variant(replace(side[0], place=str(tmp_path / "first")), "static"))
     record = TrainingDocuments.load(tmp_path / "second" / TRAINING_DOCUMENTS_FILE)
     assert (len(record.before), len(record.run)) == (40, 40)
+    write_folder(
+        tmp_path / "third", Variant(replace(side[0], place=str(tmp_path / "second")), "plain"), max_seq_length=6
+    )
+    kept = training_documents_of(str(tmp_path / "third"))  # saved anew, and not without what its start has seen
+    assert (len(kept.before), len(kept.run)) == (40, 40)
 
 
 # --- Training, processes, the script ---

@@ -91,6 +91,7 @@ def shown(run_here, capsys):
     return run
 
 
+@pytest.mark.slow  # three minutes
 def test_a_killed_reproduction_goes_on_to_the_same_results(place, encoder, tmp_path, shown):
     words = [*place, "--model_name_or_path", encoder, "--output_dir", tmp_path / "out"]
     killed = start(*words)
