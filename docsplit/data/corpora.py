@@ -242,6 +242,7 @@ def _write_table(path: Path, found: FoundFiles, columns: Columns) -> None:
                 for _, row in islice(read_rows(file, problems, columns.encoding), most):
                     num_read += 1
                     row = {columns.text: row["text"]} if file.suffix == ".txt" else row
+                    row = {name.replace("\0", ""): cell for name, cell in row.items()}  # which Arrow ends a name at
                     yield {name: normalized(cell) if isinstance(cell, str) else cell for name, cell in row.items()}
             except Unreadable as error:
                 if problems.refuses_rows or not (found.is_folder or num_read):

@@ -299,6 +299,7 @@ def test_cells_of_tables_are_texts_as_they_are_written(write, tmp_path, text_col
     ]
     names = ["text", "id", "label", "more", ""]
     assert dataset.to_list() == [{name: row.get(name) for name in names} for row in rows]
+    assert load_local(write("d.csv", "text,a\0b\na ship,1\n")).column_names == ["text", "ab"]
 
 
 def test_a_table_beside_other_files_keeps_its_labels_where_a_table_is_wanted(tmp_path, write, caplog):

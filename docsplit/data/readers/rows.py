@@ -17,11 +17,11 @@ from pyarrow import parquet
 
 from docsplit.data.passages import SECTION_BREAK
 from docsplit.data.readers.base import Problems, Unreadable, normalized
-from docsplit.data.readers.files import HEAD, File, Line, flaw_of, printable
+from docsplit.data.readers.files import DAMAGED, HEAD, File, Line, flaw_of, printable
 from docsplit.runtime.files import JsonObject
 
 Row = tuple[int, JsonObject]  # its number, from 0; rows that cannot be read count, so that numbers stay when they can
-DAMAGED_ROWS = (pyarrow.ArrowException, OSError, UnicodeDecodeError)  # what reading a parquet or arrow file may raise
+DAMAGED_ROWS = (pyarrow.ArrowException, UnicodeDecodeError, *DAMAGED)  # what a parquet or arrow file may raise
 _END = "\ufdd0the end of the file\ufdd0"  # a row that a quote that is never closed swallows with all rows before it
 
 csv.field_size_limit(2**31 - 1)  # of the whole process; the default refuses texts of more than 131,072 characters

@@ -1,9 +1,11 @@
 """Rows of data files, their texts and ids: what cannot be read costs its row alone, and is counted with its place."""
 
+import bz2
 import csv
 import gzip
 import io
 import json
+import lzma
 
 import pyarrow
 import pytest
@@ -222,6 +224,10 @@ def test_a_parquet_file_is_read_up_to_where_it_is_damaged(write, tmp_path):
     assert "b.parquet is damaged after line 1000: " in read()
     assert [read(0), read(2)] == [texts[:1000], texts[2000:]]  # a stream can read on
     assert [document.text for document in read_documents(tmp_path / "b")] == texts[:1000]
+    for suffix, compress in ((".gz", gzip.compress), (".xz", lzma.compress), (".bz2", bz2.compress)):
+        cut = compress((tmp_path / "a.parquet").read_bytes())[:-200]
+        file = File(write(f"c/c.parquet{suffix}", cut), f"c.parquet{suffix}")
+        assert f"c.parquet{suffix} cannot be opened: " in read()
 
 
 def test_a_text_is_a_string_or_paragraphs_or_sections(tmp_path):
