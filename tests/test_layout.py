@@ -41,7 +41,7 @@ WITHOUT_TORCH = [
     ),
 ]
 OF_MODELS = {"docsplit.runtime.files", "docsplit.runtime.plugins"}  # which need the standard library
-MOST_CODE = {"library": 19_780, "tests": 24_300, "benchmarks": 5_000}  # lines: lowered with what goes
+MOST_CODE = {"library": 19_710, "tests": 24_300, "benchmarks": 5_000}  # lines: lowered with what goes
 MOST_MODULES = 130  # of the library
 TASK_FOLDERS = ("docsplit.evaluation.analysis",)
 NOT_ON_WINDOWS = {"fcntl", "grp", "pwd", "resource", "termios"}

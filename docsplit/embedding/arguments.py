@@ -1,13 +1,13 @@
 """The options of scripts that compare encoders. Nothing heavy is imported: `--help` reads this module."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from docsplit.modeling.pooling import Pooling
 from docsplit.runtime.files import refuse_missing_path
-from docsplit.runtime.options import COMMON
+from docsplit.runtime.options import option
 
 _STATED = re.compile(rf"(.*?)(?:@({'|'.join(get_args(Pooling))}))?(?:@prompt=(.*))?", re.DOTALL)
 LongDocuments = Literal["truncate", "chunk_mean"]
@@ -17,72 +17,52 @@ LongDocuments = Literal["truncate", "chunk_mean"]
 class EncoderArguments:
     """The encoders to compare and how they embed."""
 
-    model_name_or_path: list[str] = field(
-        metadata={
-            COMMON: True,
-            "help": "Encoders to compare: Hub names or folders of SentenceTransformers or any AutoModel. NAME=PATH "
-            "gives an encoder another name in the results. Pretraining seeds of one method are joined by commas, "
-            "PATH,PATH,PATH or NAME=PATH,PATH,PATH: they become one row, with the mean and intervals over the seeds. "
-            "PATH@mean, and PATH@prompt=TEXT or PATH@mean@prompt=TEXT, give an encoder a pooling and a prompt of its "
-            "own.",
-        }
+    model_name_or_path: list[str] = option(
+        MISSING,
+        "Encoders to compare: Hub names or folders of SentenceTransformers or any AutoModel. NAME=PATH gives an "
+        "encoder another name in the results. Pretraining seeds of one method are joined by commas, PATH,PATH,PATH or "
+        "NAME=PATH,PATH,PATH: they become one row, with the mean and intervals over the seeds. PATH@mean, and "
+        "PATH@prompt=TEXT or PATH@mean@prompt=TEXT, give an encoder a pooling and a prompt of its own.",
+        common=True,
     )
-    pooling: Pooling | None = field(
-        default=None,
-        metadata={
-            COMMON: True,
-            "help": "How token vectors become one embedding, for encoders that do not say: cls, mean, max, lasttoken "
-            "or weightedmean. Default: cls; lasttoken for a decoder.",
-        },
+    pooling: Pooling | None = option(
+        None,
+        "How token vectors become one embedding, for encoders that do not say: cls, mean, max, lasttoken or "
+        "weightedmean. Default: cls; lasttoken for a decoder.",
+        common=True,
     )
-    override_pooling: Pooling | None = field(
-        default=None,
-        metadata={"help": "Pooling for all encoders, in place of their own. Default: each keeps its own."},
+    override_pooling: Pooling | None = option(
+        None, "Pooling for all encoders, in place of their own. Default: each keeps its own."
     )
-    max_seq_length: int | None = field(
-        default=None,
-        metadata={
-            COMMON: True,
-            "help": "Tokens read of each text, special ones included. Default: the encoder's own, else 512 (as in "
-            "the paper).",
-        },
+    max_seq_length: int | None = option(
+        None,
+        "Tokens read of each text, special ones included. Default: the encoder's own, else 512 (as in the paper).",
+        common=True,
     )
-    long_documents: LongDocuments = field(
-        default="truncate",
-        metadata={
-            COMMON: True,
-            "help": "What happens to longer texts: truncate keeps their beginning, chunk_mean embeds all of it in "
-            "chunks and averages their vectors.",
-        },
+    long_documents: LongDocuments = option(
+        "truncate",
+        "What happens to longer texts: truncate keeps their beginning, chunk_mean embeds all of it in chunks and "
+        "averages their vectors.",
+        common=True,
     )
-    prompt: str | None = field(
-        default=None,
-        metadata={
-            COMMON: True,
-            "help": "Text to put before each document, as INSTRUCTOR and E5 need it. Default: the encoder's own.",
-        },
+    prompt: str | None = option(
+        None,
+        "Text to put before each document, as INSTRUCTOR and E5 need it. Default: the encoder's own.",
+        common=True,
     )
-    smooth_neighbours: int = field(
-        default=0,
-        metadata={
-            "help": "Average each vector with those of its N nearest documents (by cosine and by words), as "
-            "neighbour_distillation does for its targets; 0: no averaging. Test documents are among the neighbours "
-            "(transductive)."
-        },
+    smooth_neighbours: int = option(
+        0,
+        "Average each vector with those of its N nearest documents (by cosine and by words), as "
+        "neighbour_distillation does for its targets; 0: no averaging. Test documents are among the neighbours "
+        "(transductive).",
     )
-    dtype: Literal["auto", "float32", "bfloat16"] = field(
-        default="auto",
-        metadata={
-            "help": "Precision of the encoder's matrix products; auto: bfloat16 where the hardware has it, else "
-            "float32."
-        },
+    dtype: Literal["auto", "float32", "bfloat16"] = option(
+        "auto", "Precision of the encoder's matrix products; auto: bfloat16 where the hardware has it, else float32."
     )
-    embedding_tokens: int | None = field(
-        default=None,
-        metadata={
-            "help": "Most tokens of one forward pass, padding included; more is faster and takes more memory. "
-            "Default: 2048 (GPU 16384)."
-        },
+    embedding_tokens: int | None = option(
+        None,
+        "Most tokens of one forward pass, padding included; more is faster and takes more memory. Default: 2048 (GPU "
+        "16384).",
     )
 
     def __post_init__(self) -> None:
@@ -101,26 +81,19 @@ class EncoderArguments:
 class ComparisonArguments:
     """The seed, the name of the data, and where the results are published."""
 
-    seed: int = field(
-        default=0,
-        metadata={
-            "help": "Seed of all that is drawn: splits made here, samples, few-shot draws and the first training. The "
-            "split of python_docs is fixed."
-        },
+    seed: int = option(
+        0,
+        "Seed of all that is drawn: splits made here, samples, few-shot draws and the first training. The split of "
+        "python_docs is fixed.",
     )
-    data_name: str | None = field(
-        default=None,
-        metadata={
-            "help": "Name of the data in results and cards. Default: its name on the Hub, or the names of the files."
-        },
+    data_name: str | None = option(
+        None, "Name of the data in results and cards. Default: its name on the Hub, or the names of the files."
     )
-    push_results: bool = field(
-        default=False,
-        metadata={
-            COMMON: True,
-            "help": "Add the results to the cards of the models that this project trained: in their folders, and on "
-            "the Hub for those that are there.",
-        },
+    push_results: bool = option(
+        False,
+        "Add the results to the cards of the models that this project trained: in their folders, and on the Hub for "
+        "those that are there.",
+        common=True,
     )
 
 

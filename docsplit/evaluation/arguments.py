@@ -1,14 +1,12 @@
 """The options of the evaluations. Nothing heavy is imported: `--help` reads this module."""
 
-# ruff: noqa: RUF009  `_option` makes a field
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from docsplit.data.sets.arguments import check_folds
 from docsplit.embedding.arguments import ComparisonArguments
 from docsplit.evaluation.heads.presets import PRESETS, FineTuning
-from docsplit.runtime.options import COMMON, check_choices
+from docsplit.runtime.options import check_choices, option
 
 LINK_HEADS = ("mlp", "cosine")
 LINK_BASELINES = ("bm25", "popularity")  # those that need no encoder
@@ -23,61 +21,48 @@ NEED_A_TAGGER = ("redundancy", "attention")
 MAP_METHODS = ("tsne", "umap", "pca")
 
 
-def _option(default: Any, help: str, common: bool = False, choices: Sequence[str] = ()) -> Any:
-    """Make the field of an option.
-
-    Args:
-        common: the short page of --help shows it.
-    """
-    metadata: dict[str, Any] = {"help": help} | ({COMMON: True} if common else {})
-    metadata |= {"choices": list(choices)} if choices else {}
-    if isinstance(default, list):
-        return field(default_factory=default.copy, metadata=metadata)
-    return field(default=default, metadata=metadata)
-
-
 @dataclass
 class HeadArguments(ComparisonArguments):
     """How often heads are trained."""
 
-    num_seeds: int = _option(3, "Trainings of each head on all labels, each with another seed.", common=True)
+    num_seeds: int = option(3, "Trainings of each head on all labels, each with another seed.", common=True)
 
 
 @dataclass
 class ProbeArguments(HeadArguments):
     """Which heads are trained on the embeddings, and how."""
 
-    output_dir: str = _option("outputs/probe", "Folder of the results, tables and plots.", common=True)
-    heads: list[str] = _option(
+    output_dir: str = option("outputs/probe", "Folder of the results, tables and plots.", common=True)
+    heads: list[str] = option(
         ["mlp", "linear", "knn"],
         "Heads to train: mlp (as in the paper), linear (logistic regression) and knn, on frozen embeddings; or with "
         "the encoder, finetune (on all labels: the ceiling) and setfit (on the few-shot draws). tfidf takes linear "
         "and knn.",
         common=True,
     )
-    probe_preset: str = _option(
+    probe_preset: str = option(
         "docsplit",
         "Paper whose mlp, linear and finetune are trained. docsplit: linear is logistic regression. bregman: mlp with "
         "tanh and AdamW, linear trained by gradient. graph, graph_arxiv and graph_hyperpartisan: heads as docsplit's, "
         "finetune for 20 epochs or 15.",
         choices=list(PRESETS),
     )
-    probe_epochs: int | None = _option(
+    probe_epochs: int | None = option(
         None,
         "Most passes of mlp, and of bregman's linear, over all labels; a validation part stops them earlier. Default: "
         "the preset's, 50 (bregman 30).",
     )
-    shots: list[int] = _option(
+    shots: list[int] = option(
         [5], "Labels per class, one row of results for each number; 0: all labels only.", common=True
     )
-    num_draws: int = _option(10, "Random draws of those labels, the same for every encoder.", common=True)
-    finetune_learning_rate: float | None = _option(
+    num_draws: int = option(10, "Random draws of those labels, the same for every encoder.", common=True)
+    finetune_learning_rate: float | None = option(
         None, "Peak learning rate of finetune (AdamW). Default: the preset's, 2e-5 (bregman 3e-5, graph 5e-5)."
     )
-    finetune_epochs: float | None = _option(
+    finetune_epochs: float | None = option(
         None, "Passes of finetune over the training documents. Default: the preset's, 3 (graph 20)."
     )
-    finetune_batch_size: int | None = _option(
+    finetune_batch_size: int | None = option(
         None, "Documents per step of finetune, over all processes. Default: the preset's, 16 (graph 32)."
     )
 
@@ -105,15 +90,15 @@ class ProbeArguments(HeadArguments):
 class LinkArguments(HeadArguments):
     """Which heads are compared on pairs of papers."""
 
-    output_dir: str = _option("outputs/retrieval", "Folder of the results, tables and plots.", common=True)
-    heads: list[str] = _option(
+    output_dir: str = option("outputs/retrieval", "Folder of the results, tables and plots.", common=True)
+    heads: list[str] = option(
         [*LINK_HEADS, *LINK_BASELINES],
         "How a pair is judged: mlp (trained on [a; b], as in the paper) or cosine (a threshold chosen on the training "
         "pairs); without an encoder bm25 (by words) or popularity (by ids and numbers of links alone).",
         common=True,
         choices=[*LINK_HEADS, *LINK_BASELINES],
     )
-    probe_preset: str = _option(
+    probe_preset: str = option(
         "docsplit", "Paper whose mlp is trained: docsplit, or bregman (tanh, AdamW).", choices=list(PRESETS)
     )
 
@@ -122,38 +107,38 @@ class LinkArguments(HeadArguments):
 class RetrievalArguments(ComparisonArguments):
     """How documents are ranked, and which queries are measured."""
 
-    output_dir: str = _option("outputs/retrieval", "Folder of the results, tables and plots.", common=True)
-    methods: list[str] = _option(
+    output_dir: str = option("outputs/retrieval", "Folder of the results, tables and plots.", common=True)
+    methods: list[str] = option(
         [*RANKING_METHODS],
         "How documents are ranked: dense (by an encoder), bm25 (by words), hybrid (weighted sum of both scores) and "
         "rrf (reciprocal rank fusion of both). With bm25 as the only encoder, only bm25 runs.",
         common=True,
         choices=RANKING_METHODS,
     )
-    query_prompt: str | None = _option(
+    query_prompt: str | None = option(
         None, "Text to put before each query; --prompt goes before each document. Default: the encoder's own."
     )
-    folds: str = _option(
+    folds: str = option(
         "5",
         "Number of folds of queries, or a JSON file with lists of query ids. The hybrid's weight for a fold is chosen "
         "on the others.",
     )
-    fold: int | None = _option(
+    fold: int | None = option(
         None,
         "Measure on the queries of this fold only (counted from 0), which the encoder was trained without. The "
         "hybrid's weight is chosen on the next fold. Default: all folds.",
         common=True,
     )
-    selection_split: str | None = _option(
+    selection_split: str | None = option(
         None, "Choose the hybrid's weight on queries of this split, at most 1,000. Default: on the other folds."
     )
-    hybrid_measure: str = _option(
+    hybrid_measure: str = option(
         "ndcg_at_10",
         "Measure that the hybrid's weight is chosen by: that of the paper for the collection, such as ndcg_at_20 for "
         "Robust04 and mrr_at_100 for MS MARCO.",
         choices=HYBRID_MEASURES,
     )
-    encoders_by_fold: bool = _option(
+    encoders_by_fold: bool = option(
         False,
         "NAME=PATH,PATH,... names an encoder for each fold, in their order, trained without that fold's queries. Each "
         "is measured on these alone; the row is of all queries.",
@@ -173,8 +158,8 @@ class RetrievalArguments(ComparisonArguments):
 class AnalysisArguments(ComparisonArguments):
     """What is analysed."""
 
-    output_dir: str = _option("outputs/analysis", "Folder of the report, tables and plots.", common=True)
-    analyses: list[str] = _option(
+    output_dir: str = option("outputs/analysis", "Folder of the report, tables and plots.", common=True)
+    analyses: list[str] = option(
         [*ANALYSES],
         "Analyses: redundancy (how often documents repeat words; needs no encoder), similarity (of sentences), "
         "attention (to parts of speech), clustering, map and geometry. redundancy and attention need "
@@ -182,29 +167,29 @@ class AnalysisArguments(ComparisonArguments):
         common=True,
         choices=[*ANALYSES, GRAPH_ATTENTION],
     )
-    spacy_pipeline: str = _option(
+    spacy_pipeline: str = option(
         "en_core_web_sm", "Name or folder of an installed spaCy pipeline that tags parts of speech.", common=True
     )
-    sentence_splitter: str = _option(
+    sentence_splitter: str = option(
         "rules",
         "How documents are split into sentences: rules (of this project), sentencizer (spaCy's), or the name of an "
         "installed spaCy pipeline.",
     )
-    sample_documents: int = _option(
+    sample_documents: int = option(
         1000,
         "Most test documents of similarity, attention, map and geometry's halves; each class keeps its proportion.",
         common=True,
     )
-    word_weight: str = _option(
+    word_weight: str = option(
         "sum", "Attention to a word, from that to its tokens: their sum or their mean.", choices=["sum", "mean"]
     )
-    map_method: str = _option(
+    map_method: str = option(
         "tsne",
         "Projection of the map: tsne, umap (needs umap-learn) or pca.",
         common=True,
         choices=MAP_METHODS,
     )
-    num_seeds: int = _option(10, "Runs of k-means on each embedding, with another seed each time.")
+    num_seeds: int = option(10, "Runs of k-means on each embedding, with another seed each time.")
 
     def __post_init__(self) -> None:
         if self.push_results and "clustering" not in self.analyses:
