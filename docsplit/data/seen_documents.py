@@ -267,9 +267,8 @@ def contamination(name_or_path: str, test_texts: Sequence[str]) -> dict[str, flo
     """Return `seen_in_pretraining_share` and `near_duplicate_share` of the distinct test documents.
 
     Documents are distinct up to white space. A near-duplicate is the same document, or one with an estimated Jaccard
-    similarity of its runs of five words of 0.5 or more. What is unknown is None. The log names the shares: as a
-    warning where a test document was seen, or more than 5 % are near-duplicates. It says at least how much it is where
-    only the last pretraining is known.
+    similarity of its runs of five words of 0.5 or more. What is unknown is None. A warning names the shares where
+    a test document was seen, or more than 5 % are near-duplicates, or only the last pretraining is known.
     """
     unknown: dict[str, float | None] = dict.fromkeys(SHARES)
     record = training_documents_of(name_or_path) if test_texts else None
@@ -281,12 +280,12 @@ def contamination(name_or_path: str, test_texts: Sequence[str]) -> dict[str, flo
         "near-duplicates unknown (too many documents)" if near is None else f"{100 * near:.1f} % with near-duplicates"
     )
     if not record.is_complete:
+        at_least = f"; it saw at least {text}" if seen else ""
         logger.warning(
-            f"{name_or_path} saw at least {text}. Nobody knows which documents it was trained on before its last "
-            "pretraining, so that its shares are unknown."
+            f"Nobody knows which documents {name_or_path} was trained on before its last pretraining, so that its "
+            f"shares are unknown{at_least}."
         )
         return unknown
-    is_much = seen or (near or 0) > 0.05
-    remark = ": its results on them may be too good" if is_much else ""
-    logger.log(logging.WARNING if is_much else logging.INFO, f"{name_or_path} saw {text}, in pretraining{remark}.")
+    if seen or (near or 0) > 0.05:
+        logger.warning(f"{name_or_path} saw {text}, in pretraining: its results on them may be too good.")
     return dict(zip(SHARES, (seen, near)))

@@ -234,7 +234,7 @@ def read_docstrings(package: str) -> list[Docstring]:
                 warnings.simplefilter("ignore")  # invalid escapes such as "\d" in other people's docstrings
                 tree = ast.parse(path.read_bytes())
         except (SyntaxError, ValueError, RecursionError, MemoryError):  # ValueError: null bytes, in some versions
-            logger.info(f"{path} does not parse.")
+            logger.debug(f"{path} does not parse.")
             continue
         for name, text in _walk([tree], prefix=""):
             # Drop the lines that only hold a template's placeholder, and make lone surrogates question marks.

@@ -191,7 +191,7 @@ def plot_training(
             axes[0, 1].errorbar(steps, values, yerr=spreads, fmt="o-", capsize=3, color=color, label=label)
             if (height := results.get(f"tfidf_validation_{name}")) is not None:
                 axes[0, 1].axhline(height, color=color, linestyle=":", label=f"TF-IDF, {label}")
-            title = "Probe of the frozen encoder (validation), ± std over draws"
+            title = "Probe on validation documents, ± std over draws"
             axes[0, 1].set(xlabel="step", ylabel="accuracy", title=title, ylim=(0, 1))
     for axis in axes.flat:
         axis.grid(alpha=0.3)
