@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 from docsplit.data.preparation import near_duplicates
-from docsplit.data.python_docs import corpus as python_docs
-from docsplit.data.python_docs.corpus import read_python_docs
 from docsplit.data.python_docs.parts import PART_NAMES, SHARES, divide, split_references
 
 
@@ -61,9 +59,8 @@ def test_links_are_those_of_the_lists_and_others_those_of_the_prose():
     assert others.tolist() == [[1, 2]]
 
 
-def test_the_documents_of_installed_packages_are_divided_alike_twice(monkeypatch):
-    monkeypatch.setattr(python_docs, "PACKAGES", ("click", "joblib", "networkx", "requests"))
-    rows = list(read_python_docs())
+def test_the_documents_of_installed_packages_are_divided_alike_twice(installed_documents):
+    rows = installed_documents
     parts = np.array(divide(rows))
     assert divide(rows) == parts.tolist()
     texts = np.array([row["text"] for row in rows], dtype=object)
