@@ -13,15 +13,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Value, load_fro
 from pyarrow import parquet
 
 from docsplit.data import corpora
-from docsplit.data.corpora import (
-    PROBLEMS,
-    add_text,
-    documents_to_search,
-    load_corpus,
-    load_local,
-    stream_corpus,
-    take_problems,
-)
+from docsplit.data.corpora import PROBLEMS, documents_to_search, load_corpus, load_local, stream_corpus, take_problems
 from docsplit.data.passages import SECTION_BREAK, clean_text, to_passages
 from docsplit.data.readers.base import Problems
 from docsplit.data.readers.documents import read_documents
@@ -44,11 +36,11 @@ def test_a_parquet_file_whose_strings_are_no_utf8_is_refused(tmp_path):
 
 def test_sections_become_the_text_where_there_is_none(corpus):
     sections = [{"heading": "", "text": "A ship."}, {"heading": "Storm", "text": "It sank."}]
-    dataset = add_text(Dataset.from_dict({"sections": [sections, []]}), "text")
+    dataset = corpora.add_text(Dataset.from_dict({"sections": [sections, []]}), "text")
     assert dataset["text"][:] == [f"A ship.\n\n{SECTION_BREAK}Storm\n\nIt sank.", ""]
-    assert add_text(corpus, "text") is corpus
+    assert corpora.add_text(corpus, "text") is corpus
     with pytest.raises(ValueError, match=r"'body'.*\['text', 'label'\]"):
-        add_text(corpus, "body")
+        corpora.add_text(corpus, "body")
 
 
 def test_breaks_of_sections_change_neither_sentences_nor_the_document_id():

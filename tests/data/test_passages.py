@@ -7,15 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from docsplit.data.passages import (
-    SECTION_BREAK,
-    clean_text,
-    passage_sizes,
-    segment,
-    split_sections,
-    split_sentences,
-    to_passages,
-)
+from docsplit.data.passages import SECTION_BREAK, passage_sizes, segment, split_sections, split_sentences, to_passages
+from docsplit.data.segmentation import clean_text
 
 LENGTHS = st.lists(st.integers(1, 40) | st.integers(1, 400), max_size=60)
 PIECES = st.sampled_from(

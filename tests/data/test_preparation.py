@@ -13,16 +13,7 @@ from transformers import AutoTokenizer
 from docsplit.data import preparation
 from docsplit.data.corpora import load_corpus
 from docsplit.data.passages import SECTION_BREAK, to_passages
-from docsplit.data.preparation import (
-    Segmentation,
-    check_fills_a_batch,
-    hold_out,
-    jaccard_of_pairs,
-    near_duplicate_pairs,
-    near_duplicates,
-    tokenize,
-    without_documents,
-)
+from docsplit.data.preparation import Segmentation, near_duplicates, tokenize
 from tests.conftest import TOPICS, make_document
 
 WORDS = 12
@@ -96,7 +87,7 @@ def test_tokenising_twice_reads_the_cache(corpus_file, wordpiece, tmp_path):
     runs = [tokenize(load_corpus(str(corpus_file)), tokenizer) for tokenizer in tokenizers]
     files = [[Path(file["filename"]) for file in dataset.cache_files] for dataset, _ in runs]
     assert files[0] == files[1] != []
-    parts = hold_out(runs[0][0], 8, seed=0)
+    parts = preparation.hold_out(runs[0][0], 8, seed=0)
     assert [set(part.cache_files[0].values()) for part in parts if part.cache_files] == [{str(files[0][0])}]
     assert {file.name for file in files[0][0].parent.iterdir()} == {"rows.arrow", "files.json"}  # all is verified
     other = tokenize(load_corpus(str(corpus_file)), wordpiece, Segmentation(sentence_splitter="sentencizer"))[0]
@@ -133,28 +124,28 @@ def test_jaccard_and_pairs_against_sets_of_runs(monkeypatch):
         words[row, : 4 * (row - 6)] = "other"
     texts = [" ".join(row) for row in words]
     pairs = {(a, b) for a in range(12) for b in range(a + 1, 12) if jaccard(texts[a], texts[b]) >= 0.5}
-    assert {(min(pair), max(pair)) for pair in near_duplicate_pairs(texts).tolist()} == pairs
+    assert {(min(pair), max(pair)) for pair in preparation.near_duplicate_pairs(texts).tolist()} == pairs
     assert 0 < len(pairs) < 12
     texts += ["a b", "a  b", "a c", "", f" {texts[3]}\n"]  # fewer than five words are equal or not; a copy
     all_pairs = np.array(list(itertools.product(range(17), repeat=2)))
     monkeypatch.setattr(preparation, "CHUNK_RUNS", 100)  # a few pairs at a time
     slow = [jaccard(texts[first], texts[second]) for first, second in all_pairs]
-    np.testing.assert_allclose(jaccard_of_pairs(texts, all_pairs), slow)
-    assert jaccard_of_pairs(texts, all_pairs[:0]).tolist() == []
+    np.testing.assert_allclose(preparation.jaccard_of_pairs(texts, all_pairs), slow)
+    assert preparation.jaccard_of_pairs(texts, all_pairs[:0]).tolist() == []
 
 
 def test_held_out_documents_are_others_and_drawn_the_same_way_each_time(corpus, wordpiece):
     documents = tokenize(corpus, wordpiece)[0]
-    assert hold_out(documents, 0, seed=0)[1] is None
-    train, held_out = hold_out(documents, 5, seed=0)
+    assert preparation.hold_out(documents, 0, seed=0)[1] is None
+    train, held_out = preparation.hold_out(documents, 5, seed=0)
     expected = documents.train_test_split(test_size=5, seed=0)
     for part, name in ((train, "train"), (held_out, "test")):
         assert part["document_id"][:].tolist() == expected[name]["document_id"][:]
     assert set(held_out["epoch"][:].tolist()) == {0}
-    assert len(hold_out(documents, 10**6, seed=0)[1]) == len(documents) // 10  # at most a tenth
+    assert len(preparation.hold_out(documents, 10**6, seed=0)[1]) == len(documents) // 10  # at most a tenth
     with pytest.raises(ValueError, match="held out of one: give more documents, or --eval_strategy no"):
-        hold_out(documents.select(range(1)), 5, seed=0)
-    rest, count = without_documents(documents, set(held_out["document_id"][:].tolist()))
+        preparation.hold_out(documents.select(range(1)), 5, seed=0)
+    rest, count = preparation.without_documents(documents, set(held_out["document_id"][:].tolist()))
     assert (len(rest), count) == (len(documents) - 5, 5)
     assert not {*rest["document_id"][:]} & {*held_out["document_id"][:].tolist()}
 
@@ -165,7 +156,8 @@ def test_copies_are_counted_and_copies_of_one_document_are_refused(tokenizer, ca
     def check(texts, batch_size):
         caplog.clear()
         with caplog.at_level(logging.INFO, logger="docsplit.data.preparation"):
-            check_fills_a_batch(tokenize(Dataset.from_dict({"text": texts}), tokenizer)[0], batch_size, "training")
+            documents, _ = tokenize(Dataset.from_dict({"text": texts}), tokenizer)
+            preparation.check_fills_a_batch(documents, batch_size, "training")
         said = [record for record in caplog.records if "copies" in record.getMessage()]
         return [(record.levelname, record.getMessage().split(":")[0]) for record in said]
 

@@ -8,17 +8,11 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, processors
 from transformers import PreTrainedTokenizerFast
 
+from docsplit.data import tokenization
 from docsplit.data.collators import DocSplitCollator
 from docsplit.data.preparation import Segmentation, tokenize_batch
 from docsplit.data.segmentation import clean_text, load_sentence_splitter
-from docsplit.data.tokenization import (
-    cut_in_two,
-    cut_into_chunks,
-    load_tokenizer,
-    special_affixes,
-    tokenize_units,
-    train_wordpiece,
-)
+from docsplit.data.tokenization import tokenize_units, train_wordpiece
 
 TRICKY = [
     'He said "No." Then he left.',
@@ -84,18 +78,18 @@ def test_a_tokenizer_may_have_no_special_tokens_but_not_leave_out_its_cls(wordpi
     backend.post_processor = processors.Sequence([])
     plain = {"tokenizer_object": backend, "pad_token": "[PAD]", "unk_token": "[UNK]"}
     without, text = PreTrainedTokenizerFast(**plain), "a ship. the oven. a tree."
-    assert special_affixes(without) == ([], [])
+    assert tokenization.special_affixes(without) == ([], [])
     columns = tokenize_batch({"text": [text]}, without, Segmentation())
     feature = {name: values[0] for name, values in columns.items()}
     batch = DocSplitCollator(without, "simcse", 24, mlm=False)([feature])
     assert batch["input_ids"][0, 0].tolist() == without(text)["input_ids"]
     with pytest.raises(ValueError, match="adds no special tokens around a text"):
-        special_affixes(PreTrainedTokenizerFast(**plain, cls_token="[CLS]"))
+        tokenization.special_affixes(PreTrainedTokenizerFast(**plain, cls_token="[CLS]"))
 
 
 def test_one_sentence_is_cut_at_the_word_nearest_the_middle_token(tokenizer):
     sentence = "bread butter oven flour lighthouse sugar"
-    first, second = cut_in_two(tokenizer, sentence)
+    first, second = tokenization.cut_in_two(tokenizer, sentence)
     assert f"{first} {second}" == sentence
 
     def distance(position):
@@ -116,16 +110,16 @@ def test_a_trained_tokenizer_is_cached_under_the_corpus_and_size(corpus, tmp_pat
     assert first("Bread BUTTER")["input_ids"] == first("bread butter")["input_ids"]
     assert first.unk_token_id not in first("The ship was in the storm")["input_ids"]
     first.save_pretrained(tmp_path / "saved")
-    assert load_tokenizer(tmp_path / "saved").get_vocab() == first.get_vocab()
+    assert tokenization.load_tokenizer(tmp_path / "saved").get_vocab() == first.get_vocab()
     (tmp_path / "saved" / "tokenizer.json").unlink()
     with pytest.raises(ValueError, match=r"5 entries, all of them special tokens: tokenizer\.json .* is missing"):
-        load_tokenizer(tmp_path / "saved")
+        tokenization.load_tokenizer(tmp_path / "saved")
 
 
 @pytest.mark.parametrize("room", [1, 3, 7, 1000])
 def test_chunks_fill_the_room_lose_nothing_and_cut_no_word_that_fits(tokenizer, room):
     for text in [*TRICKY, " ".join(TRICKY), "", "   "]:
-        (chunks, lengths), *rest = cut_into_chunks(tokenizer, [text], room)
+        (chunks, lengths), *rest = tokenization.cut_into_chunks(tokenizer, [text], room)
         assert not rest
         assert "".join(chunks) == text
         whole = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)

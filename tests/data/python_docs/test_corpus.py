@@ -8,12 +8,7 @@ import sys
 import pytest
 
 from docsplit.data.python_docs import corpus as python_docs
-from docsplit.data.python_docs.corpus import (
-    MIN_WORDS,
-    python_docs_fingerprint,
-    read_python_docs,
-    split_sections,
-)
+from docsplit.data.python_docs.corpus import MIN_WORDS, python_docs_fingerprint, read_python_docs, split_sections
 
 
 def prose(seed: int, words: int = 70) -> str:

@@ -24,7 +24,7 @@ from tests.data.readers.office import make_docx, make_pdf
 
 LONGEST = 60  # seconds for a file, on a machine that does other things as well
 WORDS = ("a ship", "in the storm", "had torn sails;", "das Schiff fährt", "船は海を渡る。", "naïve", "café")
-TAGS = "<p> </p> <h1> <title> </title> <script> <!-- --> < &#x110000; &amp <![ <?".split()
+TAGS = ("<p>", "</p>", "<h1>", "<title>", "</title>", "<script>", "<!--", "-->", "&#x110000;", "&amp", "<![", "<?")
 ODD_VALUES: tuple[Any, ...] = (
     *(None, True, -1, 10**30, 1.5, float("nan"), float("inf"), "", " ", "\x00", "\ud800", "\x1b[2J", "\u202e"),
     *([], {}, [None], ["a", "b"], [1, "a"], [[["a"]]], {"a": {"b": [1]}}, "x" * 5000, "a\r\nb\u2028c", "#"),

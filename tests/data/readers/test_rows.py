@@ -47,12 +47,7 @@ ROWS = [{"id": 1, "text": "a"}, {"id": 2, "text": "b\n"}]
 
 
 @pytest.mark.parametrize(
-    "content",
-    [
-        "\n\n".join(map(json.dumps, ROWS)),
-        json.dumps(ROWS),
-        f"\n{json.dumps(ROWS, indent=2)}\n",
-    ],
+    "content", ["\n\n".join(map(json.dumps, ROWS)), json.dumps(ROWS), f"\n{json.dumps(ROWS, indent=2)}\n"]
 )
 def test_json_is_read_by_lines_or_as_a_whole(read, content):
     assert read("a.jsonl", content) == read("a.json", content) == (list(enumerate(ROWS)), {})

@@ -166,8 +166,7 @@ def test_splits_share_no_paper_and_negatives_are_no_links(sizes, seed):
 
 
 @pytest.mark.parametrize(
-    "links",
-    [np.empty((0, 2), dtype=int), [(0, number) for number in range(1, 30)], [(0, 0), (1, 2), (3, 4)]],
+    "links", [np.empty((0, 2), dtype=int), [(0, number) for number in range(1, 30)], [(0, 0), (1, 2), (3, 4)]]
 )
 def test_too_few_links_are_an_error(links):
     with pytest.raises(ValueError, match="Give more citations"):

@@ -11,13 +11,7 @@ from datasets import ClassLabel, Dataset, Features, List, Value
 from docsplit.data.corpora import PYTHON_DOCS
 from docsplit.data.sets import labelled as labelled_module
 from docsplit.data.sets.arguments import LabelledArguments
-from docsplit.data.sets.labelled import (
-    LabelledSplit,
-    load_labelled,
-    probe_counts,
-    split_labelled,
-    stratified_sample,
-)
+from docsplit.data.sets.labelled import LabelledSplit, load_labelled, split_labelled, stratified_sample
 from tests.conftest import TOPICS, make_corpus
 
 
@@ -78,7 +72,7 @@ def test_a_third_of_what_is_held_out_is_for_validation_in_each_class():
     assert np.bincount(split.train_labels).tolist() == [80] * 3
     assert sorted(np.bincount(split.test_labels)) == [13, 13, 14]
     assert sorted(np.bincount(split.validation_labels)) == [6, 7, 7]
-    assert list(probe_counts(split).values()) == [3, 240, 20, 40, 0]
+    assert list(labelled_module.probe_counts(split).values()) == [3, 240, 20, 40, 0]
 
 
 def test_small_classes_and_rows_without_a_label_do_no_harm(monkeypatch, caplog):

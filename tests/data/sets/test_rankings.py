@@ -11,18 +11,7 @@ from docsplit.data.passages import split_sections, to_passages
 from docsplit.data.readers.rows import headings_of, join_sections
 from docsplit.data.sets import rankings
 from docsplit.data.sets.arguments import RankingArguments
-from docsplit.data.sets.rankings import (
-    Ranking,
-    Retrieved,
-    Row,
-    build,
-    by_first_sentence,
-    divide,
-    load_collection,
-    make_folds,
-    other_queries,
-    split_of,
-)
+from docsplit.data.sets.rankings import Ranking, Retrieved, Row, load_collection, make_folds
 
 
 def write(folder, judgments, qrels="qrels.tsv", documents=(), queries=()):
@@ -98,7 +87,7 @@ def test_missing_files_and_splits_are_named(tmp_path):
     with pytest.raises(ValueError, match="found dev, train: name one"):
         load_collection(RankingArguments(folder))
     dev = load_collection(RankingArguments(folder, split="dev"))
-    others = other_queries(dev, RankingArguments(folder, "train"), 0)
+    others = rankings.other_queries(dev, RankingArguments(folder, "train"), 0)
     assert (dev.query_ids, others.query_ids, others.documents) == (["1"], ["2"], dev.documents)
     with pytest.raises(ValueError, match="is a file: name a folder"):
         load_collection(RankingArguments(f"{folder}/corpus.jsonl"))
@@ -123,8 +112,8 @@ def test_a_weight_is_never_chosen_on_what_is_reported(tmp_path):
     ranking = load_collection(RankingArguments(folder))
     for split, count in (("test", 2), ("train", 1)):
         with pytest.raises(ValueError, match=f"{split} has {count} of the queries that are reported"):
-            other_queries(ranking, RankingArguments(folder, split), 0)
-    assert len(other_queries(ranking, RankingArguments(folder, "dev", max_queries=4), 0).query_ids) == 4
+            rankings.other_queries(ranking, RankingArguments(folder, split), 0)
+    assert len(rankings.other_queries(ranking, RankingArguments(folder, "dev", max_queries=4), 0).query_ids) == 4
     assert ranking.notes[-1] == "4 of 9 queries are drawn (--selection_split dev)."
 
 
@@ -363,7 +352,7 @@ def test_sections_stay_where_a_query_is_taken_out(queries, tmp_path):
 def test_a_heading_asks_nothing_and_stays(title, text, sections, query, rest):
     headings = headings_of({"sections": sections})
     whole = text if text is not None else join_sections({"sections": sections})
-    found, left = by_first_sentence(Row("a", title, whole, whole, headings=headings))
+    found, left = rankings.by_first_sentence(Row("a", title, whole, whole, headings=headings))
     assert (" ".join(found.split()), left.strip()) == (query, rest)
 
 
@@ -373,10 +362,10 @@ def test_splits_share_no_query_and_are_the_same_each_time(tmp_path):
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     asked = []
     for split, fewest, most in (("train", 200, 270), ("validation", 15, 50), ("test", 15, 50)):
-        source = build(str(file), "title", split)
+        source = rankings.build(str(file), "title", split)
         names = [query for query, _ in source.queries]
         assert fewest < len(names) < most
-        assert {split_of(rows[int(name)]["text"]) for name in names} == {split}
+        assert {rankings.split_of(rows[int(name)]["text"]) for name in names} == {split}
         assert len(source.documents) == 300
         asked += names
     assert len(asked) == len({*asked}) == 300
@@ -412,9 +401,9 @@ def test_each_fold_is_reported_once_and_read_by_nothing_else(tmp_path):
     ranking = Ranking([], [], NAMES, NAMES, {})
     reported = []
     for number in range(3):
-        train, chosen, reported_fold = divide(ranking, "3", number)
+        train, chosen, reported_fold = rankings.divide(ranking, "3", number)
         assert sorted([*train, *chosen, *reported_fold]) == list(range(40))
-        np.testing.assert_array_equal(chosen, divide(ranking, "3", (number + 1) % 3)[2])
+        np.testing.assert_array_equal(chosen, rankings.divide(ranking, "3", (number + 1) % 3)[2])
         assert len(reported_fold) in (13, 14)
         reported += reported_fold.tolist()
     assert sorted(reported) == list(range(40))
@@ -424,7 +413,7 @@ def test_each_fold_is_reported_once_and_read_by_nothing_else(tmp_path):
         ("5", -1, "count from 0"),
     ):
         with pytest.raises(ValueError, match=message):
-            divide(ranking, folds, number)
+            rankings.divide(ranking, folds, number)
     assert any((one != other).any() for one, other in zip(*(make_folds(ranking, "4", seed) for seed in (0, 1))))
     (tmp_path / "folds.json").write_text(json.dumps([[*NAMES[::2], "left out"], NAMES[1::2]]))
     folds = make_folds(ranking, str(tmp_path / "folds.json"), 0)
