@@ -195,7 +195,7 @@ def test_compressed_files_are_read_alike_and_damage_is_named(tmp_path, write, su
 
 def lines(path, newline=None, given=None):
     problems = Problems()
-    read = [(line.number, line.text) for line in File(path, path.name).lines(problems, given, newline)]
+    read = list(File(path, path.name).lines(problems, given, newline))
     return read, {kind.split(":")[0]: count for kind, count in problems.counts.get("text", {}).items()}
 
 

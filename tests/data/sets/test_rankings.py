@@ -69,6 +69,7 @@ def test_each_defect_has_one_count_and_one_line(tmp_path, change, count, note):
         (["1\ta\t1"], {"documents": [{"_id": "a", "title": "", "text": "x"}]}, "two texts of the id a"),
         (["1\ta\t1"], {"queries": [{"_id": "1", "text": "x"}]}, "two texts of the id 1"),
         (["1\ta\t1"], {"queries": [{"id": "1", "text": "sail"}]}, "row 3: _id is None"),
+        (["1\ta\t1"], {"queries": ["sail"]}, r"queries\.jsonl, line 3 cannot be read, .*no JSON objects"),
         (["1\ta\tyes"], {}, "has the grade 'yes'"),
         (["1\ta\t0.5"], {}, "has the grade '0.5'"),
         (["1 a 1"], {}, "has 1 fields, expected 3"),
