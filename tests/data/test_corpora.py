@@ -14,7 +14,7 @@ from pyarrow import parquet
 
 from docsplit.data import corpora
 from docsplit.data.corpora import PROBLEMS, documents_to_search, load_corpus, load_local, stream_corpus, take_problems
-from docsplit.data.passages import SECTION_BREAK, clean_text, to_passages
+from docsplit.data.passages import clean_text, to_passages
 from docsplit.data.readers.base import Problems
 from docsplit.data.readers.documents import read_documents
 from docsplit.data.readers.rows import join_sections
@@ -32,15 +32,6 @@ def test_a_parquet_file_whose_strings_are_no_utf8_is_refused(tmp_path):
     parquet.write_table(pyarrow.table({"text": text}), tmp_path / "bad.parquet")
     with pytest.raises(ValueError, match=r"bad\.parquet as parquet: .*UTF8 sequence at string index 1"):
         load_corpus(str(tmp_path / "bad.parquet"))
-
-
-def test_sections_become_the_text_where_there_is_none(corpus):
-    sections = [{"heading": "", "text": "A ship."}, {"heading": "Storm", "text": "It sank."}]
-    dataset = corpora.add_text(Dataset.from_dict({"sections": [sections, []]}), "text")
-    assert dataset["text"][:] == [f"A ship.\n\n{SECTION_BREAK}Storm\n\nIt sank.", ""]
-    assert corpora.add_text(corpus, "text") is corpus
-    with pytest.raises(ValueError, match=r"'body'.*\['text', 'label'\]"):
-        corpora.add_text(corpus, "body")
 
 
 def test_breaks_of_sections_change_neither_sentences_nor_the_document_id():
@@ -301,11 +292,22 @@ def test_a_stream_has_the_texts_of_a_corpus_and_what_was_wrong(tmp_path, write, 
         return found
 
     monkeypatch.setattr(corpora, "find_documents", find_and_lose)
-    stream = stream_corpus(str(tmp_path / "docs"), text_column="text").rows
-    assert texts_of(stream) == load_corpus(str(tmp_path / "docs"), text_column="text")["text"][:] == ["Déjà vu."] * 2
-    problems = Problems()
-    take_problems(next(iter(stream.with_format("arrow").iter(batch_size=9))), problems)
-    assert problems.counts["file"] == {".txt that are binary": (1, "c.txt"), ".md that are gone": (1, "d.md")}
+    write("docs/e.jsonl", '{"text": "a"}\n{"text": "b"}\n{\n{"text": "c"}\n')
+    write("docs/f.jsonl", '{"body": "a"}')
+    monkeypatch.setattr(corpora, "ROWS_AT_ONCE", 2)
+    stream, problems = stream_corpus(str(tmp_path / "docs"), text_column="text").rows, Problems()
+    texts = [*["Déjà vu."] * 2, "a", "b", "c"]
+    assert texts_of(stream) == load_corpus(str(tmp_path / "docs"), text_column="text")["text"][:] == texts
+    (table,) = stream.with_format("arrow").iter(batch_size=99)
+    assert take_problems(table, problems)["text"].to_pylist() == texts
+    assert problems.counts["file"] == {
+        ".txt that are binary": (1, "c.txt"),
+        ".md that are gone": (1, "d.md"),
+        ".jsonl without a column 'text'": (1, "f.jsonl"),
+    }
+    assert problems.counts["row"] == {"that are no JSON": (1, "e.jsonl, line 3")}
+    other = pyarrow.table({"text": ["a"]})
+    assert take_problems(other, problems) is other
 
 
 def test_a_stream_copies_only_what_datasets_cannot_stream(folder, write):
@@ -327,20 +329,3 @@ def test_shards_are_files_and_row_groups(tmp_path, write):
         write(f"t/{name}", f"{name}\nis a document.")
     stream = stream_corpus(str(tmp_path / "t"), text_column="text").rows
     assert (stream.num_shards, texts_of(stream)[1:]) == (3, ["y.txt\nis a document.", "z.md\nis a document."])
-
-
-def test_problems_are_told_after_the_texts_of_their_file(tmp_path, write, monkeypatch):
-    monkeypatch.setattr(corpora, "ROWS_AT_ONCE", 2)
-    write("docs/a.jsonl", '{"text": "a"}\n{"text": "b"}\n{\n{"text": "c"}\n')
-    write("docs/b.jsonl", '{"body": "a"}')
-    write("docs/c.jsonl", '{"text": "d"}')
-    stream, problems = stream_corpus(str(tmp_path / "docs"), text_column="text").rows, Problems()
-    assert [bool(row[PROBLEMS]) for row in stream] == [False, False, False, True, True, False]
-    tables = [take_problems(table, problems) for table in stream.with_format("arrow").iter(batch_size=4)]
-    assert [table["text"].to_pylist() for table in tables] == [["a", "b", "c"], ["d"]]
-    assert problems.warnings() == [
-        "Skipped 1 row: 1 that are no JSON (a.jsonl, line 3)",
-        "Skipped 1 file: 1 .jsonl without a column 'text' (b.jsonl)",
-    ]
-    other = pyarrow.table({"text": ["a"]})
-    assert take_problems(other, problems) is other

@@ -50,15 +50,6 @@ def test_a_sub_package_of_few_large_families_is_in_each_part():
     assert Counter(divide(rows)) == {"train": 30 + 150, "validation": 30 + 20, "test": 30 + 30}
 
 
-def test_links_are_those_of_the_lists_and_others_those_of_the_prose():
-    rows = [document(0, "kit.0", [1]), document(1, "kit.0"), document(2, "kit.0", [0])]
-    rows[1]["links"] = ["kit.name2"]  # as a cross-reference in the prose gives
-    texts, see_also, others = split_references(rows)
-    assert texts == [row["text"] for row in rows]
-    assert see_also.tolist() == [[0, 1], [2, 0]]
-    assert others.tolist() == [[1, 2]]
-
-
 def test_the_documents_of_installed_packages_are_divided_alike_twice(installed_documents):
     rows = installed_documents
     parts = np.array(divide(rows))

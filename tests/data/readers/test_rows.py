@@ -124,18 +124,10 @@ def test_rows_that_a_quote_swallowed_are_noticed(write):
         assert [place for _, place in problems.counts.get("text", {}).values()] == [noted] * bool(noted)
 
 
-@pytest.mark.parametrize(
-    ("name", "content"), [("a.csv", "text\nDéjà\n"), ("a.jsonl", '{"text": "Déjà"}'), ("a.txt", "Déjà")]
-)
-def test_rows_are_read_in_the_encoding_of_their_file(read, name, content):
-    for encoding in ("utf-8-sig", "utf-16", "latin-1"):
-        assert read(name, content.encode(encoding)) == ([(0, {"text": "Déjà"})], {})
-    assert read(name, content.replace("Déjà", "Łódź").encode("cp1250"), "cp1250")[0][0][1]["text"] == "Łódź"
+def test_a_binary_txt_has_no_lines(read):
     with pytest.raises(ValueError, match="--encoding 'rot13' is none that Python knows"):
         Columns(encoding="rot13")
-
-
-def test_a_binary_txt_has_no_lines(read):
+    assert read("a.txt", "Łódź".encode("cp1250"), "cp1250") == ([(0, {"text": "Łódź"})], {})
     with pytest.raises(Unreadable, match=r"a\.txt is binary"):
         read("a.txt", bytes(range(256)) * 10)
     rows, skipped = read("a.txt", "A line.\n" * 2000 + "b\x00\n\nc")  # a line far from the beginning

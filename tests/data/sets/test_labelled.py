@@ -135,13 +135,6 @@ def test_files_arrive_as_they_are_and_in_their_order(tmp_path, parts):
     assert sizes_of(no_validation) == [120, 30]
 
 
-def test_several_labels_become_multi_hot(tmp_path):
-    split = load(tmp_path, train=rows_of([["y", "x"], [], ["z"]]), test=[{"text": "d", "label": ["z", "x"]}])
-    assert (split.multi_label, split.class_names, split.train_labels.dtype) == (True, ["x", "y", "z"], np.int8)
-    assert split.train_labels.tolist() == [[1, 1, 0], [0, 0, 0], [0, 0, 1]]
-    assert split.test_labels.tolist() == [[1, 0, 1]]
-
-
 def test_documents_without_text_and_duplicates_are_dropped_but_never_from_test(tmp_path, parts, caplog):
     train, validation, test = parts.values()
     others = [train[0] | {"text": text} for text in ("", " \n ", None)]  # without a text
@@ -349,6 +342,7 @@ def test_several_labels_are_split_at_random_and_a_label_that_one_document_has_st
     labels = [["x", "y"][: row % 3] for row in range(100)]
     split = load(tmp_path, train=rows_of(labels))
     assert sizes_of(split) == [80, 10, 10]
+    assert (split.multi_label, split.class_names, split.train_labels.dtype) == (True, ["x", "y"], np.int8)
     of_text = {f"text {row}": found for row, found in enumerate(labels)}
     expected = [[int(name in of_text[text]) for name in "xy"] for text in split.test_texts]
     assert split.test_labels.tolist() == expected
