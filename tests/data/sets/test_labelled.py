@@ -158,6 +158,7 @@ def test_documents_without_text_and_duplicates_are_dropped_but_never_from_test(t
 def test_the_fingerprint_sees_every_text_label_and_border(tmp_path, parts):
     split = load(tmp_path, **parts)
     seen = {split.fingerprint()}
+    assert len(split.fingerprint()) == 16
     split.validation_labels[3] = (split.validation_labels[3] + 1) % 3
     seen.add(split.fingerprint())
     split.test_texts[-1] += "!"
