@@ -44,7 +44,17 @@ def results_of(folder):
 @pytest.fixture(scope="module")
 def finished(encoder, collection, tmp_path_factory):
     output_dir = tmp_path_factory.mktemp("retrieval")
-    options = ("--model_name_or_path", encoder, "--collection", collection, "--dtype", "float32", "--fusion", "sum", "rrf")
+    options = (
+        "--model_name_or_path",
+        encoder,
+        "--collection",
+        collection,
+        "--dtype",
+        "float32",
+        "--fusion",
+        "sum",
+        "rrf",
+    )
     options += ("--choose_weight",)
     output = run("run_document_retrieval.py", *options, "--output_dir", output_dir)
     return output_dir, output
