@@ -1,8 +1,8 @@
 """Files are whole or not there, no change of a byte on disk is believed, and a damaged cache is built again."""
 
-import contextlib
 import errno
 import hashlib
+import itertools
 import json
 import os
 import random
@@ -143,37 +143,29 @@ def test_texts_are_hashed_with_their_ends():
     assert len(digests) == 7
 
 
-def test_the_hash_of_code_sees_every_file_of_a_folder(tmp_path, monkeypatch):
+def test_the_hash_of_code_sees_names_and_contents_of_all_files(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "ROOT", tmp_path)
-    folder = tmp_path / "package" / "inner"
-    folder.mkdir(parents=True)
-    hashes = set()
-    for path, text in (
-        *((folder / "a.py", "x = 1\ny = 2\n"), (tmp_path / "alone.py", "z = 3\n")),
-        *((folder / "a.py", "x = 1\n"), (folder / "b.py", "y = 2\n"), (tmp_path / "alone.py", "z = 4\n")),
-    ):
-        path.write_text(text)
-        (tmp_path / "alone.py").touch()
-        hashes.add(hash_of_code("package", "alone.py"))
-    (folder / "notes.txt").write_text("no code")
-    hashes.add(hash_of_code("package", "alone.py"))
-    assert len(hashes) == 5
+    (tmp_path / "package" / "inner").mkdir(parents=True)
+    (tmp_path / "alone.py").touch()
+    hashes = []
+    for path, text in (("a.py", "x = 1\ny = 2\n"), ("a.py", "x = 1\n"), ("b.py", "y = 2\n"), ("notes.txt", "no code")):
+        (tmp_path / "package" / "inner" / path).write_text(text)
+        hashes.append(hash_of_code("package", "alone.py"))
+    (tmp_path / "alone.py").write_text("z = 4\n")
+    hashes.append(hash_of_code("package", "alone.py"))
+    assert hashes[2] == hashes[3]
+    assert len({*hashes}) == 4
 
 
 def test_a_name_that_can_only_be_a_path_is_refused_without_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here").mkdir()
-    (tmp_path / "here" / "file.jsonl").touch()
-    for name in (
-        *("nosuch.jsonl", "a/nosuch.csv.gz", "X.TXT", "outputs/nothing", "./x", "../x/y", "~/x", "/x", "a/b/c"),
-        *("x/", "here/x"),
-    ):
-        with pytest.raises(ValueError, match="There is no") as failure:
+    for name in ("a/nosuch.csv.gz", "X.TXT", "outputs/nothing", "./x", "~/x", "/x", "a/b/c", "x/", "here/x"):
+        with pytest.raises(ValueError, match=f"There is no {name}: name a folder."):
             refuse_missing_path(name, "a folder")
-        assert str(failure.value) == f"There is no {name}: name a folder."
     for name in (
         *("bert-base-uncased", "intfloat/e5-base-v2", "user/all-mpnet-v1.5", "wikimedia/wikipedia:20231101.en"),
-        *("python_docs", "user/data:a/b.csv", "here", "here/file.jsonl", "./here", "here/", "tfidf"),
+        *("user/data:a/b.csv", "here", "./here", "here/"),
     ):
         refuse_missing_path(name, "a folder")
     assert {*LOADERS, *COMPRESSIONS} <= set(files.FILE_SUFFIXES)
@@ -190,17 +182,14 @@ def test_what_is_sealed_is_read_and_every_flipped_bit_and_every_cut_is_seen(tmp_
     assert read_sealed(path) == CONTENT
     whole = path.read_bytes()
     damages = [whole[:place] for place in range(len(whole) - 1)]
-    damages += [
-        whole[:place] + bytes([whole[place] ^ 1 << bit]) + whole[place + 1 :]
-        for place in range(len(whole))
-        for bit in range(8)
-    ]
+    for place, bit in itertools.product(range(len(whole)), range(8)):
+        damages.append(whole[:place] + bytes([whole[place] ^ 1 << bit]) + whole[place + 1 :])
     for damaged in damages:
         path.write_bytes(damaged)
-        with contextlib.suppress(Damaged):
+        try:
             assert read_sealed(path) == CONTENT  # a space that became another one changes nothing
-            continue
-        seen += 1
+        except Damaged:
+            seen += 1
     assert seen > 0.95 * len(damages)
     with pytest.raises(ValueError, match="JSON compliant"):
         write_sealed(path, {"loss": float("nan")})
@@ -208,24 +197,15 @@ def test_what_is_sealed_is_read_and_every_flipped_bit_and_every_cut_is_seen(tmp_
         read_sealed(tmp_path / "no.json")
 
 
-@pytest.mark.parametrize("text", [
-    *("", "nonsense", "[1]", "null", "[" * 100_000, '{"size": 1e400, "checksum": "x"}'),
-    *('{"size": NaN, "checksum": "x"}', '{"a": ' + "9" * 5000 + "}", '{"a": 1}'),
-])  # fmt: skip
+@pytest.mark.parametrize("text", ["nonsense", "[1]", "[" * 100_000, '{"size": NaN, "checksum": "x"}', '{"a": 1}'])
 def test_odd_json_is_one_line(tmp_path, text):
     (tmp_path / "m.json").write_text(text)
     with pytest.raises(Damaged, match=r"m\.json is damaged: it ") as error:
         read_sealed(tmp_path / "m.json")
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < len(str(tmp_path)) + 200
-
-
-@pytest.mark.parametrize("files", [
-    *(None, {"a": None}, {"a": {"size": 1}}, {"a": {"size": True, "xxh3": ""}}, {"a": {"size": 1, "xxh3": 7}}),
-])  # fmt: skip
-def test_records_are_checked_before_they_are_used(tmp_path, files):
     with pytest.raises(Damaged, match=r"m\.json is damaged: "):
-        records_in({"files": files}, tmp_path / "m.json")
+        records_in({"files": {"a": {"size": True, "xxh3": ""}}}, tmp_path / "m.json")
 
 
 def test_a_sealed_folder_finds_each_change(tmp_path):
@@ -285,11 +265,8 @@ def test_a_record_is_read_as_it_was_written():
     [
         ([], r"f.json is \[\], expected Outer."),
         ({}, r"f.json is not whole: .*'count'."),
-        ({"count": "3"}, r"f.json: count is '3', expected int."),
         ({"count": True}, r"f.json: count is True, expected int."),
         ({"count": 1, "kind": ["c"]}, r"f.json: kind is \['c'\], expected .*Literal\['a', 'b'\]."),
-        ({"count": 1, "names": ["a", 5]}, r"f.json: names is \['a', 5\], expected str \| list\[str\] \| None."),
-        ({"count": 1, "inner": {"shares": {}}}, r"f.json: inner is \{'shares': \{\}\}, expected .*Inner \| None."),
         ({"count": 1, "several": [{"name": "a", "shares": {"b": "c"}}]},
          r"f.json: several\[0\]: shares: b is 'c', expected float."),
         ({"count": 1, "several": "ab"}, r"f.json: several is 'ab', expected list"),
@@ -334,8 +311,7 @@ def test_a_directory_is_built_once_and_whole_and_of_two_that_build_one_wins(tmp_
     assert not is_cached(tmp_path / "other")
 
 
-@pytest.mark.parametrize("name", ["part", "inner/rows", "files.json"])
-@pytest.mark.parametrize("content", [b"{}", None])
+@pytest.mark.parametrize(("name", "content"), [("part", None), ("inner/rows", b"{}"), ("files.json", b"{}")])
 def test_a_damaged_directory_is_built_again(tmp_path, caplog, name, content):
     build, folder = Builder(), tmp_path / "corpus"
     build_once(folder, build)
