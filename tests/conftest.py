@@ -210,14 +210,24 @@ def texts():
     return [row["text"] for row in make_corpus(30)] + ["", "ship", "\ud800 storm"]
 
 
-@pytest.fixture
-def checkpoint(tokenizer, tmp_path):
-    """A checkpoint of this project with each tokenizer, which is a SentenceTransformer directory."""
+def save_checkpoint(tokenizer, folder: Path) -> Path:
     torch.manual_seed(0)
     model = DocSplitForContrastivePretraining(tiny_config(tokenizer), pooling="mean", max_seq_length=40)
-    model.save_pretrained(tmp_path / "checkpoint")
-    tokenizer.save_pretrained(tmp_path / "checkpoint")
-    return tmp_path / "checkpoint"
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def checkpoint(wordpiece, tmp_path):
+    """A checkpoint of this project, which is a SentenceTransformer directory."""
+    return save_checkpoint(wordpiece, tmp_path / "checkpoint")
+
+
+@pytest.fixture
+def any_checkpoint(tokenizer, tmp_path):
+    """One with each tokenizer."""
+    return save_checkpoint(tokenizer, tmp_path / "checkpoint")
 
 
 @pytest.fixture(scope="session")

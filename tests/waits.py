@@ -1,8 +1,5 @@
 """Where a training makes the host wait for the device, by call site, found on a CPU with a simulated device.
 
-    # of a training with these options, the second step: how often each line waits
-    python -m tests.waits --micro_batch_tokens 256 --cache_gradients
-
 A GPU works through a queue, and the host runs ahead of it. A read of a number, a shape that depends on values, or a
 copy that blocks makes the host wait until the queue is empty. Here tensors of the device `simulated` compute on the
 CPU, and each operation that would wait is noted with the line that asked for it. `run_docsplit_pretraining.main` runs
@@ -67,9 +64,6 @@ class Event:
 
     def synchronize(self) -> None:
         watch().note("an event of this step" if self.step == watch().step else "an event of the step before")
-
-    def query(self) -> bool:
-        return True
 
 
 class Device:
@@ -142,9 +136,6 @@ class OnDevice(Tensor):
 
     def __init__(self, values: Tensor):
         self.on_cpu = values
-
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
-        return f"OnDevice(shape={tuple(self.shape)})"
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -389,10 +380,6 @@ class Step:
     forward_passes: int
     waits: list[tuple[Site, int]]
 
-    @property
-    def total(self) -> int:
-        return sum(count for _, count in self.waits)
-
 
 def second_step(words: Sequence[object]) -> Step:
     """Run the script's training with these options on the device, and watch its second step, data loading included."""
@@ -430,17 +417,3 @@ def second_step(words: Sequence[object]) -> Step:
     ):
         run_docsplit_pretraining.main()
     return Step(forward_passes[1], sorted(found.waits.get(1, Counter()).items()))
-
-
-def main() -> None:
-    """Print the waits of a step."""
-    from tests.trajectories import COMMON, RANDOM_START
-
-    step = second_step([*COMMON, *RANDOM_START, *sys.argv[1:]])
-    print(f"{step.forward_passes} forward passes of the encoder, {step.total} waits")
-    for place, count in step.waits:
-        print(f"  {count:3} {place}")
-
-
-if __name__ == "__main__":
-    main()

@@ -12,6 +12,7 @@ from docsplit.data.seen_documents import TrainingDocuments, document_id
 from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.rankings import divide, load_collection
 from run_docsplit_pretraining import main
+from run_document_retrieval import main as measure
 from tests.processes import Script
 from tests.processes import run as run_script
 from tests.scripts.test_run_docsplit_pretraining import TINY, assert_same_documents, assert_same_weights, wait_for
@@ -62,38 +63,29 @@ def test_a_killed_run_resumes_to_the_same_parameters_with_negatives_of_weights_t
     assert (first != second).any()  # or the comparison shows nothing
 
 
-def test_a_fold_with_passages_in_two_processes_and_what_is_said_of_its_queries(tmp_path, collection, run_here):
-    """A graph of passages, cached gradients; then both folds measured: that trained on, and that left out."""
-    from run_document_retrieval import main as measure
-
-    graph = ("--model_type", "graph_document", "--passage_words", "10", "--negatives", "random", "--fold", "1")
-    graph += ("--folds", "3", "--split", "train", "--cache_gradients", "--eval_strategy", "epoch", "--max_steps", "3")
-    graph += ("--per_device_train_batch_size", "2", "--per_device_eval_batch_size", "2")
-    options = words(tmp_path / "out", collection, *graph)
-    options[options.index(TINY)] = f"{TINY},graph_hidden_size=16"
-    place = options.index("--pooling")
-    del options[place : place + 2]
-    run_script("run_docsplit_pretraining.py", *options, processes=2, env=os.environ | ONE_THREAD)
+def test_a_fold_is_left_out_and_measured_alone(tmp_path, collection, run_here):
+    """Then both folds measured: that left out, and one that was trained on."""
+    fold = ("--negatives", "random", "--fold", "1", "--folds", "3", "--split", "train", "--max_steps", "3")
+    batches = ("--eval_strategy", "epoch", "--per_device_eval_batch_size", "4")
+    run_here(main, *words(tmp_path / "out", collection, *fold, *batches))
     results = json.loads((tmp_path / "out" / "all_results.json").read_text())
     assert results["queries_used"] == results["documents_held_out"] == 8
     ranking = load_collection(RankingArguments(str(collection), "train"))
-    train, chosen, reported = divide(ranking, "3", 1)
     seen = TrainingDocuments.load(tmp_path / "out" / "training_documents.safetensors").run
-    asked = [seen.contains(np.array([document_id(ranking.queries[row]) for row in rows]))
-             for rows in (train, chosen, reported)]  # fmt: skip
-    assert asked[0].any()
-    assert not asked[1].any()
-    assert not asked[2].any()
-
+    asked = [
+        seen.contains(np.array([document_id(ranking.queries[row]) for row in rows]))
+        for rows in divide(ranking, "3", 1)  # to train, to choose by, to report
+    ]
+    assert [rows.any() for rows in asked] == [True, False, False]
     options = ["--collection", collection, "--split", "train", "--folds", "3", "--methods", "dense", "hybrid"]
-    for fold, shared in ((1, 0), (0, asked[0].mean())):  # fold 0 was trained on
-        folder = tmp_path / f"fold-{fold}"
-        run_here(measure, *options, "--model_name_or_path", tmp_path / "out", "--fold", fold, "--output_dir", folder)
+    for number, shared in ((1, 0), (0, asked[0].mean())):
+        folder = tmp_path / f"fold-{number}"
+        run_here(measure, *options, "--model_name_or_path", tmp_path / "out", "--fold", number, "--output_dir", folder)
         results = json.loads((folder / "results.json").read_text())
         assert results["rows"][0]["test_queries"] == 8
         assert results["rows"][0]["queries_seen_in_training_share"] == pytest.approx(shared)
         text = (folder / "results.md").read_text()
-        assert f"The queries of fold {fold} (--folds 3) alone" in text
+        assert f"The queries of fold {number} (--folds 3) alone" in text
         assert ("its results on them are too good" in text) == bool(shared)
 
 
@@ -101,9 +93,7 @@ def test_a_fold_with_passages_in_two_processes_and_what_is_said_of_its_queries(t
     ("options", "message"),
     [
         (["--split", "dev"], "--split dev, found train"),
-        (["--view", "docsplit", "--fold", "0"], "--fold are for --view query_document"),
         (["--objective", "contrastive_tension", "--mlm_weight", "0"], "goes with --objective info_nce"),
-        (["--streaming", "--max_steps", "3"], "--streaming does not go with --view query_document"),
         (["--per_device_train_batch_size", "30"], "has 24 queries for this, which do not fill one batch of 30"),
     ],
 )
