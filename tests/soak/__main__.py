@@ -23,7 +23,7 @@ from tests.soak.engine import Part, run_part, summary, table
 RESULTS = ROOT / "benchmarks" / "results" / "reliability.json"
 PARTS = {
     "wrong options": Part("one line before any work", hostile.wrong_combinations, 2500),
-    "hostile model folders": Part("none of their code runs; loaded, or one line", hostile.hostile_models, 370),
+    "hostile model folders": Part("none of their code runs; loaded, or one line", hostile.hostile_models, 230),
     "fuzzed documents": Part("read, counted, or one line that names the file", hostile.fuzzed_files, 10_000),
     "damaged checkpoints": Part("passed over, and refused in one line", damage.damaged_checkpoints, 1500),
     "damaged indexes": Part("one line that names the file, or the same answers", damage.damaged_indexes, 1000),
