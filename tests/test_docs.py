@@ -75,33 +75,25 @@ def test_a_command_names_scripts_recipes_and_options_that_exist(page, command):
         (module,) = re.findall(rf'^{words[0]} = "(\w+):command"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
         recipe = [f"recipes/{word}.yaml" for word in words[1:2] if "run_" in module and not word.startswith("--")]
         words = [f"{module}.py", *recipe, *words[1 + len(recipe) :]]
-    scripts = [word for word in words if word.endswith(".py")]
-    if not scripts:
-        assert words[:2] == ["python", "-m"], command
-        module = words[2]
-        assert (ROOT / (module.replace(".", "/") + ".py")).exists(), module
-        source = (ROOT / (module.replace(".", "/") + ".py")).read_text()
-        if "run_study(" in source:  # which adds the options that all studies have to those of a dictionary
-            options_of_all = (ROOT / "benchmarks" / "engine" / "cells.py").read_text()
-            source = re.sub(r'"(\w+)": \{', r'"--\1"', source) + options_of_all
-        if "make_parser(" in source:
-            source += (ROOT / "benchmarks" / "speed" / "meters.py").read_text()
-        passed_on = [option for word in words[3:] if " " in word for option in word.split() if option.startswith("--")]
-        assert set(passed_on) <= set().union(*map(options_of, ARGUMENTS.values()))
-        for word in words[3:]:
-            assert not word.startswith("--") or " " in word or f'"{word}"' in source, word
-        return
-    (script,) = scripts
-    assert (ROOT / script).exists()
-    after = words[words.index(script) + 1 :]
-    for word in after:
-        assert not word.startswith("recipes/") or (ROOT / word).exists(), word
-    if script in ARGUMENTS:
-        known = options_of(ARGUMENTS[script])
+    if scripts := [word for word in words if word.endswith(".py")]:
+        (script,) = scripts
+        after = words[words.index(script) + 1 :]
     else:
-        known = {*re.findall(r'"(--[a-z_]+)"', (ROOT / script).read_text())}
+        assert words[:2] == ["python", "-m"], command
+        script, after = f"{words[2].replace('.', '/')}.py", words[3:]
+    source = (ROOT / script).read_text()
+    if "run_study(" in source:  # which adds the options that all studies have to those of a dictionary
+        source = re.sub(r'"(\w+)": \{', r'"--\1"', source) + (ROOT / "benchmarks/engine/cells.py").read_text()
+    if "make_parser(" in source:
+        source += (ROOT / "benchmarks/speed/meters.py").read_text()
+    known = options_of(ARGUMENTS[script]) if script in ARGUMENTS else {*re.findall(r'"(--[a-z_]+)"', source)}
     for word in after:
-        assert not word.startswith("--") or word.partition("=")[0] in known, word
+        if " " in word:  # options that are passed on
+            passed_on = {option for option in word.split() if option.startswith("--")}
+            assert passed_on <= set().union(*map(options_of, ARGUMENTS.values()))
+        else:
+            assert not word.startswith("recipes/") or (ROOT / word).exists(), word
+            assert not word.startswith("--") or word.partition("=")[0] in known, word
 
 
 @pytest.mark.parametrize(
@@ -178,26 +170,23 @@ def test_each_page_is_in_the_index():
         assert name == "README.md" or f"]({name})" in index, name
 
 
-@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.name)
-def test_links_within_the_repository_lead_somewhere(page):
-    prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
-    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", prose):
-        assert target.startswith("http") or (page.parent / target).exists(), target
+def prose_of(page):
+    return re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
 
 
 def headings(page):
     """Return the anchors that GitHub gives the headings of a page."""
-    prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
-    titles = re.findall(r"^#+ (.*)$", prose, flags=re.MULTILINE)
+    titles = re.findall(r"^#+ (.*)$", prose_of(page), flags=re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title).strip().lower().replace(" ", "-") for title in titles}
 
 
 @pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.name)
-def test_links_to_headings_lead_to_one(page):
-    prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
-    for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]*)\)", prose):
-        other = page.parent / target if target else page
-        assert anchor in headings(other), f"{target}#{anchor}"
+def test_links_within_the_repository_lead_somewhere(page):
+    for target, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", prose_of(page)):
+        if not target.startswith("http"):
+            other = page.parent / target if target else page
+            assert other.exists(), target
+            assert not anchor or anchor in headings(other), f"{target}#{anchor}"
 
 
 @pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.name)

@@ -87,11 +87,13 @@ def test_the_cells_run(tmp_path, monkeypatch, reads_little, capsys):
     """With a tiny encoder, and tiny documents under the names of the corpus."""
     packages = re.findall(r'"(\w+\.\w+)"', "".join(CODE[1]["source"]).partition("MOST")[0])
     assert len(packages) == 10
+    rng = np.random.default_rng(0)
     rows = [
         {"id": f"{package}.{part}_{number}", "text": text, "label": package, "part": part}
         for place, package in enumerate(packages)
         for part, count in (("train", 8), ("validation", 2), ("test", 4))
-        for number, text in enumerate(texts_on(place, part, count))
+        for number in range(count)
+        for text in (make_document(rng, list(TOPICS)[place % len(TOPICS)], 12),)
     ]
     load = corpora.load_corpus
 
@@ -112,12 +114,6 @@ def test_the_cells_run(tmp_path, monkeypatch, reads_little, capsys):
     assert "TF-IDF" in printed
     assert Counter(names["split"].test_labels.tolist()) == dict.fromkeys(range(10), 4)
     assert Path("outputs/notebook/encoder/modules.json").exists()
-
-
-def texts_on(place, part, count):
-    """Texts on one of the topics, no two alike."""
-    rng = np.random.default_rng([place, sum(map(ord, part))])
-    return [make_document(rng, list(TOPICS)[place % len(TOPICS)], 12) for _ in range(count)]
 
 
 # --- examples/pretrain_with_trainer.py ---

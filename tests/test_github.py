@@ -1,6 +1,5 @@
-"""What runs elsewhere: the workflow, the issue forms and the Dockerfile name only what is there."""
+"""The image has what the installation needs, and runs commands that there are."""
 
-import os
 import re
 
 import yaml
@@ -9,35 +8,11 @@ from tests.processes import ROOT
 from tests.scripts.test_installation import COMMANDS, SOURCES
 
 WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
-MAKEFILE = (ROOT / "Makefile").read_text()
-CI = (ROOT / ".ci" / "run").read_text()
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
-PROJECT = (ROOT / "pyproject.toml").read_text()
-
-
-def targets(text):
-    """The targets of all calls of make."""
-    calls = re.findall(r"^(?:.*run: |\s*)make (.+?)(?:#.*)?$", text, re.MULTILINE)
-    return [word for call in calls for word in call.split() if "=" not in word and not word.startswith("-")]
 
 
 def steps(job):
     return [step["run"] for step in WORKFLOW["jobs"][job]["steps"] if "run" in step]
-
-
-def test_the_workflow_does_what_the_check_here_does():
-    assert targets(CI) == ["install-dev", "lint", "test"]
-    assert os.access(ROOT / ".ci" / "run", os.X_OK)
-    assert steps("check") == [".ci/run"]
-    assert steps("test") == ["make test"]
-    for target in [*targets(CI), "test"]:
-        assert re.search(rf"^{target}:", MAKEFILE, re.MULTILINE), target
-    assert re.search(r"^test: install-dev", MAKEFILE, re.MULTILINE)  # a fresh runner has no environment
-    assert re.search(r"^WORKERS \?=", MAKEFILE, re.MULTILINE)  # so that the workflow can set it
-    assert isinstance(WORKFLOW["env"]["WORKERS"], int)
-
-
-# --- The image: no docker is needed to see that its context has what the installation needs ---
 
 
 def copied():

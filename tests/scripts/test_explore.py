@@ -13,28 +13,23 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 import explore
 from docsplit.evaluation.results.result import CLASSIFICATION
 from docsplit.explorer.page import tables_of
 from docsplit.release.model_card import evaluation_text
 from docsplit.release.records import read_evaluations
-from modeling_docsplit import DocSplitForContrastivePretraining
-from tests.conftest import make_corpus, tiny_config
+from tests.conftest import make_corpus
 
 BROWSER = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)
 EVIL = "</script><script>document.title = 'taken over'</script><img src=x onerror=\"document.title='taken over'\">"
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory, wordpiece):
+def page(tmp_path_factory, encoder):
     """The page of a small corpus with one evil document, made by the script."""
     folder = tmp_path_factory.mktemp("explore")
-    torch.manual_seed(0)
-    model = DocSplitForContrastivePretraining(tiny_config(wordpiece), pooling="mean", max_seq_length=64)
-    model.save_pretrained(folder / "encoder")
-    wordpiece.save_pretrained(folder / "encoder")
+    shutil.copytree(encoder, folder / "encoder")
     evaluation = folder / "encoder" / "evaluations" / "topics"
     evaluation.mkdir(parents=True)
     row = {"encoder": "e", "head": "mlp", "shots": None, "features": "raw", "runs": 1}
@@ -88,22 +83,15 @@ needs_browser = pytest.mark.skipif(BROWSER is None, reason="no chromium on this 
 
 
 @needs_browser
-def test_the_page_opens_with_a_document_and_says_what_to_click(page):
+def test_the_page_opens_with_a_document_its_neighbours_and_the_tables(page):
     dom = in_browser(page)
     assert 'data-ready="true"' in dom
     payload = payload_of(page)
     title = html.escape(payload["titles"][payload["opening"]], quote=False)
     assert re.search(rf"<h2>{re.escape(title)}", dom)
-    assert len(re.findall(r'class="score"', dom)) == 3
     assert len(re.findall(r'class="pair"', dom)) == 6
-    assert "Click a point or a title" in dom
-
-
-@needs_browser
-def test_a_document_its_neighbours_and_the_tables_are_shown(page):
     dom = in_browser(page, "document=0")
-    first = make_corpus(30)[0]["text"]
-    assert first.split(".")[0] in dom
+    assert make_corpus(30)[0]["text"].split(".")[0] in dom
     assert len(re.findall(r'class="score"', dom)) == 3
     assert "31 documents" in dom  # the one without text is left out
     assert "62.5" in dom

@@ -19,7 +19,7 @@ from docsplit.embedding.encode import encode
 from docsplit.training import checkpoints
 from modeling_docsplit import DocSplitForContrastivePretraining
 from run_docsplit_pretraining import main
-from tests.processes import ROOT, Script, launched, process_of_rank, start, wait_until
+from tests.processes import ROOT, Script, launched, process_of_rank, wait_until
 from tests.processes import run as run_script
 
 TINY = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64,max_position_embeddings=64"
@@ -56,22 +56,6 @@ def words(output_dir, corpus_file, *options):
         "--use_cpu", "--per_device_train_batch_size", "4", "--learning_rate", "1e-3", "--logging_steps", "1",
         "--save_steps", "4", "--disable_tqdm", "true", *map(str, options),
     ]  # fmt: skip
-
-
-# A disk that takes no larger files once the training begins
-SMALL_DISK = """
-import resource, runpy, signal, sys
-from docsplit.training.run import Run
-train, most_bytes = Run.train, int(sys.argv[1])
-
-def on_a_small_disk(*args):
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
-    return train(*args)
-
-Run.train, sys.argv = on_a_small_disk, sys.argv[2:]
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
 
 
 def run(output_dir, corpus_file, *options, **how):
@@ -321,17 +305,3 @@ def test_the_start_is_looked_for_before_the_corpus(failure_of, tmp_path):
         is_path = isinstance(name, Path)
         assert message.startswith(f"There is no {name}: " if is_path else f"{name!r} cannot be loaded as an encoder")
         assert "\n" not in message
-
-
-def test_a_checkpoint_that_does_not_fit_on_the_disk_is_one_line(tmp_path, corpus_file):
-    """PyTorch has errors of its own for it. Then the same command ends, with room."""
-    unattended = ("--max_steps", 1, "--save_steps", 1, "--resume_from_checkpoint", "--overwrite_output_dir")
-    command = words(tmp_path / "out", corpus_file, *unattended)
-    (script,) = start("-c", SMALL_DISK, 120_000, *command)
-    assert script.wait().returncode == 1
-    assert "Traceback" not in script.stderr
-    (line,) = [line for line in script.stderr.splitlines() if line.startswith("error")]
-    assert f"error: {tmp_path / 'out'} could not be written: the disk took only a part" in line
-    assert not (tmp_path / "out" / "checkpoint-1" / checkpoints.MANIFEST).exists()
-    run_script(*command)
-    assert weights(tmp_path / "out")
