@@ -14,7 +14,7 @@ from transformers import (
     RobertaConfig,
 )
 
-from docsplit.embedding import attention, loading
+from docsplit.embedding import attention
 from docsplit.embedding.attention import attention_to_tokens, check_attention, describe_attention
 from docsplit.embedding.loading import load_encoder, with_words
 from docsplit.modeling.encoder_with_words import Words
@@ -130,14 +130,10 @@ def test_an_encoder_without_weights_or_places_is_refused(encoder, monkeypatch):
         check_attention("some/encoder", loaded, TEXTS[0])
 
 
-def test_the_attention_of_an_encoder_with_words_is_the_plain_ones(encoder, caplog):
+def test_the_attention_of_an_encoder_with_words_is_the_plain_ones(encoder):
     model, _ = encoder("bert", "mean")
-    words = Words(model.tokenizer.backend_tokenizer, torch.arange(10), torch.ones(10, 32))
-    more = with_words(model, words)
-    loading._log_once.cache_clear()
-    caplog.set_level("INFO")
+    more = with_words(model, Words(model.tokenizer.backend_tokenizer, torch.arange(10), torch.ones(10, 32)))
     check_attention("more", more, TEXTS[0])
     assert describe_attention(more) == describe_attention(model)
     for ours, expected in zip(attention_to_tokens(more, TEXTS, "", 64), attention_to_tokens(model, TEXTS, "", 64)):
         np.testing.assert_array_equal(ours.weights, expected.weights)
-    assert caplog.text.count("Attention is of the plain encoder: the words") == 1  # once, however often it is read

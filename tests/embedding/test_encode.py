@@ -149,24 +149,22 @@ def test_the_cache_holds_what_was_computed_and_its_key_sees_every_setting(checkp
     assert cached(texts)[1] == 0
 
 
-@pytest.mark.parametrize("prompts", [{}, {"query": "ask: ", "document": "read: "}, {"query": "", "any": "all: "}])
-def test_the_prompt_for_queries_then_the_default_one(headless, prompts, tmp_path, caplog):
-    model = SentenceTransformer(modules=[Transformer(str(headless)), Pooling(32, "mean")], device="cpu").eval()
-    model.prompts, model.default_prompt_name = prompts, "any" if "any" in prompts else None
-    model.save(str(tmp_path / "model"))
-    loaded = load_encoder(str(tmp_path / "model"), device="cpu")
-    vectors, facts = embed_queries(loaded, QUERIES, dtype=torch.float32)
-    expected = {"": "", "ask: ": "ask: "}.get(prompts.get("query", "")) or prompts.get("any", "")
+@pytest.mark.parametrize(
+    ("prompts", "expected"),
+    [({}, ""), ({"query": "ask: ", "document": "read: "}, "ask: "), ({"query": "", "any": "all: "}, "all: ")],
+)
+def test_the_prompt_for_queries_then_the_default_one(headless, prompts, expected, caplog):
+    modules = [Transformer(str(headless)), Pooling(32, "mean")]
+    default = "any" if "any" in prompts else None
+    model = SentenceTransformer(modules=modules, device="cpu", prompts=prompts, default_prompt_name=default)
+    found, facts = embed_queries(model, QUERIES, dtype=torch.float32)
     assert facts == QueryFacts(expected, "cosine")
-    assert vectors == pytest.approx(model.encode([expected + text for text in QUERIES], prompt=""), abs=1e-5)
-    if prompts.get("query"):
-        assert vectors == pytest.approx(model.encode_query(QUERIES), abs=1e-5)
-        assert abs(vectors - embed_documents(loaded, QUERIES)[0]).max() > 1e-3
-    given, _ = embed_queries(loaded, QUERIES, prompt="other: ", dtype=torch.float32)
+    assert found == pytest.approx(model.encode([expected + text for text in QUERIES], prompt=""), abs=1e-5)
+    given, _ = embed_queries(model, QUERIES, prompt="other: ", dtype=torch.float32)
     assert given == pytest.approx(model.encode([f"other: {text}" for text in QUERIES], prompt=""), abs=1e-5)
-    for ours, ranked_by in (("dot", "dot"), ("euclidean", "cosine")):
-        loaded.similarity_fn_name = ours
-        assert embed_queries(loaded, QUERIES)[1].similarity == ranked_by
+    for similarity, ranked_by in (("dot", "dot"), ("euclidean", "cosine")):
+        model.similarity_fn_name = similarity
+        assert embed_queries(model, QUERIES)[1].similarity == ranked_by
     assert "compares by euclidean distance" in caplog.text
 
 
@@ -322,7 +320,6 @@ class OnDisk:
 
 
 def embed_in_each_way(checkpoint, texts, output_file=None, **options):
-    """Yield (name, embeddings) from an encoder in memory, from a SentenceTransformer, and averaged over pieces."""
     model = load_encoder(str(checkpoint), device="cpu", max_seq_length=12)
     encoder, options = model[0].model, {"micro_batch_tokens": 100, "output_file": output_file} | options
     yield "encode", encode(encoder, model.tokenizer, texts, **options)

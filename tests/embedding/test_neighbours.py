@@ -99,21 +99,18 @@ def test_most_of_the_best_are_found_and_their_scores_are_exact(count, monkeypatc
 
 def smooth_slowly(vectors, count, rounds, share, temperature, words=None):
     """One document after another, in float64."""
-    vectors = [vector / np.linalg.norm(vector) for vector in vectors.astype(np.float64)]
+    vectors = unit(vectors).astype(np.float64)
     words = np.zeros((len(vectors), 1)) if words is None else words.astype(np.float64)
     for _ in range(rounds):
         averaged = []
         for number, vector in enumerate(vectors):
-            others = sorted(
-                ((vector @ other + words[number] @ words[i], i) for i, other in enumerate(vectors) if i != number),
-                reverse=True,
-            )
-            weights = [np.exp(similarity / temperature) for similarity, _ in others[:count]]
-            mean = sum(weight * vectors[i] for weight, (_, i) in zip(weights, others)) / sum(weights)
-            new = (1 - share) * vector + share * mean
-            averaged.append(new / np.linalg.norm(new))
-        vectors = averaged
-    return np.array(vectors)
+            near = vectors @ vector + words @ words[number]
+            near[number] = -np.inf
+            best = np.argsort(-near)[:count]
+            weights = np.exp(near[best] / temperature)
+            averaged.append((1 - share) * vector + share * weights @ vectors[best] / weights.sum())
+        vectors = np.array(averaged) / np.linalg.norm(averaged, axis=1, keepdims=True)
+    return vectors
 
 
 def test_nearest_against_sorting_all():

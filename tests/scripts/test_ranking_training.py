@@ -1,9 +1,7 @@
 """Training for ranking, as a user runs it: kills, passages, folds, what is said of queries, bad input."""
 
 import json
-import os
 import shutil
-import signal
 
 import numpy as np
 import pytest
@@ -13,12 +11,8 @@ from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.rankings import divide, load_collection
 from run_docsplit_pretraining import main
 from run_document_retrieval import main as measure
-from tests.processes import Script
-from tests.processes import run as run_script
-from tests.scripts.test_run_docsplit_pretraining import TINY, assert_same_documents, assert_same_weights, wait_for
+from tests.scripts.test_run_docsplit_pretraining import TINY, assert_same_documents, assert_same_weights
 from tests.scripts.test_run_document_retrieval import write_collection
-
-ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 
 @pytest.fixture(scope="module")
@@ -35,32 +29,26 @@ def words(output_dir, collection, *options):
     ]
 
 
-def test_a_killed_run_resumes_to_the_same_parameters_with_negatives_of_weights_that_are_gone(tmp_path, collection):
-    """24 queries, 6 steps an epoch, other negatives from step 6 on: SIGKILL after step 9; and on from step 6."""
-    environment = os.environ | ONE_THREAD
-    options = ("--negatives", "bm25", "self", "--negatives_per_query", "2")
-    script = "run_docsplit_pretraining.py"
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    result = run_script(script, *words(whole, collection, *options), env=environment)
-    assert "Negatives of bm25: " in result.stderr
-    assert "Negatives of self: " in result.stderr
-    assert len(list((whole / "negatives").iterdir())) == 2  # and no encoder
+def test_a_run_goes_on_to_the_same_parameters_with_negatives_of_weights_that_are_gone(
+    tmp_path, collection, run_here, caplog
+):
+    """24 queries, 6 steps an epoch, other negatives from step 6 on: again from step 9, and from step 6."""
+    caplog.set_level("INFO")
+    options, whole = ("--negatives", "bm25", "self", "--negatives_per_query", "2"), tmp_path / "whole"
+    run_here(main, *words(whole, collection, *options))
+    assert "Negatives of bm25: " in caplog.text
+    assert "Negatives of self: " in caplog.text
     notes = [json.loads((whole / f"checkpoint-{step}" / "negatives.json").read_text()) for step in (3, 6, 9)]
     assert [note["phase"] for note in notes] == [0, 0, 1]
-
-    process = Script(script, *words(killed, collection, *options), env=environment)
-    wait_for((killed / "checkpoint-9" / "checkpoint_manifest.json").exists, process)
-    os.kill(process.pid, signal.SIGKILL)
-    assert process.wait().returncode == -signal.SIGKILL
-    shutil.copytree(whole, tmp_path / "early")
-    for folder, checkpoint in ((killed, "newest"), (tmp_path / "early", tmp_path / "early" / "checkpoint-6")):
-        resume = ("--resume_from_checkpoint", checkpoint)
-        again = run_script(script, *words(folder, collection, *options, *resume), env=environment)
-        assert "Negatives of" not in again.stderr  # the files are there, of the same weights
-        assert_same_weights(whole, folder)
-        assert_same_documents(whole, folder)
-    first, second = (np.load(path) for path in sorted((whole / "negatives").glob("*/*.npy")))
+    first, second = (np.load(path) for path in sorted((whole / "negatives").glob("*/*.npy")))  # and no encoder
     assert (first != second).any()  # or the comparison shows nothing
+    for step in (9, 6):
+        again = shutil.copytree(whole, tmp_path / f"from-{step}")
+        caplog.clear()
+        run_here(main, *words(again, collection, *options, "--resume_from_checkpoint", again / f"checkpoint-{step}"))
+        assert "Negatives of" not in caplog.text  # the files are there, of the same weights
+        assert_same_weights(whole, again)
+        assert_same_documents(whole, again)
 
 
 def test_a_fold_is_left_out_and_measured_alone(tmp_path, collection, run_here):

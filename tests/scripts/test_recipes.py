@@ -31,26 +31,19 @@ from tests.conftest import tiny_values, weights_of
 
 ROOT = Path(__file__).parents[2]
 ARCHITECTURES = {  # recipe: of the checkpoint that it starts from
-    "adapt": "bert",
     "docsplit_bert": "bert",
     "docsplit_long": "longformer",
-    "simcse_long": "bert",
     "ct_bert": "bert",
-    "contriever_crop": "bert",
     "contriever_moco": "bert",
     "ict": "bert",
     "mlm": "bert",
-    "longformer_da_simcse": "longformer",
     "longformer_bregman": "longformer",
-    "bregman_small": "longformer",
     "docsplit_bigbird": "big_bird",
     "docsplit_modernbert": "modernbert",
     "docsplit_bert_lora": "bert",
-    "graph_document": "bert",
     "graph_document_retrieval": "bert",
 }
 GRAPHS = ("graph_document", "graph_document_retrieval")  # whose passage encoder that is
-OTHERS = {"quickstart", "small", "graph_document_small"}  # from a random start, and made for speed
 
 
 def config_of(architecture: str, tokenizer) -> PreTrainedConfig:
@@ -93,13 +86,15 @@ def run(wordpiece, corpus_file, tmp_path, monkeypatch):
     return run
 
 
-def test_each_recipe_is_here_and_those_that_measure_are_parsed():
-    names = {path.stem for path in (ROOT / "recipes").glob("*.yaml")}
-    to_measure = {name for name in names if name.startswith(("probe_", "retrieval_"))}
-    assert {name for name in names - to_measure if not name.startswith("ranking_")} == set(ARCHITECTURES) | OTHERS
-    for name in to_measure:
+@pytest.mark.parametrize("name", [path.stem for path in (ROOT / "recipes").glob("*.yaml")])
+def test_a_recipe_is_parsed(name, tmp_path):
+    words = [name, "--model_name_or_path", "a", "--output_dir", str(tmp_path)]
+    if name.startswith(("probe_", "retrieval_")):
         types = (LabelledArguments, ProbeArguments) if "probe" in name else (CitationArguments, LinkArguments)
-        parse_arguments((EncoderArguments, *types), "", [name, "--model_name_or_path", "a"])
+        parse_arguments((EncoderArguments, *types), "", words)
+    else:
+        words += ["--fold", "0"] if name.startswith("ranking_") else []
+        parse_arguments(ARGUMENTS, "", [*words, "--corpus", "b", "--use_cpu"], chosen_by=OBJECTIVES)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +144,7 @@ def test_a_recipe_trains(name, architecture, run, caplog):
 
 
 def test_what_a_recipe_trained_goes_on_by_the_command_of_its_card(run, run_here, corpus_file, tmp_path, caplog):
-    _, output_dir, options = run("graph_document")
+    _, output_dir, options = run("graph_document_retrieval")
     caplog.set_level("INFO")
     (command,) = re.findall(
         r"^    accelerate launch run_docsplit_pretraining.py (.*)$", (output_dir / "README.md").read_text(), re.M
