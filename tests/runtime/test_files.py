@@ -4,6 +4,7 @@ import errno
 import hashlib
 import itertools
 import json
+import math
 import os
 import random
 import resource
@@ -92,16 +93,9 @@ def test_a_full_disk_and_a_kill_leave_the_old_file(tmp_path):
     assert path.read_text(encoding="utf-8") == "storm ?"
 
 
-def test_an_error_that_knows_its_file_keeps_it_and_the_innermost_name_counts(tmp_path):
-    full, full_file = OSError(errno.ENOSPC, "No space"), OSError(errno.ENOSPC, "No space", str(tmp_path / "file"))
-    remedy = r" could not be written: No space left on device\. Make room there, or .* give the command again\.$"
-    with pytest.raises(OSError, match=f"/file{remedy}"), name_failed_writes(tmp_path / "outer"):
-        raise full_file
-    with (
-        pytest.raises(OSError, match=f"^{tmp_path}/inner{remedy}"),
-        name_failed_writes(tmp_path),
-        name_failed_writes(tmp_path / "inner"),
-    ):
+def test_an_error_that_knows_its_file_keeps_it(tmp_path):
+    full = OSError(errno.ENOSPC, "No space", str(tmp_path / "file"))
+    with pytest.raises(OSError, match=r"/file could not be written: No space left"), name_failed_writes(tmp_path):
         raise full
 
 
@@ -217,22 +211,20 @@ def test_a_sealed_folder_finds_each_change(tmp_path):
     assert not (tmp_path / ".half.1.partial").exists()
     assert read_sealed(tmp_path / "manifest.json")["step"] == 3
     (tmp_path / "other").write_text("not recorded, not looked at")
-    assert why_folder_damaged(tmp_path, "manifest.json") is None
-    with (tmp_path / "inner" / "weights").open("r+b") as file:
-        file.seek(2**21)
-        byte = file.read(1)
-        file.seek(2**21)
-        file.write(bytes([byte[0] ^ 4]))
-    assert why_folder_damaged(tmp_path, "manifest.json") == "inner/weights has changed since it was written"
-    assert why_folder_damaged(tmp_path, "manifest.json", most_bytes=3 * 2**20) is not None
-    assert why_folder_damaged(tmp_path, "manifest.json", most_bytes=3 * 2**20 - 1) is None, "too large to be read"
+
+    def why(most_bytes=math.inf):
+        return why_folder_damaged(tmp_path, "manifest.json", most_bytes)
+
+    assert why() is None
+    content = bytearray((tmp_path / "inner" / "weights").read_bytes())
+    content[2**21] ^= 4
+    (tmp_path / "inner" / "weights").write_bytes(content)
+    assert why() == why(3 * 2**20) == "inner/weights has changed since it was written"
+    assert why(3 * 2**20 - 1) is None, "too large to be read"
     (tmp_path / "empty").write_bytes(b"1")
-    assert why_folder_damaged(tmp_path, "manifest.json", most_bytes=1000) == "empty has 1 bytes, not 0"
+    assert why(1000) == "empty has 1 bytes, not 0"
     (tmp_path / "empty").unlink()
-    assert why_folder_damaged(tmp_path, "manifest.json", most_bytes=1000) == "empty is missing"
-    (tmp_path / "empty").mkdir()
-    records = {"empty": FileRecord((tmp_path / "empty").stat().st_size, "0")}
-    assert why_damaged(tmp_path, records) == "'empty' cannot be read: Is a directory"
+    assert why(1000) == "empty is missing"
     assert "cannot be read" in why_damaged(tmp_path, {"a\0": FileRecord(0, "0")})
     assert why_folder_damaged(tmp_path) == "files.json is missing"
 
@@ -332,8 +324,7 @@ def double(batch):
     return {"number": [2 * number for number in batch["number"]]}
 
 
-@pytest.mark.parametrize("num_proc", [None, 2])
-def test_rows_are_mapped_once_and_no_damaged_ones_are_read(tmp_path, monkeypatch, caplog, num_proc):
+def test_rows_are_mapped_once_and_no_damaged_ones_are_read(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
     numbers = datasets.Dataset.from_dict({"number": list(range(100)), "text": ["some words"] * 100})
     assert map_once(numbers, double, "of-memory", batched=True).cache_files == []
@@ -341,20 +332,19 @@ def test_rows_are_mapped_once_and_no_damaged_ones_are_read(tmp_path, monkeypatch
     numbers = datasets.load_from_disk(tmp_path / "numbers")
 
     def doubled(function=double):
-        options = {"batched": True, "num_proc": num_proc, "remove_columns": ["text"]}
-        return map_once(numbers, function, f"doubled-{num_proc}", **options)
+        return map_once(numbers, function, "doubled", batched=True, num_proc=2, remove_columns=["text"])
 
     rows = doubled()
     assert rows[:] == {"number": list(range(0, 200, 2))}
     files = [Path(entry["filename"]) for entry in rows.cache_files]
-    assert len(files) == (num_proc or 1)
+    assert len(files) == 2
     assert doubled(function=None)[:] == rows[:]
-    assert doubled(function=None)._fingerprint == rows._fingerprint == f"doubled-{num_proc}"
+    assert doubled(function=None)._fingerprint == rows._fingerprint == "doubled"
     rows.select([3, 1]).flatten_indices()  # `datasets` writes beside them
-    assert len(list(files[0].parent.glob("*.arrow"))) == len(files) + 1
+    assert len(list(files[0].parent.glob("*.arrow"))) == 3
     assert not caplog.records
-    for seed in range(20 if num_proc is None else 1):
-        how = mutate([*files, files[0].with_name("files.json")][seed % (len(files) + 1)], seed)
+    for seed, file in enumerate([*files, files[0].with_name("files.json")]):
+        how = mutate(file, seed)
         caplog.clear()
         assert doubled()[:] == {"number": list(range(0, 200, 2))}, how
         assert len([record for record in caplog.records if "is made again" in record.message]) == 1, how

@@ -170,13 +170,10 @@ def test_who_hides_the_gpus_and_machines_without_one_or_with_one_that_works_are_
 def test_every_way_to_a_device_stops_at_a_gpu_that_cannot_be_used(driver, encoder, tmp_path):
     """A training, the scripts that compare and adapt, and whatever loads an encoder, as `search.py` and `embed` do."""
     driver(H200)
-    ways = [
-        lambda: PretrainingArguments(output_dir=str(tmp_path)), join_processes, lambda: load_encoder(str(encoder)),
-    ]  # fmt: skip
-    for way in ways:
+    for way in (lambda: PretrainingArguments(str(tmp_path)), join_processes, lambda: load_encoder(str(encoder))):
         with pytest.raises(ValueError, match="nvidia-smi shows 1 GPUs"):
             way()
-    assert PretrainingArguments(output_dir=str(tmp_path), use_cpu=True).device == CPU
+    assert PretrainingArguments(str(tmp_path), use_cpu=True).device == CPU
     assert load_encoder(str(encoder), device="cpu").device == CPU
 
 
@@ -194,24 +191,20 @@ def test_the_timeout_of_a_training_is_that_of_its_connection_on_a_cpu_too(tmp_pa
     assert given[0][:2] == (True, 77)
 
 
-@pytest.mark.parametrize(("size", "is_connected"), [("2", True), ("1", False), (None, False)])
-def test_processes_wait_as_long_as_they_are_told_on_a_cpu_too(size, is_connected, monkeypatch):
+@pytest.mark.parametrize("size", [2, 1])
+def test_processes_wait_as_long_as_they_are_told_on_a_cpu_too(size, monkeypatch):
     """Trainer passes --ddp_timeout on for GPUs only. After a restart the store has the addresses of dead processes."""
-    made = []
-    monkeypatch.setenv("RANK", "0")
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
-    if size is not None:
-        monkeypatch.setenv("WORLD_SIZE", size)
-    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "2")
-    launched = dist.HashStore()
+    made, launched = [], dist.HashStore()
+    for name, value in (("RANK", 0), ("WORLD_SIZE", size), ("TORCHELASTIC_RESTART_COUNT", 2)):
+        monkeypatch.setenv(name, str(value))
     monkeypatch.setattr(dist, "rendezvous", lambda *args, **options: iter([(launched, 0, 2)]))
     monkeypatch.setattr(launching, "PartialState", lambda cpu, **values: made.append(values))
     connect(on_cpu=True, timeout=30)
-    assert len(made) == is_connected
-    if is_connected:
-        assert made[0]["timeout"] == launched.timeout == timedelta(seconds=30)
-        assert (made[0]["rank"], made[0]["world_size"]) == (0, 2)
-        made[0]["store"].set("address", "here")
+    assert len(made) == (size > 1)
+    for values in made:
+        assert values["timeout"] == launched.timeout == timedelta(seconds=30)
+        assert (values["rank"], values["world_size"]) == (0, 2)
+        values["store"].set("address", "here")
         assert launched.check(["start-2/address"])
 
 

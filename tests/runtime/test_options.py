@@ -132,11 +132,8 @@ def test_options_of_a_choice_are_those_given_and_have_their_types(tmp_path, capl
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text("objective: momentum_contrast\nmomentum_queue_size: 40\ntemperature: 1\n")
     parse = partial(parse_arguments, (Choosing,), "", chosen_by=CHOICES)
-    assert parse([str(recipe), "--no_symmetric"])[1] == {
-        "momentum_queue_size": 40,
-        "temperature": 1,
-        "symmetric": False,
-    }
+    expected = {"momentum_queue_size": 40, "temperature": 1, "symmetric": False}
+    assert parse([str(recipe), "--no_symmetric"])[1] == expected
     assert parse([]) == (Choosing(), {})
     for words in (["--similarity", "l2"], ["--momentum_queue_size", "many"], ["--momentum_queue_size", "0"]):
         with pytest.raises(SystemExit):
@@ -170,8 +167,7 @@ def test_the_short_page_has_a_line_for_each_common_option_whatever_else_is_wrong
     assert "ENCODER [--option value ...]" in page
     assert "--name " in page
     assert "RECIPE" not in page
-    for words in ([], ["--length", "2"], ["--flag", "-h", "all"]):
-        answer_help((Example,), "", words)
+    answer_help((Example,), "", ["--flag", "-h", "all"])
     assert capsys.readouterr().out == ""
 
 
