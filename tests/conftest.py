@@ -193,29 +193,23 @@ def tiny_model(wordpiece):
     return DocSplitForContrastivePretraining(tiny_config(wordpiece), pooling="mean", max_seq_length=64)
 
 
+def save_checkpoint(tokenizer, folder: Path, length: int = 40, seed: int = 0, **config: float) -> Path:
+    """Write a random encoder of this project, mean-pooled."""
+    torch.manual_seed(seed)
+    model = DocSplitForContrastivePretraining(tiny_config(tokenizer, **config), pooling="mean", max_seq_length=length)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def encoder(wordpiece, tmp_path_factory):
-    """A folder with a random checkpoint of this project, mean-pooled."""
-    folder = tmp_path_factory.mktemp("encoders") / "ours"
-    torch.manual_seed(0)
-    DocSplitForContrastivePretraining(tiny_config(wordpiece), pooling="mean", max_seq_length=64).save_pretrained(
-        folder
-    )
-    wordpiece.save_pretrained(folder)
-    return folder
+    return save_checkpoint(wordpiece, tmp_path_factory.mktemp("encoders") / "ours", 64)
 
 
 @pytest.fixture
 def texts():
     return [row["text"] for row in make_corpus(30)] + ["", "ship", "\ud800 storm"]
-
-
-def save_checkpoint(tokenizer, folder: Path) -> Path:
-    torch.manual_seed(0)
-    model = DocSplitForContrastivePretraining(tiny_config(tokenizer), pooling="mean", max_seq_length=40)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture
@@ -234,11 +228,7 @@ def any_checkpoint(tokenizer, tmp_path):
 def scattered(tmp_path_factory, wordpiece):
     """A folder with a random encoder, mean-pooled, whose documents lie apart: something to distil."""
     folder = tmp_path_factory.mktemp("scattered")
-    torch.manual_seed(0)
-    config = tiny_config(wordpiece, hidden_dropout_prob=0.1, initializer_range=0.3)
-    DocSplitForContrastivePretraining(config, pooling="mean", max_seq_length=48).save_pretrained(folder)
-    wordpiece.save_pretrained(folder)
-    return folder
+    return save_checkpoint(wordpiece, folder, 48, hidden_dropout_prob=0.1, initializer_range=0.3)
 
 
 @pytest.fixture(scope="session")

@@ -161,38 +161,26 @@ class Watch:
 
     step: int = 0
     waits: dict[int, Counter[Site]] = field(default_factory=dict)
-    pinned: dict[int, Tensor] = field(default_factory=dict)  # by address; kept, so that no address comes again
 
     def note(self, why: str) -> None:
         """Note that the host waits now, for the innermost line of ours, of transformers' or of accelerate's."""
         self.waits.setdefault(self.step, Counter())[site(why)] += 1
 
-    def is_pinned(self, tensor: Tensor) -> bool:
-        return tensor.untyped_storage().data_ptr() in self.pinned
-
-    def pin(self, tensor: Tensor) -> Tensor:
-        copy = tensor.clone()
-        self.pinned[copy.untyped_storage().data_ptr()] = copy
-        return copy
-
     def run(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run an operation on the CPU; its results are on the device if its tensors are, or if it says so."""
         packet = func.overloadpacket
         if packet is aten.is_pinned:
-            return self.is_pinned(args[0])
+            return False
         if packet is aten._pin_memory:
-            return self.pin(args[0])
+            return args[0].clone()
         tensors = list(_tensors((args, *kwargs.values())))
         goes_to_device = any(isinstance(tensor, OnDevice) for tensor in tensors)
         self._check(func, packet, tensors, args, kwargs)
         if kwargs.get("device") is not None:
             goes_to_device = torch.device(kwargs["device"]).type == NAME
             kwargs = kwargs | ({"device": torch.device("cpu")} if goes_to_device else {})
-        to_pin = bool(kwargs.get("pin_memory"))
         kwargs = {name: value for name, value in kwargs.items() if name != "pin_memory"}
         result = func(*_on_cpu(args), **{name: _on_cpu(value) for name, value in kwargs.items()})
-        if to_pin and not goes_to_device:
-            return self.pin(result)
         returned = func._schema.returns
         if len(returned) == 1 and returned[0].alias_info is not None and returned[0].alias_info.is_write:
             return kwargs.get("out", args[0])  # in place: the same tensor
@@ -209,13 +197,8 @@ class Watch:
         elif any(on_device) and packet in INDEXING:
             if not isinstance(args[0], OnDevice):
                 raise RuntimeError("indices should be on the host, as the tensor is")
-            for index in filter(lambda index: index is not None, args[1]):
-                if index.dtype in (torch.bool, torch.uint8):
-                    self.note("an index of booleans")
-                if not isinstance(index, OnDevice):
-                    self.note("an index from the host")
-            if len(args) > 2 and not isinstance(args[2], OnDevice):
-                self.note("a value from the host")
+            if any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1]):
+                self.note("an index of booleans")
         elif any(on_device) and any(not there and tensor.dim() for there, tensor in zip(on_device, tensors)):
             raise RuntimeError(f"{func}: expected all tensors on the same device")
 
@@ -223,17 +206,11 @@ class Watch:
         if packet is aten.copy_:
             target, source = args[:2]
             to_device, non_blocking = isinstance(target, OnDevice), (args[2:] or (kwargs.get("non_blocking"),))[0]
-            arrives_pinned = to_device or self.is_pinned(target)
         else:
             source, device, non_blocking = args[0], kwargs.get("device"), kwargs.get("non_blocking")
             to_device = isinstance(source, OnDevice) if device is None else torch.device(device).type == NAME
-            arrives_pinned = True  # torch takes pinned memory for a copy that does not block
-        if isinstance(source, OnDevice) == to_device:
-            return
-        if not non_blocking:
+        if isinstance(source, OnDevice) != to_device and not non_blocking:
             self.note(f"a copy to the {'device' if to_device else 'host'} that blocks")
-        elif not (arrives_pinned if not to_device else self.is_pinned(source)):
-            self.note(f"a copy to the {'device' if to_device else 'host'}, without pinned memory")
 
 
 _watches = [Watch()]  # the first is there so that a model can be moved before it is trained

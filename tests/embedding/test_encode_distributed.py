@@ -11,8 +11,7 @@ from docsplit.embedding import encode as encode_module
 from docsplit.embedding.encode import embed_documents, encode
 from docsplit.embedding.loading import load_encoder, with_words
 from docsplit.modeling.encoder_with_words import Words
-from modeling_docsplit import DocSplitForContrastivePretraining
-from tests.conftest import free_port, make_corpus, spawn, tiny_config
+from tests.conftest import free_port, make_corpus, save_checkpoint, spawn
 from tests.embedding.test_encode import OnDisk
 
 CHUNK = 7
@@ -21,12 +20,7 @@ TEXTS = [row["text"] for row in make_corpus(30)] + ["", "ship", "storm"]  # 5 ch
 
 @pytest.fixture(scope="module")
 def checkpoint(wordpiece, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("checkpoint")
-    torch.manual_seed(0)
-    model = DocSplitForContrastivePretraining(tiny_config(wordpiece), pooling="mean", max_seq_length=12)
-    model.save_pretrained(folder)
-    wordpiece.save_pretrained(folder)
-    return folder
+    return save_checkpoint(wordpiece, tmp_path_factory.mktemp("checkpoint"), 12)
 
 
 def embed_all(checkpoint, folder):

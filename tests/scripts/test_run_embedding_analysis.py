@@ -9,15 +9,13 @@ import sys
 
 import numpy as np
 import pytest
-import torch
 from accelerate.state import AcceleratorState
 from transformers import BertModel
 
 from docsplit.evaluation.analysis import similarity
 from docsplit.evaluation.arguments import ANALYSES
-from modeling_docsplit import DocSplitForContrastivePretraining
 from run_embedding_analysis import main
-from tests.conftest import make_corpus, tiny_config
+from tests.conftest import make_corpus, save_checkpoint, tiny_config
 
 FEW_PAIRS = 2000  # of sentences: what 100,000 say is tested beside the function
 FIGURES = ("redundancy", "similarity", "attention", "map")
@@ -35,12 +33,9 @@ def encoders(wordpiece, tmp_path_factory):
     """Two seeds of a checkpoint of this project, and a plain AutoModel that says nothing about pooling."""
     folders = [tmp_path_factory.mktemp("encoders") / name for name in ("ours-1", "ours-2", "plain")]
     for seed, folder in enumerate(folders[:2]):
-        torch.manual_seed(seed)
-        model = DocSplitForContrastivePretraining(tiny_config(wordpiece), pooling="mean", max_seq_length=64)
-        model.save_pretrained(folder)
+        save_checkpoint(wordpiece, folder, 64, seed)
     BertModel(tiny_config(wordpiece)).save_pretrained(folders[2])
-    for folder in folders:
-        wordpiece.save_pretrained(folder)
+    wordpiece.save_pretrained(folders[2])
     return [*map(str, folders)]
 
 
