@@ -77,9 +77,9 @@ def results_of(output_dir):
 
 @pytest.fixture(scope="module")
 def finished(encoders, files, tmp_path_factory):
-    """Two encoders and TF-IDF, few-shot and full data, raw and standardised features."""
+    """An encoder and TF-IDF, few-shot and full data, raw and standardised features."""
     output_dir = tmp_path_factory.mktemp("probe")
-    words = ["--model_name_or_path", *encoders, "tfidf", "--shots", "5", "--num_draws", "2", "--num_seeds", "2"]
+    words = ["--model_name_or_path", encoders[0], "tfidf", "--shots", "5", "--num_draws", "2", "--num_seeds", "2"]
     output = run(*SCRIPT, *options(files, output_dir, *words))
     return output_dir, output
 
@@ -87,8 +87,7 @@ def finished(encoders, files, tmp_path_factory):
 def test_every_row_is_there_with_its_numbers(finished, encoders):
     rows = results_of(finished[0])["rows"]
     expected = {
-        (encoder, head, shots, features)
-        for encoder in encoders
+        (encoders[0], head, shots, features)
         for head in ("mlp", "linear", "knn")
         for shots in (5, None)
         for features in ("raw", "standardized")
@@ -100,7 +99,7 @@ def test_every_row_is_there_with_its_numbers(finished, encoders):
         assert 0 <= row["accuracy_low"] <= row["accuracy_mean"] <= row["accuracy_high"] <= 1
         assert row["runs"] == (2 if row["shots"] else 1 if row["head"] == "knn" else 2)
     facts = {row["encoder"]: (row["pooling"], row["max_seq_length"]) for row in rows}
-    assert facts == {encoders[0]: ("mean", 64), encoders[1]: ("cls", 128), "tfidf": (None, None)}
+    assert facts == {encoders[0]: ("mean", 64), "tfidf": (None, None)}
     # Topics are words: TF-IDF reads them off, and more labels help it.
     best = {row["shots"]: row["accuracy_mean"] for row in rows if (row["encoder"], row["head"]) == ("tfidf", "linear")}
     assert best[5] <= best[None]
@@ -113,7 +112,7 @@ def test_the_report_is_complete(finished, encoders):
     assert {"rows", "comparisons", "statistics", "settings", "versions"} <= set(results)
     assert [row["documents"] for row in results["statistics"]] == [90, 30, 60]
     compared = {(row["head"], row["shots"], row["a"], row["b"]) for row in results["comparisons"]}
-    assert {("linear", None, encoders[0], "tfidf"), ("mlp", 5, *encoders)} <= compared
+    assert ("linear", None, encoders[0], "tfidf") in compared
     assert "Accuracy, 5 labels" in (output_dir / "results.md").read_text()
     assert "tfidf: " in output.stdout
     assert "standardized" not in output.stdout
@@ -141,7 +140,7 @@ def test_two_processes_give_the_same_results(finished, encoders, files, tmp_path
 def test_encoders_from_several_seeds_are_one_row_and_their_cards_get_it(run_here, encoders, files, tmp_path):
     names = [str(shutil.copytree(encoder, tmp_path / f"seed{n}")) for n, encoder in enumerate(encoders)]
     group = f"Ours={','.join(names)}"
-    words = ["--model_name_or_path", group, names[0], "tfidf", "--heads", "knn", "--shots", "5", "--num_draws", "3"]
+    words = ["--model_name_or_path", group, names[0], "--heads", "knn", "--shots", "5", "--num_draws", "2"]
     run_here(main, *options(files, tmp_path / "probe", *words, "--push_results", "--data_name", "Three topics"))
     results = results_of(tmp_path / "probe")
     assert results["data"] == "Three topics, text column text"

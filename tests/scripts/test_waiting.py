@@ -29,14 +29,11 @@ ONE_ROW, TWO_ROWS = (*SHORT, "24"), (*SHORT, "48")  # in a micro-batch
 OF_QUERIES = "--view query_document --queries first_sentence --negatives random --negatives_per_query 2"
 STEPS = {
     "docsplit": VARIANTS["docsplit"],
-    "cached_gradients": VARIANTS["cached_gradients"],
-    "contrastive_tension": VARIANTS["contrastive_tension"],
     "bregman": VARIANTS["bregman"],
     "neighbours": VARIANTS["neighbours"],
     "graph": VARIANTS["graph"],
     "queries": Variant(OF_QUERIES),
 }
-OF_ONE_VIEW = ("contrastive_tension", "neighbours")  # the encoder reads one view alone
 EVENT = "an event of the step before"
 FINITE = ("docsplit/training/callbacks.py", "_look")  # what the step before answers
 TARGETS = ("docsplit/modeling/objectives/neighbour_distillation.py", "of")  # ids, whose vectors the host has
@@ -56,7 +53,7 @@ def _watch_all(index, file):
     torch.set_num_threads(1)
     steps = {}
     for name, variant in STEPS.items():
-        rows = ONE_ROW if name in OF_ONE_VIEW else TWO_ROWS
+        rows = ONE_ROW if name == "neighbours" else TWO_ROWS  # whose encoder reads one view alone
         steps[name] = step_in_packs([*options_of(variant), *rows])
     steps["with reads"] = _step_with_reads()
     file.write_bytes(pickle.dumps(steps))
@@ -103,7 +100,7 @@ def _step_with_reads():
         mock.patch.object(info_nce, "info_nce", _loss_with_a_read),
         mock.patch.object(BertEmbeddings, "forward", _embed_with_a_read),
     ):
-        return second_step([*options_of(STEPS["cached_gradients"]), *TWO_ROWS])
+        return second_step([*options_of(VARIANTS["cached_gradients"]), *TWO_ROWS])
 
 
 def _loss_with_a_read(*arguments):
@@ -117,7 +114,7 @@ def _embed_with_a_read(embeddings, *arguments, **keywords):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", ["docsplit", "cached_gradients", "contrastive_tension"])
+@pytest.mark.parametrize("name", ["docsplit", "bregman"])
 def test_cuda_finds_no_other_waits(run_here, tmp_path, name):
     """PyTorch warns of operations that synchronise, but for events; the simulated device must not be kinder."""
     waits = []
