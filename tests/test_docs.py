@@ -95,20 +95,6 @@ def test_a_command_names_scripts_recipes_and_options_that_exist(page, command):
             assert not word.startswith("--") or word.partition("=")[0] in known, word
 
 
-@pytest.mark.parametrize(
-    "command", [command for _, command in ALL if "launch" in command and "run_docsplit_pretraining" in command]
-)
-def test_commands_for_several_processes_say_the_batch_of_each(command):
-    """A recipe's batch is of one process: without a number it would be multiplied. README's stays the recipe's."""
-    processes, each = (
-        re.findall(rf"--{name} (\d+)", command) for name in ("num_processes", "per_device_train_batch_size")
-    )
-    assert len(processes) == len(each) == 1
-    if ("README.md", command) in ALL:
-        (recipe,) = re.findall(r"recipes/\w+\.yaml", command)
-        assert f"per_device_train_batch_size: {int(processes[0]) * int(each[0])} " in (ROOT / recipe).read_text()
-
-
 @pytest.fixture
 def reader(tmp_path, corpus_file):
     """Return a function that runs commands as somebody who has cloned the repository, in `tmp_path`."""
@@ -161,15 +147,6 @@ def test_the_tutorial_runs_as_it_is_written_and_then_publishing_and_searching(tm
         reader(*words)
     assert len(Index(tmp_path / "outputs" / "mine.index")) == 4 - 1  # one was deleted
     assert (tmp_path / "outputs" / "mine.html").stat().st_size > 10_000
-
-
-def test_each_page_is_in_the_index():
-    docs = ROOT / "docs"
-    index = (docs / "README.md").read_text()
-    assert len([*docs.glob("studies/*.md")]) > 5
-    for page in sorted(docs.rglob("*.md")):
-        name = page.relative_to(docs).as_posix()
-        assert name == "README.md" or f"]({name})" in index, name
 
 
 def prose_of(page):

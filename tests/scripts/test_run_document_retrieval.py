@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from docsplit.data.seen_documents import TrainingDocuments, document_id, sketch
 from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.rankings import load_collection
 from run_document_retrieval import main
@@ -117,28 +116,6 @@ def test_groups_of_seeds_bm25_alone_and_the_weight_of_another_split(run_here, en
     assert len({line["hybrid_weight"] for line in lines if line["method"] == "hybrid"}) == 1
     run_here(main, "--model_name_or_path", "bm25", *options[:2], "--output_dir", tmp_path / "bm25")
     assert [row["ndcg_at_10"] for row in results_of(tmp_path / "bm25")["rows"]] == [r["ndcg_at_10"] for r in rows[:2]]
-
-
-def test_queries_of_a_corpus_contamination_and_cards(run_here, encoder, tmp_path):
-    rows = [{"title": f"About {number}", "text": row["text"]} for number, row in enumerate(make_corpus(COUNT, seed=6))]
-    (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    ranking = load_collection(RankingArguments(str(tmp_path / "corpus.jsonl"), "all", "first_sentence", 20))
-    seen = ranking.relevant_documents[:5]
-    shutil.copytree(encoder, tmp_path / "seen")
-    record = TrainingDocuments()
-    record.run.add(np.array([document_id(text) for text in seen]), sketch(seen))
-    record.save(tmp_path / "seen")
-    options = ["--collection", tmp_path / "corpus.jsonl", "--queries", "first_sentence", "--split", "all"]
-    options += ["--max_queries", "20", "--methods", "dense", "--push_results", "--output_dir", tmp_path / "out"]
-    run_here(main, "--model_name_or_path", tmp_path / "seen", *options)
-    results = results_of(tmp_path / "out")
-    assert results["rows"][0]["seen_in_pretraining_share"] == pytest.approx(5 / 20)
-    assert results["data"].endswith(
-        "corpus.jsonl, all queries, queries made of each document's first sentence, 20 queries drawn"
-    )
-    card = (tmp_path / "seen" / "README.md").read_text()
-    assert "Documents ranked for queries" in card
-    assert "nDCG@10" in card
 
 
 @pytest.mark.parametrize(
