@@ -85,7 +85,7 @@ def test_a_command_names_scripts_recipes_and_options_that_exist(page, command):
         source = re.sub(r'"(\w+)": \{', r'"--\1"', source) + (ROOT / "benchmarks/engine/cells.py").read_text()
     if "make_parser(" in source:
         source += (ROOT / "benchmarks/speed/meters.py").read_text()
-    known = options_of(ARGUMENTS[script]) if script in ARGUMENTS else {*re.findall(r'"(--[a-z_]+)"', source)}
+    known = options_of(ARGUMENTS[script]) if script in ARGUMENTS else {*re.findall(r'"(--\w+)"', source)}
     for word in after:
         if " " in word:  # options that are passed on
             passed_on = {option for option in word.split() if option.startswith("--")}

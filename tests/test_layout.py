@@ -1,6 +1,7 @@
 """The house: how much code there is, and that imports go only down."""
 
 import ast
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -53,6 +54,7 @@ def room_of(module):
     return next((name for name in names if name in FLOORS), None)
 
 
+@functools.cache
 def imported(path):
     """All modules that a file imports, wherever in it, under TYPE_CHECKING too."""
     names = set()
