@@ -122,6 +122,7 @@ def runnable(page):
 def test_the_tutorial_runs_as_it_is_written_and_then_publishing_and_searching(tmp_path, reader):
     tutorial, publishing, searching = map(runnable, ("tutorial.md", "publishing.md", "searching.md"))
     assert (len(tutorial), len(publishing), len(searching)) == (5, 2, 9)
+    assert (publishing.pop()[0], searching.pop()[0]) == ("export_onnx.py", "explore.py")  # which have tests of theirs
     for words in tutorial:
         reader(*words)
     (snippet,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "tutorial.md").read_text(), flags=re.DOTALL)
@@ -137,7 +138,6 @@ def test_the_tutorial_runs_as_it_is_written_and_then_publishing_and_searching(tm
     for words in publishing:
         reader(*words)
     assert ModelCard.load(tmp_path / "outputs" / "mine" / "README.md").data.license == "apache-2.0"
-    assert (tmp_path / "outputs" / "mine_onnx" / "model.onnx").exists()
 
     (tmp_path / "documents" / "drafts").mkdir(parents=True)
     texts = [json.loads(line)["text"] for line in (tmp_path / "documents.jsonl").read_text().splitlines()]
@@ -146,7 +146,6 @@ def test_the_tutorial_runs_as_it_is_written_and_then_publishing_and_searching(tm
     for words in searching:
         reader(*words)
     assert len(Index(tmp_path / "outputs" / "mine.index")) == 4 - 1  # one was deleted
-    assert (tmp_path / "outputs" / "mine.html").stat().st_size > 10_000
 
 
 def prose_of(page):

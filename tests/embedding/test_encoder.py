@@ -13,10 +13,8 @@ from docsplit.embedding.encoder import Encoder, embed, load_groups
 from docsplit.embedding.lexical_ridge import save_with_words
 from docsplit.embedding.loading import load_encoder
 from docsplit.modeling.encoder_with_words import Words
-from docsplit.runtime.launching import default_dtype
 
 TEXTS = ["a ship", "the captain of a ship", "", "a ship"]
-TOLERANCE = 1e-5 if default_dtype(torch.device("cpu")) is torch.float32 else 0.03  # of the matrix products
 
 
 def options(**given):
