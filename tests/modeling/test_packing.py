@@ -5,17 +5,6 @@ import copy
 import numpy as np
 import pytest
 import torch
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    BertConfig,
-    BigBirdConfig,
-    LongformerConfig,
-    ModernBertConfig,
-    Qwen3Config,
-    RobertaConfig,
-)
-
 from docsplit.modeling.families.table import family_of
 from docsplit.modeling.packing import (
     NAME,
@@ -27,6 +16,14 @@ from docsplit.modeling.packing import (
     reading_pack,
 )
 from modeling_docsplit import DocSplitForContrastivePretraining
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    BertConfig,
+    ModernBertConfig,
+    RobertaConfig,
+)
+
 from tests.modeling.families.test_graph import make_model, passage_batch
 from tests.modeling.test_modeling_docsplit import SMALL, loss_and_gradients, random_batch
 
@@ -68,24 +65,38 @@ def assert_same(model, other, batch):
         torch.testing.assert_close(theirs[name], gradient, rtol=1e-9, atol=1e-12, msg=name)
 
 
-@pytest.mark.parametrize("tokens", [30, 200, None])
+@pytest.mark.parametrize("tokens", [30, None])
 @pytest.mark.parametrize("kind", CONFIGS)
-def test_packs_change_neither_loss_nor_gradients(kind, tokens):
-    model = make(kind)
-    assert_same(model, packed(model, tokens), random_batch())
+def test_packs_change_neither_loss_nor_gradients_and_have_no_padding(kind, tokens):
+    model, batch = make(kind), random_batch()
+    other = packed(model, tokens)
+    assert_same(model, other, batch)
+    assert other(**batch).num_computed_tokens == batch["attention_mask"].sum()
 
 
-@pytest.mark.parametrize("pooling", ["cls", "max", "weightedmean", "lasttoken"])
-def test_packs_with_each_pooling(pooling):
-    model = make(pooling=pooling)
-    assert_same(model, packed(model, 100), random_batch())
+@pytest.mark.parametrize(
+    ("settings", "changes"),
+    [
+        *(({"pooling": pooling}, {}) for pooling in ("cls", "max", "weightedmean", "lasttoken")),
+        ({"contrastive_weight": 0.0, "mlm_weight": 1.0}, {}),
+        ({"mlm_weight": 0.0}, {}),
+        ({}, {"cache_gradients": True}),
+        ({}, {"gradient_checkpointing": True}),
+    ],
+    ids=str,
+)
+def test_packs_with_each_pooling_loss_and_recomputation(settings, changes):
+    model = make(**settings)
+    other = packed(model, 100, cache_gradients=changes.get("cache_gradients", False))
+    if "gradient_checkpointing" in changes:
+        other.activation_checkpointing_enable()
+    assert_same(model, other, random_batch())
 
 
-@pytest.mark.parametrize("tokens", [30, 200])
-def test_packs_of_one_shape(tokens):
+def test_packs_of_one_shape():
     """They are filled up with texts that no loss knows."""
     model = make()
-    other = packed(model, tokens, packing=Packing(0, fixed_length=True, longest=40))
+    other = packed(model, 200, packing=Packing(0, fixed_length=True, longest=40))
     shapes, forward = set(), other.encoder.base_model.forward
 
     def note_shape(input_ids, **inputs):
@@ -94,46 +105,7 @@ def test_packs_of_one_shape(tokens):
 
     other.encoder.base_model.forward = note_shape
     assert_same(model, other, random_batch())
-    if tokens == 200:
-        assert shapes == {(1, 400, 64, 40)}
-
-
-@pytest.mark.parametrize("changes", [{"cache_gradients": True}, {"gradient_checkpointing": True}, {"mlm": False}])
-def test_packs_with_recomputation_and_without_masked_lm(changes):
-    model = make(mlm_weight=0.1 if changes.get("mlm", True) else 0.0)
-    other = packed(model, 100, cache_gradients=changes.get("cache_gradients", False))
-    if "gradient_checkpointing" in changes:
-        other.activation_checkpointing_enable()
-    batch = random_batch()
-    if not changes.get("mlm", True):
-        batch.pop("mlm_input_ids"), batch.pop("mlm_targets")
-    assert_same(model, other, batch)
-
-
-def test_masked_lm_alone_in_packs():
-    model = make(contrastive_weight=0.0, mlm_weight=1.0)
-    assert_same(model, packed(model, 100), random_batch())
-
-
-def test_dropout_is_the_same_when_packs_are_computed_again():
-    torch.manual_seed(0)
-    model = DocSplitForContrastivePretraining(BertConfig(**SMALL), pooling="mean", max_seq_length=64).train()
-    kept, again = packed(model, 100), packed(model, 100, cache_gradients=True)
-    results = []
-    for each in (kept, again):
-        torch.manual_seed(1)
-        results.append(loss_and_gradients(each, random_batch()))
-    torch.testing.assert_close(results[0][0].loss, results[1][0].loss)
-    for name, gradient in results[0][1].items():
-        torch.testing.assert_close(results[1][1][name], gradient, msg=name)
-    assert not torch.equal(results[0][0].loss, loss_and_gradients(kept, random_batch())[0].loss)
-
-
-def test_padding_is_gone():
-    model = make()
-    batch = random_batch()
-    output = packed(model, 100)(**batch)
-    assert output.num_computed_tokens == batch["attention_mask"].sum()
+    assert shapes == {(1, 400, 64, 40)}
 
 
 def test_packs_with_the_collator_and_without_what_it_says():
@@ -179,27 +151,10 @@ def test_an_encoder_that_reads_packs_otherwise_is_refused():
         pack_encoders([model.encoder.base_model], 64, torch.float32)
 
 
-@pytest.mark.parametrize("kind", ["big_bird", "longformer", "graph", "graph of means", "qwen3"])
-def test_families(kind):
-    """BigBird and Longformer are refused; a decoder's last token and a graph's passages are the same in packs."""
-    if kind in ("big_bird", "longformer"):
-        config = BigBirdConfig(**SMALL) if kind == "big_bird" else LongformerConfig(**SMALL, attention_window=8)
-        model = DocSplitForContrastivePretraining(config, pooling="mean", max_seq_length=32)
-        with pytest.raises(ValueError, match="cross the borders"):
-            model.pack_sequences()
-        return
-    if kind == "qwen3":
-        sizes = {"num_key_value_heads": 2, "head_dim": 8, "bos_token_id": 2, "eos_token_id": 3}
-        model = DocSplitForContrastivePretraining(Qwen3Config(**SMALL | sizes), max_seq_length=64).train()
-        batch = {name: value for name, value in random_batch().items() if "mlm" not in name}
-        wanted, got = loss_and_gradients(model, batch), loss_and_gradients(packed(model, 100), batch)
-    else:
-        model = make_model(graph={"passage_pooling": "mean" if kind == "graph of means" else "cls"})
-        batch = passage_batch([(3, 5), (2, 4), (1, 1)])
-        wanted, got = loss_and_gradients(model, batch), loss_and_gradients(packed(model, 100), batch)
-    torch.testing.assert_close(got[0].loss, wanted[0].loss, rtol=1e-4, atol=1e-6)
-    for name, gradient in wanted[1].items():
-        torch.testing.assert_close(got[1][name], gradient, rtol=1e-3, atol=1e-5, msg=name)
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_passages_of_a_graph_are_the_same_in_packs(pooling):
+    model, batch = make_model(graph={"passage_pooling": pooling}), passage_batch([(3, 5), (2, 4), (1, 1)])
+    assert_same(model, packed(model, 100), batch)
 
 
 SIZES = {"vocab_size": 100, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -268,18 +223,6 @@ def test_a_pack_gives_the_states_and_gradients_of_padded_rows(kind):
     assert "attn_implementation" not in str(model.config.to_dict())  # a checkpoint says nothing of it
 
 
-def test_a_window_is_no_wider_than_that_of_rows():
-    """The masks of local layers matter here: with a window over all tokens the states are others."""
-    model = make_encoder("modernbert")
-    _, pack = padded_and_pack(model.config)
-    pack_encoders([model], 64, torch.float32)
-    with reading_pack():
-        narrow = model(**pack)[0]
-        for layer in model.layers:
-            layer.attn.sliding_window = None
-        assert (narrow - model(**pack)[0]).abs().max() > 1e-4
-
-
 def test_dropout_of_attention_is_drawn():
     torch.manual_seed(0)
     states = [torch.randn(1, 2, 7, 4) for _ in range(3)]
@@ -294,12 +237,14 @@ def test_dropout_of_attention_is_drawn():
     ("kind", "change", "message"),
     [
         ("bert", "eager", "leave out eager attention"),
-        ("megatron-bert", None, "one attention only"),
+        ("megatron-bert", "sdpa", "one attention only"),
+        ("big_bird", "sdpa", "cross the borders"),
+        ("longformer", "sdpa", "cross the borders"),
     ],
 )
 def test_encoders_that_cannot_are_named(kind, change, message):
     model = AutoModel.from_config(AutoConfig.for_model(kind, **SIZES))
-    model.config._attn_implementation = change or "sdpa"
+    model.config._attn_implementation = change
     with pytest.raises(ValueError, match=message):
         pack_encoders([model], 64, torch.float32)
     assert model.config._attn_implementation != NAME

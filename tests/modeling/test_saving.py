@@ -3,23 +3,19 @@
 import numpy as np
 import pytest
 import torch
-from peft import PeftModel
-from safetensors.torch import load_file
-from sentence_transformers import SentenceTransformer
-from transformers import AutoModel, AutoModelForMaskedLM, BertModel, Trainer, TrainingArguments
-
-from docsplit.data import preparation
 from docsplit.data.collators import DocSplitCollator
 from docsplit.data.preparation import tokenize
 from docsplit.modeling import saving
 from docsplit.modeling.pretrained import HEAD_FILE, HEAD_INDEX
 from docsplit.modeling.saving import (
     ADAPTER_FOLDER,
-    TRAINING_STATE_FILE,
-    refuse_not_finite,
-    save_training_state,
 )
 from modeling_docsplit import DocSplitForContrastivePretraining
+from peft import PeftModel
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+from transformers import AutoModel, AutoModelForMaskedLM, BertModel, Trainer, TrainingArguments
+
 from tests.conftest import tiny_config
 from tests.modeling.test_modeling_docsplit import random_batch
 from tests.modeling.test_pretrained import assert_equal, configs, load_reports, saved
@@ -27,26 +23,33 @@ from tests.modeling.test_pretrained import assert_equal, configs, load_reports, 
 from_pretrained = DocSplitForContrastivePretraining.from_pretrained
 
 
-def test_without_training_state_there_is_no_file(tiny_model, tmp_path):
-    save_training_state(tiny_model.state_dict(), tmp_path)
-    assert not (tmp_path / TRAINING_STATE_FILE).exists()
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_weights_that_are_not_finite_are_never_written(value, tiny_model, tmp_path):
-    refuse_not_finite(tiny_model.state_dict(), None)
+@pytest.mark.parametrize("where", ["encoder", "adapter", "objective"])
+def test_weights_that_are_not_finite_are_not_written(where, wordpiece, tmp_path):
+    """A release that is there loses nothing, its head included."""
+    settings = {"objective": "momentum_contrast", "momentum_queue_size": 8, "mlm_weight": 0}
+    settings = settings if where == "objective" else {}
+    model = DocSplitForContrastivePretraining(tiny_config(wordpiece), pooling="mean", max_seq_length=64, **settings)
+    if where == "adapter":
+        model.add_lora(2)
+    model.save_pretrained(tmp_path / "good")
+    before = {file: file.read_bytes() for file in (tmp_path / "good").rglob("*") if file.is_file()}
     with torch.no_grad():
-        tiny_model.get_input_embeddings().weight[3, 3] = value
-    with pytest.raises(FloatingPointError, match=r"word_embeddings\.weight for one: nothing is written"):
-        tiny_model.save_pretrained(tmp_path / "checkpoint")
-    assert not (tmp_path / "checkpoint").exists()
+        values = model.objective.buffers() if where == "objective" else model.encoder.parameters()
+        [value for value in values if value.is_floating_point()][-1].view(-1)[0] = torch.nan
+    for name in ("bad", "good"):
+        with pytest.raises(FloatingPointError, match="objective" if where == "objective" else "1 of .* not finite"):
+            model.save_pretrained(tmp_path / name)
+    assert not list((tmp_path / "bad").glob("*"))
+    assert {file: file.read_bytes() for file in (tmp_path / "good").rglob("*") if file.is_file()} == before
 
 
 # --- A release -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mlm_weight", [0.1, 0.0])
-@pytest.mark.parametrize("name", ["bert", "roberta", "modernbert", "distilbert", "longformer"])
+@pytest.mark.parametrize(
+    ("name", "mlm_weight"),
+    [("bert", 0.0), ("bert", 0.1), ("roberta", 0.1), ("modernbert", 0.1), ("distilbert", 0.1), ("longformer", 0.1)],
+)
 def test_a_release_has_what_each_loader_looks_for_and_nothing_else(name, mlm_weight, tmp_path, wordpiece):
     torch.manual_seed(0)
     config = configs(wordpiece)[name]
@@ -193,24 +196,16 @@ def load(start):
     return model
 
 
-def train(corpus, tokenizer, start, output_dir, checkpoint=None, load_state=True, **options):
-    model = load(start)
-    dataset = preparation.tokenize(corpus, tokenizer)[0].with_format("numpy")
+@pytest.fixture(scope="module")
+def trained(corpus, wordpiece, start, tmp_path_factory):
+    output_dir, model = tmp_path_factory.mktemp("trained"), load(start)
+    dataset = tokenize(corpus, wordpiece)[0].with_format("numpy")
     arguments = TrainingArguments(
         output_dir=str(output_dir), use_cpu=True, per_device_train_batch_size=10, max_steps=6, save_steps=3,
         learning_rate=1e-2, remove_unused_columns=False, disable_tqdm=True, logging_strategy="no", report_to="none",
     )  # fmt: skip
-    trainer = Trainer(model, arguments, DocSplitCollator(tokenizer, max_seq_length=32), dataset)
-    if checkpoint is not None and load_state:
-        model.load_training_state(checkpoint)
-    trainer.train(resume_from_checkpoint=checkpoint)
-    return model
-
-
-@pytest.fixture(scope="module")
-def trained(corpus, wordpiece, start, tmp_path_factory):
-    output_dir = tmp_path_factory.mktemp("trained")
-    return train(corpus, wordpiece, start, output_dir), output_dir
+    Trainer(model, arguments, DocSplitCollator(wordpiece, max_seq_length=32), dataset).train()
+    return model, output_dir
 
 
 def test_the_adapter_alone_is_trained(trained, start):

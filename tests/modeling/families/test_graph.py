@@ -3,20 +3,20 @@
 import itertools
 from types import SimpleNamespace
 
+import modeling_graph_document as graph
 import pytest
 import torch
 import torch.nn.functional as F
+from docsplit.data.passages import Passage, to_passages
+from docsplit.modeling.families.graph import GRAPH_DOCUMENTS
+from docsplit.modeling.families.graph_document_transformer import GraphDocumentTransformer, rows_of
+from modeling_docsplit import DocSplitForContrastivePretraining
+from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel, groups_of_similar_size
 from transformers import (
     BertConfig,
     LongformerConfig,
 )
 
-import modeling_graph_document as graph
-from docsplit.data.passages import Passage, to_passages
-from docsplit.modeling.families.graph import GRAPH_DOCUMENTS
-from docsplit.modeling.families.graph_document_transformer import GraphDocumentTransformer, rows_of
-from modeling_docsplit import DocSplitForContrastivePretraining
-from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel, graph_edges, groups_of_similar_size
 from tests.conftest import make_corpus, tiny_config
 from tests.modeling.test_modeling_docsplit import SMALL, loss_and_gradients
 
@@ -121,42 +121,16 @@ def test_graph_attention_equals_a_loop_over_edges(settings, monkeypatch):
     torch.testing.assert_close(model.combine(vectors, rows), torch.stack(expected), rtol=1e-10, atol=1e-10)
 
 
-def test_a_passage_is_a_tanh_of_its_first_state():
-    model = make_graph_model()
-    input_ids, mask = random_passages(4)
-    with torch.no_grad():
-        states = model.passage_encoder(input_ids=input_ids, attention_mask=mask).last_hidden_state
-        expected = torch.tanh(states[:, 0] @ model.project.weight.T + model.project.bias)
-        torch.testing.assert_close(model.encode_passages(input_ids, mask), expected)
-
-
-def test_a_passage_may_be_the_mean_of_its_states():
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_a_passage_is_a_tanh_of_its_first_state_or_of_their_mean(pooling):
     """Of a loop over passages, whatever the padding holds."""
-    model = make_graph_model(passage_pooling="mean")
+    model = make_graph_model(passage_pooling=pooling)
     input_ids, mask = random_passages(4)
     vectors = model.encode_passages(input_ids, mask)
     for passage, length, vector in zip(input_ids, mask.sum(1).tolist(), vectors, strict=True):
         states = model.passage_encoder(input_ids=passage[None, :length]).last_hidden_state[0]
-        expected = torch.tanh(model.project.weight @ states.mean(0) + model.project.bias)
-        torch.testing.assert_close(vector, expected)
-    assert not torch.allclose(vectors, make_graph_model().encode_passages(input_ids, mask))
-
-
-def test_edges_of_a_section_graph():
-    """Passages a b | c d e | f of three sections, b and c absent: the first present ones are a, d and f."""
-    present = torch.tensor([[True, True, True, True, False]])
-    section, position = torch.tensor([[0, 1, 1, 2, 0]]), torch.tensor([[0, 3, 4, 5, 0]])
-    clique = [[1, 1, 1, 0, 1, 0], [1, 1, 1, 0, 1, 0], [1, 1, 1, 1, 1, 0], [0, 0, 1, 1, 0, 0], [1, 1, 1, 0, 1, 0]]
-    edges = graph_edges("section", present, section, position)
-    assert edges.long().tolist() == [[*clique, [0, 0, 0, 0, 0, 1]]]
-    star = [[1, 1, 1, 0, 1, 0], [1, 1, 0, 0, 0, 0], [1, 0, 1, 1, 0, 0], [0, 0, 1, 1, 0, 0], [1, 0, 0, 0, 1, 0]]
-    edges = graph_edges("star", present, section, position)
-    assert edges.long().tolist() == [[*star, [0, 0, 0, 0, 0, 1]]]
-    full = graph_edges("full", present, None, position)[0]
-    assert full[:5, :5].all()
-    assert not full[5, :5].any()
-    assert not full[:5, 5].any()
-    assert full[5, 5]
+        pooled = states[0] if pooling == "cls" else states.mean(0)
+        torch.testing.assert_close(vector, torch.tanh(model.project.weight @ pooled + model.project.bias))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -191,14 +165,12 @@ def test_groups_hold_little_padding_and_few_nodes():
 def test_a_query_is_the_vector_of_its_passage():
     vectors, rows = random_rows([4, 1, 3, 1])
     rows.is_query = torch.tensor([0, 0, 0, 0, 1, 0, 0, 0, 1], dtype=torch.bool)
-    for kind in KINDS:
-        model = make_graph_model(graph_kind=kind)
-        embeddings = model.combine(vectors, rows)
-        assert torch.equal(embeddings[1], vectors[4])
-        assert torch.equal(embeddings[3], vectors[8])
-        plain = model.combine(vectors, SimpleNamespace(**vars(rows) | {"is_query": None}))
-        torch.testing.assert_close(embeddings[[0, 2]], plain[[0, 2]])
-        assert (plain[1] - vectors[4]).abs().max() > 1e-3
+    model = make_graph_model(graph_kind="section")
+    embeddings = model.combine(vectors, rows)
+    assert torch.equal(embeddings[[1, 3]], vectors[[4, 8]])
+    plain = model.combine(vectors, SimpleNamespace(**vars(rows) | {"is_query": None}))
+    torch.testing.assert_close(embeddings[[0, 2]], plain[[0, 2]])
+    assert (plain[1] - vectors[4]).abs().max() > 1e-3
     model = make_graph_model(graph_queries=True)
     node = vectors[4]
     for depth, layer in enumerate(model.layers):  # attention to itself alone is 1
@@ -214,16 +186,14 @@ def test_forward_encodes_passages_in_chunks_without_their_padding():
     input_ids, mask = random_passages(70)
     expected = model.encode_passages(input_ids, mask)
     model.passage_encoder.register_forward_pre_hook(
-        lambda module, args, kwargs: seen.append(kwargs["input_ids"].shape), with_kwargs=True
+        lambda module, args, kwargs: seen.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
     )
     output = model(input_ids, mask, document=torch.arange(70) % 3)
     torch.testing.assert_close(output.passage_vectors, expected)
-    assert [rows for rows, _ in seen] == [32, 32, 6]
     lengths = mask.sum(1).sort(descending=True).values
-    assert [length for _, length in seen] == lengths[[0, 32, 64]].tolist()
+    assert seen == list(zip([32, 32, 6], lengths[[0, 32, 64]].tolist()))
     assert output.embeddings.shape == (3, 16)
-    alone = model(input_ids[:1, : mask[0].sum()])
-    torch.testing.assert_close(alone.passage_vectors, expected[:1])
+    torch.testing.assert_close(model(input_ids[:1, : mask[0].sum()]).passage_vectors, expected[:1])
 
 
 @pytest.mark.parametrize(
@@ -235,17 +205,12 @@ def test_forward_encodes_passages_in_chunks_without_their_padding():
         ({"graph_layers": -1}, "graph_layers is -1, expected 0 or more"),
         ({"graph_attention_dropout": 1.0}, "to be less than 1"),
         ({"graph_heads": 3}, "graph_hidden_size 16 is no multiple of 3 heads"),
+        ({"graph_kind": "section"}, "graph_kind is 'section', which needs the section of each passage"),
     ],
 )
 def test_settings_that_cannot_be(settings, message):
     with pytest.raises(ValueError, match=message):
-        graph_config(**settings)
-
-
-def test_a_section_graph_needs_sections():
-    model = make_graph_model(graph_kind="section")
-    with pytest.raises(ValueError, match="graph_kind is 'section', which needs the section of each passage"):
-        model(*random_passages(3))
+        make_graph_model(**settings)(*random_passages(3))
 
 
 # --- Trained, by the wrapper ---------------------------------------------------------------------------------------
@@ -307,16 +272,15 @@ def test_the_loss_equals_a_loop_over_equations_5_and_6(kind):
 
 def test_micro_batches_and_cached_gradients_of_passages_are_exact():
     results = []
-    for micro_batch_tokens, cache_gradients in ((None, False), (40, False), (40, True)):
+    for micro_batch_tokens, cache_gradients in ((None, False), (40, True)):
         model = make_model(dropout=0.0)
         model.micro_batch_tokens, model.cache_gradients = micro_batch_tokens, cache_gradients
         results.append(loss_and_gradients(model, passage_batch(SIZES)))
-    (plain, expected), *others = results
+    (plain, expected), (output, gradients) = results
     assert all(gradient.abs().max() > 0 for name, gradient in expected.items() if "key.bias" not in name)
-    for output, gradients in others:
-        torch.testing.assert_close(output.loss, plain.loss)
-        for name, gradient in gradients.items():
-            torch.testing.assert_close(gradient, expected[name], rtol=1e-7, atol=1e-11, msg=name)
+    torch.testing.assert_close(output.loss, plain.loss)
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(gradient, expected[name], rtol=1e-7, atol=1e-11, msg=name)
     cached, not_cached = [], []  # with dropout they draw alike
     for sums, cache_gradients in ((cached, True), (not_cached, False)):
         model = make_model(dropout=0.2, graph={"graph_feature_dropout": 0.1, "graph_attention_dropout": 0.1})
@@ -329,15 +293,9 @@ def test_micro_batches_and_cached_gradients_of_passages_are_exact():
 
 
 def test_what_a_graph_document_model_has_not():
-    config = graph_config()
-    assert DocSplitForContrastivePretraining(config, GraphDocumentModel(config)).config.docsplit == {
-        **{"pooling": "cls", "max_seq_length": 256, "objective": "info_nce", "contrastive_weight": 1.0},
-        **{"mlm_weight": 0.0, "contrastive_temperature": 0.05, "similarity": "cosine", "symmetric_loss": False},
-        "reverse_loss": False,
-    }
     for settings in ({"pooling": "mean"}, {"mlm_weight": 0.1}):
         with pytest.raises(ValueError, match="passage_pooling=cls or =mean, and has no masked-LM head"):
-            DocSplitForContrastivePretraining(graph_config(), GraphDocumentModel(graph_config()), **settings)
+            make_model(**settings)
     with pytest.raises(ValueError, match="LoRA does not work with a graph document model"):
         make_model().add_lora(4)
     with pytest.raises(ValueError, match="positions for 512 tokens"):
