@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from docsplit.modeling import encoder_with_words
-from docsplit.modeling.encoder_with_words import AddWords, Words, add_words, token_ids
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from docsplit.modeling import encoder_with_words
+from docsplit.modeling.encoder_with_words import AddWords, Words, add_words, token_ids
 from tests.mutations import mutated_copy
 
 VOCABULARY = {"ship": 0, "sea": 1, "[UNK]": 2, "bread": 5}  # with ids that no token has

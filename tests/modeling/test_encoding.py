@@ -4,12 +4,8 @@ import random
 
 import numpy as np
 import torch
-from docsplit.modeling.encoding import (
-    MICRO_BATCH_OVERHEAD,
-    _cheapest_cut,
-    lay_out,
-    micro_batches,
-)
+
+from docsplit.modeling.encoding import MICRO_BATCH_OVERHEAD, _cheapest_cut, lay_out, micro_batches
 
 
 def test_micro_batches_keep_to_the_bound_and_cover_each_row_once():

@@ -1,12 +1,10 @@
 """The model: one loss whatever the micro-batches, each part against a slow obvious version, checkpoints that load."""
 
+import copy
+
 import pytest
 import torch
-from docsplit.data import preparation
-from docsplit.data.collators import IGNORED, DocSplitCollator
-from modeling_docsplit import DocSplitForContrastivePretraining
 from safetensors.torch import load_file, save_file
-from torch import nn
 from transformers import (
     AutoModel,
     AutoModelForMaskedLM,
@@ -18,6 +16,9 @@ from transformers import (
     TrainingArguments,
 )
 
+from docsplit.data import preparation
+from docsplit.data.collators import IGNORED, DocSplitCollator
+from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import tiny_config
 from tests.modeling.objectives.test_info_nce import slow_info_nce
 
@@ -229,57 +230,31 @@ def test_missing_or_unknown_weights_raise_even_when_not_strict(tmp_path):
 # --- Stock Trainer -------------------------------------------------------------------------------------------------
 
 
-def train(tmp_path, wordpiece, corpus, **arguments):
-    dataset = preparation.tokenize(corpus, wordpiece)[0].with_format("numpy")
-    torch.manual_seed(0)
-    model = DocSplitForContrastivePretraining(
-        tiny_config(wordpiece, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0), max_seq_length=64
-    )
-    defaults = {
-        "output_dir": str(tmp_path),
-        "use_cpu": True,
-        "max_steps": 3,
-        "per_device_train_batch_size": 8,
-        "learning_rate": 1e-2,
-        "logging_steps": 1,
-        "save_strategy": "no",
-        "remove_unused_columns": False,
-        "disable_tqdm": True,
-    }
-    args = TrainingArguments(**(defaults | arguments))
-    collator = DocSplitCollator(wordpiece, max_seq_length=64)
-    trainer = Trainer(model, args, collator, dataset, dataset.select(range(20)), processing_class=wordpiece)
-    trainer.batches = []
-    model.register_forward_pre_hook(lambda module, args, inputs: trainer.batches.append(inputs), with_kwargs=True)
-    trainer.train()
-    return trainer
-
-
 def test_the_loss_is_divided_by_the_accumulation_steps(tmp_path, wordpiece, corpus):
     """SGD on four accumulated batches of 8 moves as the mean of the four gradients does, not as their sum."""
-    trainer = train(
-        tmp_path, wordpiece, corpus, max_steps=1, gradient_accumulation_steps=4, optim="sgd", max_grad_norm=0.0,
-        lr_scheduler_type="constant", weight_decay=0.0, learning_rate=0.1,
+    dataset = preparation.tokenize(corpus, wordpiece)[0].with_format("numpy")
+    config = tiny_config(wordpiece, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    args = TrainingArguments(
+        str(tmp_path), use_cpu=True, max_steps=1, per_device_train_batch_size=8, gradient_accumulation_steps=4,
+        optim="sgd", max_grad_norm=0.0, lr_scheduler_type="constant", weight_decay=0.0, learning_rate=0.1,
+        save_strategy="no", remove_unused_columns=False, disable_tqdm=True, report_to=[],
     )  # fmt: skip
-    torch.manual_seed(0)
-    start = DocSplitForContrastivePretraining(trainer.model.config)
-    assert not trainer.model_accepts_loss_kwargs
-    gradients = [loss_and_gradients(start, batch)[1] for batch in trainer.batches]
+    models, batches = [], []
+    for _ in range(2):
+        torch.manual_seed(0)
+        models.append(DocSplitForContrastivePretraining(copy.deepcopy(config), max_seq_length=64))
+    start, model = models
+    trainer = Trainer(model, args, DocSplitCollator(wordpiece, max_seq_length=64), dataset)
+    model.register_forward_pre_hook(lambda module, args, inputs: batches.append(inputs), with_kwargs=True)
+    trainer.train()
+    gradients = [loss_and_gradients(start, batch)[1] for batch in batches]
     assert len(gradients) == 4
     moved = 0.0
-    for (name, before), after in zip(start.named_parameters(), trainer.model.parameters(), strict=True):
+    for (name, before), after in zip(start.named_parameters(), model.parameters(), strict=True):
         expected = before - 0.1 * sum(gradient[name] for gradient in gradients) / 4
         torch.testing.assert_close(after, expected, atol=1e-5, rtol=1e-4)
         moved += (after - before).abs().sum().item()
     assert moved > 0.01
-
-
-def test_hooks_are_removed_even_if_the_head_fails():
-    model = double_model()
-    model.encoder.cls = nn.Linear(7, 7).double()
-    with pytest.raises(RuntimeError):
-        model(**random_batch())
-    assert not model.encoder.base_model._forward_hooks
 
 
 # --- Micro-batches over whole trainings, precisions and memory ---
@@ -304,8 +279,8 @@ def test_cached_gradients_replay_dropout_and_autocast():
 
 
 def test_under_autocast_the_gradients_of_micro_batches_are_summed_in_full_precision():
-    """About 50 micro-batches: summed in bfloat16 they would be five times as far from the exact gradient."""
-    batch = random_batch(documents=60)
+    """Some 40 micro-batches: summed in bfloat16 they would be five times as far from the exact gradient."""
+    batch = random_batch(documents=40)
     torch.manual_seed(0)
     model = DocSplitForContrastivePretraining(BertConfig(**SMALL), pooling="mean", max_seq_length=40).eval()
     gradients = []

@@ -7,10 +7,6 @@ from typing import get_args
 import numpy as np
 import pytest
 import torch
-from docsplit.embedding.encode import encode
-from docsplit.modeling.pooling import Pooling as PoolingName
-from docsplit.modeling.vectors import DENSE_WEIGHTS, Dense, activation_named, finish, pool, pool_texts
-from modeling_docsplit import DocSplitForContrastivePretraining
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Dense as TheirDense
@@ -18,6 +14,10 @@ from sentence_transformers.models import Normalize, Pooling, Transformer
 from torch import nn
 from transformers import AutoTokenizer, BertModel
 
+from docsplit.embedding.encode import encode
+from docsplit.modeling.pooling import Pooling as PoolingName
+from docsplit.modeling.vectors import DENSE_WEIGHTS, Dense, activation_named, finish, pool, pool_texts
+from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import make_corpus, tiny_config, weights_of
 from tests.modeling.test_modeling_docsplit import double_model, loss_and_gradients, random_batch
 
@@ -122,20 +122,13 @@ def test_layers_are_computed_in_full_precision():
     assert torch.equal(ours, finish(model.encoder.base_model, vectors, model.config.docsplit))
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"objective": "momentum_contrast", "momentum_queue_size": 20},
-        {"objective": "info_nce+bregman", "bregman_subnetworks": 3},
-    ],
-)
-def test_objectives_compare_what_the_layers_give(settings):
-    model = double_model(mlm_weight=0.0, **settings, **WITH_DENSE)
+def test_objectives_compare_what_the_layers_give():
+    settings = {"objective": "momentum_contrast", "momentum_queue_size": 20, "mlm_weight": 0.0}
+    model = double_model(**settings, **WITH_DENSE)
     output, gradients = loss_and_gradients(model, random_batch(documents=9))
     assert output.embeddings.shape == (9, 2, 16)
     assert all(gradient.isfinite().all() for gradient in gradients.values())
-    second = [name for name, _ in model.named_parameters() if "second_encoder.dense_layers" in name]
-    assert len(second) == (3 if model.objective.further_encoders() else 0)
+    assert sum("second_encoder.dense_layers" in name for name, _ in model.named_parameters()) == 3
 
 
 def test_masked_lm_alone_leaves_the_layers_as_they_are():

@@ -3,20 +3,17 @@
 import itertools
 from types import SimpleNamespace
 
-import modeling_graph_document as graph
 import pytest
 import torch
 import torch.nn.functional as F
+from transformers import BertConfig, LongformerConfig
+
+import modeling_graph_document as graph
 from docsplit.data.passages import Passage, to_passages
 from docsplit.modeling.families.graph import GRAPH_DOCUMENTS
-from docsplit.modeling.families.graph_document_transformer import GraphDocumentTransformer, rows_of
+from docsplit.modeling.families.graph_document_transformer import GraphDocumentTransformer
 from modeling_docsplit import DocSplitForContrastivePretraining
-from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel, groups_of_similar_size
-from transformers import (
-    BertConfig,
-    LongformerConfig,
-)
-
+from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
 from tests.conftest import make_corpus, tiny_config
 from tests.modeling.test_modeling_docsplit import SMALL, loss_and_gradients
 
@@ -150,18 +147,6 @@ def test_a_batch_of_graphs_equals_each_alone(kind, monkeypatch):
     torch.testing.assert_close(model.combine(vectors, rows), torch.cat(alone))
 
 
-def test_groups_hold_little_padding_and_few_nodes():
-    generator = torch.Generator().manual_seed(0)
-    sizes = [*torch.randint(1, 51, (1536,), generator=generator).tolist(), 10_000]
-    groups = groups_of_similar_size(sizes)
-    assert sorted(itertools.chain(*groups)) == list(range(len(sizes)))
-    padded = [len(group) * max(sizes[number] for number in group) for group in groups]
-    assert sum(padded) < 1.07 * sum(sizes)
-    assert all(nodes <= graph.NODES_PER_GROUP or len(group) == 1 for nodes, group in zip(padded, groups))
-    assert len(groups) < 40
-    assert groups_of_similar_size([]) == []
-
-
 def test_a_query_is_the_vector_of_its_passage():
     vectors, rows = random_rows([4, 1, 3, 1])
     rows.is_query = torch.tensor([0, 0, 0, 0, 1, 0, 0, 0, 1], dtype=torch.bool)
@@ -171,14 +156,10 @@ def test_a_query_is_the_vector_of_its_passage():
     plain = model.combine(vectors, SimpleNamespace(**vars(rows) | {"is_query": None}))
     torch.testing.assert_close(embeddings[[0, 2]], plain[[0, 2]])
     assert (plain[1] - vectors[4]).abs().max() > 1e-3
-    model = make_graph_model(graph_queries=True)
-    node = vectors[4]
+    model, node = make_graph_model(graph_queries=True), vectors[4]
     for depth, layer in enumerate(model.layers):  # attention to itself alone is 1
         (node,) = attend_slowly(layer, [F.elu(node) if depth else node], {(0, 0)})
     torch.testing.assert_close(model.combine(vectors, rows)[1], node)
-    input_ids, mask = random_passages(1)
-    output = make_graph_model()(input_ids, mask, is_query=torch.ones(1, dtype=torch.bool))
-    assert torch.equal(output.embeddings, output.passage_vectors)
 
 
 def test_forward_encodes_passages_in_chunks_without_their_padding():
@@ -281,15 +262,6 @@ def test_micro_batches_and_cached_gradients_of_passages_are_exact():
     torch.testing.assert_close(output.loss, plain.loss)
     for name, gradient in gradients.items():
         torch.testing.assert_close(gradient, expected[name], rtol=1e-7, atol=1e-11, msg=name)
-    cached, not_cached = [], []  # with dropout they draw alike
-    for sums, cache_gradients in ((cached, True), (not_cached, False)):
-        model = make_model(dropout=0.2, graph={"graph_feature_dropout": 0.1, "graph_attention_dropout": 0.1})
-        model.micro_batch_tokens, model.cache_gradients = 40, cache_gradients
-        torch.manual_seed(5)
-        sums += loss_and_gradients(model, passage_batch(SIZES))
-    assert torch.equal(cached[0].loss, not_cached[0].loss)
-    for name, gradient in cached[1].items():
-        torch.testing.assert_close(gradient, not_cached[1][name], rtol=1e-9, atol=1e-13, msg=name)
 
 
 def test_what_a_graph_document_model_has_not():
@@ -298,10 +270,6 @@ def test_what_a_graph_document_model_has_not():
             make_model(**settings)
     with pytest.raises(ValueError, match="LoRA does not work with a graph document model"):
         make_model().add_lora(4)
-    with pytest.raises(ValueError, match="positions for 512 tokens"):
-        make_model(max_seq_length=600)
-    with pytest.raises(ValueError, match="symmetric_loss has both directions"):
-        make_model(symmetric_loss=True, reverse_loss=True)
     with pytest.raises(ValueError, match="longformer is no passage encoder"):
         GRAPH_DOCUMENTS.make_config(LongformerConfig(), {})
 
@@ -317,17 +285,6 @@ def module(wordpiece):
     config = tiny_config(wordpiece, initializer_range=0.3)
     config = GraphDocumentConfig(config, graph_hidden_size=16, graph_kind="section", passage_words=10)
     return GraphDocumentTransformer(GraphDocumentModel(config).eval(), wordpiece, 24)
-
-
-def test_passages_are_numbered_as_by_a_loop():
-    documents = [[Passage("a", 0), Passage("b", 0), Passage("c", 2)], [Passage("d", 0)], [Passage("", 1)] * 2]
-    rows = rows_of(documents)
-    for row, values in enumerate(zip(*(rows[name].tolist() for name in ("document", "section", "position")))):
-        before = [len(passages) for passages in documents[: values[0]]]
-        assert documents[values[0]][values[2]].section == values[1]
-        assert sum(before) + values[2] == row
-    assert not rows["is_query"].any()
-    assert rows_of(documents, are_queries=True)["is_query"].all()
 
 
 def test_a_text_has_its_passages_and_an_empty_one_has_one(module):

@@ -6,29 +6,18 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from docsplit.embedding.encode import encode
-from docsplit.embedding.loading import load_encoder
-from docsplit.modeling.encoding import micro_batches
-from docsplit.modeling.families import longformer as module
-from docsplit.modeling.families.longformer import (
-    padded_rows,
-    use_blocked_attention,
-    use_transformers_attention,
-)
-from docsplit.modeling.families.table import family_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from modeling_docsplit import DocSplitForContrastivePretraining
 from sentence_transformers import SentenceTransformer
-from transformers import (
-    AutoModel,
-    BertConfig,
-    BigBirdConfig,
-    LongformerConfig,
-    LongformerModel,
-)
+from transformers import AutoModel, BertConfig, BigBirdConfig, LongformerConfig, LongformerModel
 from transformers.models.longformer import modeling_longformer
 
+from docsplit.embedding.encode import encode
+from docsplit.embedding.loading import load_encoder
+from docsplit.modeling.families import longformer as module
+from docsplit.modeling.families.longformer import padded_rows, use_blocked_attention, use_transformers_attention
+from docsplit.modeling.families.table import family_of
+from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.modeling.test_modeling_docsplit import SMALL, loss_and_gradients, random_batch
 
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -58,16 +47,10 @@ def test_micro_batches_change_neither_loss_nor_gradients(config):
 
 
 def test_what_the_encoder_pads_to_is_padding():
-    """Rows that fill one window share micro-batches by the windows that are computed, not by their own lengths."""
-    lengths = torch.tensor([17, 17, 16, 15, 9, 3])
-    groups = [(rows.tolist(), longest) for rows, longest in micro_batches(lengths, 64, multiple=16)]
-    for rows, longest in groups:
-        assert len(rows) * -(-longest // 16) * 16 <= 64
-    assert sorted(row for rows, _ in groups for row in rows) == list(range(6))
+    """Rows share micro-batches by the windows that are computed, not by their own lengths."""
     for config in (BigBirdConfig(**BIGBIRD), BertConfig(**SMALL)):
         assert family_of(config).length_multiple(AutoModel.from_config(config)) == 1
     model, seen = make_model(LongformerConfig(**LONGFORMER)), []
-    assert family_of(model.config).length_multiple(model.encoder.base_model) == 16
     model.micro_batch_tokens = 64
     model.encoder.base_model.encoder.register_forward_pre_hook(
         lambda module, args, kwargs: seen.append((args[0] if args else kwargs["hidden_states"]).shape[:2].numel()),
@@ -181,22 +164,12 @@ def wide_softmax(monkeypatch):
 
 
 @pytest.mark.parametrize("windows", [(4, 4), (16, 8), (64, 128)], ids=str)
-@pytest.mark.parametrize(("lengths", "num_global"), [((2, 1), 1), ((64, 33, 1), 0), ((300, 257, 7), 3)], ids=str)
+@pytest.mark.parametrize(
+    ("lengths", "num_global"), [((2, 1), 1), ((64, 33, 1), 0), ((300, 257, 7), 3), ((300, 100), 20)], ids=str
+)
 def test_equal_to_transformers_in_float64(wide_softmax, windows, lengths, num_global):
+    """Also with more global tokens than a head is wide, for which all tokens are projected."""
     assert_equal(make_longformer(windows, 310), make_inputs(lengths, num_global), 1e-9)
-
-
-def test_equal_with_more_global_tokens_than_a_head_is_wide(wide_softmax, monkeypatch):
-    """Then all tokens are projected for them; with few, none is."""
-    projected = []
-    model = make_longformer((16, 16), 310)
-    key_global = model.encoder.layer[0].attention.self.key_global
-    forward = key_global.forward
-    monkeypatch.setattr(key_global, "forward", lambda states: projected.append(1) or forward(states))
-    for num_global, expected in ((3, 1), (20, 2)):  # transformers' own projects in either case
-        projected.clear()
-        assert_equal(model, make_inputs((300, 100), num_global), 1e-9)
-        assert len(projected) == expected
 
 
 @settings(max_examples=20, deadline=None)
@@ -246,38 +219,18 @@ def test_a_hook_on_a_global_projection_counts(wide_softmax):
     assert (states_and_gradients(model, inputs)[0] - before).abs().max() > 1e-3
 
 
-def test_feed_forward_in_chunks_takes_any_length(wide_softmax):
-    model = make_longformer((16, 16), 310)
-    model.config.chunk_size_feed_forward = 8
-    for layer in model.encoder.layer:
-        layer.chunk_size_feed_forward = 8
-    for length in (37, 40):
-        assert_equal(model, make_inputs((length, 5), 1), 1e-9)
-    states = model(**make_inputs((37,), 1), output_hidden_states=True).hidden_states
-    assert {tuple(layer.shape) for layer in states} == {(1, 37, 16)}
-
-
-def test_all_that_the_model_can_be_called_with():
-    model = make_longformer((16, 8), 60, torch.float32).eval()
-    inputs = make_inputs((40, 33), 1)
-    ids = inputs["input_ids"]
-    embeds = model.embeddings.word_embeddings(ids).detach()
-    calls = [
-        {"input_ids": ids},
-        {"input_ids": ids, "attention_mask": inputs["attention_mask"] * (1 + inputs["global_attention_mask"])},
-        {"inputs_embeds": embeds, "position_ids": torch.arange(2, 42).expand(2, -1)},
-        {**inputs, "output_hidden_states": True},
-        {**inputs, "return_dict": False},
-    ]
+@pytest.mark.parametrize("options", [{"output_hidden_states": True}, {"return_dict": False}], ids=str)
+def test_what_the_model_can_be_called_with_otherwise(options):
+    """By embeddings, a mask of three values, and for all states or a tuple."""
+    model, inputs = make_longformer((16, 8), 60, torch.float32).eval(), make_inputs((40, 33), 1)
+    call = {"inputs_embeds": model.embeddings.word_embeddings(inputs["input_ids"]).detach(), **options}
+    call["attention_mask"] = inputs["attention_mask"] * (1 + inputs["global_attention_mask"])
     with torch.no_grad():
-        expected = [model(**call) for call in calls]
+        theirs = model(**call)
         use_blocked_attention(model)
-        for call, theirs in zip(calls, expected, strict=True):
-            ours = model(**call)
-            assert type(ours) is type(theirs)
-            torch.testing.assert_close(ours[0], theirs[0], rtol=0, atol=1e-4)
-            if call.get("output_hidden_states"):
-                torch.testing.assert_close(ours.hidden_states, theirs.hidden_states, rtol=0, atol=1e-4)
+        ours = model(**call)
+    assert type(ours) is type(theirs)
+    torch.testing.assert_close(tuple(ours), tuple(theirs), rtol=0, atol=1e-4)
 
 
 # --- Dropout, precision, memory ------------------------------------------------------------------------------------
@@ -302,31 +255,15 @@ def test_dropout_keeps_the_mean():
 # --- In a model, in training and embedding -------------------------------------------------------------------------
 
 
-def test_the_first_token_can_be_global_without_a_mask():
-    model, inputs = make_longformer((16, 8), 310), make_inputs((300, 33, 1), 0)
-    use_blocked_attention(model)
-    inputs["global_attention_mask"][:, 0] = 1
-    expected, gradients = states_and_gradients(model, inputs)
-    del inputs["global_attention_mask"]
-    states, others = states_and_gradients(model, inputs | {"first_token_is_global": True})
-    assert torch.equal(states, expected)
-    assert others.keys() == gradients.keys()
-    assert all(torch.equal(others[name], gradient) for name, gradient in gradients.items())
-    assert not torch.allclose(model(**inputs)[0], expected)
-
-
 def test_what_it_cannot_do_is_an_error():
     model = make_longformer((8,), 60)
     use_blocked_attention(model)
     with pytest.raises(ValueError, match=r"output_attentions is True.*use_transformers_attention"):
         model(**make_inputs((20,), 1), output_attentions=True)
     use_transformers_attention(model)
-    model.config.output_attentions = True
-    assert model(**make_inputs((20,), 1)).attentions
-    use_blocked_attention(model)
-    assert model(**make_inputs((20,), 1)).attentions is None  # such a checkpoint can be embedded
+    assert model(**make_inputs((20,), 1), output_attentions=True).attentions
     with pytest.raises(ValueError, match="no Longformer"):
-        use_blocked_attention(AutoModel.from_config(BertConfig(**{**LONGFORMER, "attention_window": 2})))
+        use_blocked_attention(AutoModel.from_config(BertConfig(**SMALL)))
 
 
 @pytest.mark.gpu

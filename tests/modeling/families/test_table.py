@@ -6,13 +6,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from docsplit.embedding.encode import embed_documents, encode
-from docsplit.embedding.loading import load_encoder
-from docsplit.modeling.families.base import Family
-from docsplit.modeling.families.table import family_of
-from docsplit.modeling.pretrained import max_positions
-from modeling_docsplit import DocSplitForContrastivePretraining
-from modeling_graph_document import GraphDocumentConfig
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Dense, Normalize, Pooling, Transformer
 from tokenizers.processors import TemplateProcessing
@@ -32,6 +25,13 @@ from transformers import (
     XLMRobertaConfig,
 )
 
+from docsplit.embedding.encode import embed_documents, encode
+from docsplit.embedding.loading import load_encoder
+from docsplit.modeling.families.base import Family
+from docsplit.modeling.families.table import family_of
+from docsplit.modeling.pretrained import max_positions
+from modeling_docsplit import DocSplitForContrastivePretraining
+from modeling_graph_document import GraphDocumentConfig
 from tests.conftest import make_corpus
 from tests.modeling.families.test_longformer import BIGBIRD, make_model
 
@@ -62,22 +62,8 @@ def test_forward_is_replaced_while_attending_and_put_back():
 
 def test_an_encoder_that_returns_attention_does_so_eagerly():
     encoder = make_encoder()
-    assert encoder.config._attn_implementation != "eager"
     Family().return_attention(encoder)
     assert encoder(IDS, output_attentions=True).attentions[-1].sum(-1).allclose(torch.ones(1, 1, 3))
-
-
-def test_code_is_joined_and_loses_the_imports_of_this_package(tmp_path):
-    first, second = tmp_path / "first.py", tmp_path / "second.py"
-    first.write_text("A = 1\n")
-    second.write_text(
-        "import re\n\nfrom docsplit.data.first import A\n\nB = A + len(re.sub('docsplit', '', 'docsplit.x'))\n"
-    )
-    Family(code={"both.py": (first, second)}).write_code(tmp_path)
-    names = {}
-    exec((tmp_path / "both.py").read_text(), names)
-    assert (names["A"], names["B"]) == (1, 3)
-    assert "from docsplit" not in (tmp_path / "both.py").read_text()
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from datasets import Dataset
+from safetensors.torch import load_file
+from torch import nn
+from transformers import Trainer, TrainingArguments
+
 from docsplit.data.collators import DocSplitCollator
 from docsplit.data.preparation import tokenize
 from docsplit.modeling.objectives.base import Objective, ObjectiveOutput
@@ -13,10 +17,6 @@ from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.pretrained import checked_settings
 from docsplit.modeling.saving import TRAINING_STATE_FILE
 from modeling_docsplit import DocSplitForContrastivePretraining
-from safetensors.torch import load_file
-from torch import nn
-from transformers import Trainer, TrainingArguments
-
 from tests.conftest import make_corpus, tiny_config
 
 
@@ -115,16 +115,6 @@ def test_the_training_state_follows_what_is_loaded(wordpiece):
     model.load_state_dict(whole)
     model.load_state_dict(encoder, strict=False)
     assert model.training_state == "missing"  # the state belongs to the whole that was loaded before
-
-
-def test_who_chooses_the_encoders_goes_without_masked_lm(wordpiece, monkeypatch):
-    class OneView(Predicted):
-        def encode(self, encode, base_model):
-            return torch.stack([encode(base_model, view=0)] * 2, dim=1)
-
-    monkeypatch.setitem(OBJECTIVES, "one_view", OneView)
-    with pytest.raises(ValueError, match="set mlm_weight=0"):
-        DocSplitForContrastivePretraining(tiny_config(wordpiece), max_seq_length=64, objective="one_view")
 
 
 def test_a_state_without_an_encoder_is_not_released(wordpiece, tmp_path):

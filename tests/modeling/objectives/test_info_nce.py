@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+
 from docsplit.modeling.objectives.info_nce import InfoNCE, info_nce
 
 
@@ -17,16 +18,6 @@ def slow_info_nce(anchors, candidates, temperature, targets, excluded):
         denominator = sum(math.exp(s) for j, s in enumerate(similarities) if not excluded[index, j])
         total -= similarities[targets[index]] - math.log(denominator)
     return total
-
-
-def test_info_nce_equals_the_formula():
-    generator = torch.Generator().manual_seed(0)
-    anchors, candidates = (torch.randn(n, 8, generator=generator, dtype=torch.float64) for n in (4, 6))
-    targets = torch.tensor([2, 0, 5, 1])
-    excluded = torch.rand(4, 6, generator=generator) < 0.3
-    excluded[torch.arange(4), targets] = False
-    ours = info_nce(anchors, candidates, 0.05, targets, excluded)
-    assert float(ours) == pytest.approx(slow_info_nce(anchors, candidates, 0.05, targets, excluded), rel=1e-12)
 
 
 def test_info_nce_is_computed_in_fp32_under_autocast():

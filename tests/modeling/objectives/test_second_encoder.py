@@ -4,11 +4,11 @@ import copy
 
 import pytest
 import torch
+from transformers import BertConfig
+
 from docsplit.modeling.objectives.second_encoder import CT_NEGATIVES, contrastive_tension
 from docsplit.modeling.saving import TRAINING_STATE_FILE
 from modeling_docsplit import DocSplitForContrastivePretraining
-from transformers import BertConfig
-
 from tests.modeling.test_modeling_docsplit import SMALL, random_batch, slow_info_nce
 
 CT = {"objective": "contrastive_tension", "mlm_weight": 0.0}
@@ -132,18 +132,13 @@ def test_embeddings_alone_are_those_of_the_first_encoder():
 # --- Checkpoints ---------------------------------------------------------------------------------------------------
 
 
-def test_best_weights_without_their_second_encoder_are_not_saved_with_another(tmp_path):
+def test_training_state_is_saved_with_its_own_weights_alone_and_missed(tmp_path):
     model = make_model(**QUEUE)
     model.load_state_dict({k: v for k, v in model.state_dict().items() if k.startswith("encoder.")}, strict=False)
-    model.save_pretrained(tmp_path)
+    model.save_pretrained(tmp_path)  # the best weights, which came without their second encoder
     assert not (tmp_path / TRAINING_STATE_FILE).exists()
-    make_model(**QUEUE).save_pretrained(tmp_path)
-    assert (tmp_path / TRAINING_STATE_FILE).exists()
-
-
-def test_the_state_of_another_objective_is_missed(tmp_path):
-    plain = make_model()
-    plain.save_pretrained(tmp_path)
-    plain.load_training_state(tmp_path)  # it needs none
+    make_model().load_training_state(tmp_path)  # it needs none
     with pytest.raises(FileNotFoundError, match=TRAINING_STATE_FILE):
         make_model(**CT).load_training_state(tmp_path)
+    make_model(**QUEUE).save_pretrained(tmp_path)
+    assert (tmp_path / TRAINING_STATE_FILE).exists()
