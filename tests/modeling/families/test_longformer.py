@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, BertConfig, BigBirdConfig, LongformerConfig, LongformerModel
 from transformers.models.longformer import modeling_longformer
@@ -165,50 +163,14 @@ def wide_softmax(monkeypatch):
 
 @pytest.mark.parametrize("windows", [(4, 4), (16, 8), (64, 128)], ids=str)
 @pytest.mark.parametrize(
-    ("lengths", "num_global"), [((2, 1), 1), ((64, 33, 1), 0), ((300, 257, 7), 3), ((300, 100), 20)], ids=str
+    ("lengths", "num_global", "tile"),
+    [((2, 1), 1, 160), ((64, 33, 1), 0, 1), ((300, 257, 7), 3, 160), ((300, 100), 20, 50)],
+    ids=str,
 )
-def test_equal_to_transformers_in_float64(wide_softmax, windows, lengths, num_global):
+def test_equal_to_transformers_in_float64(wide_softmax, monkeypatch, windows, lengths, num_global, tile):
     """Also with more global tokens than a head is wide, for which all tokens are projected."""
+    monkeypatch.setitem(module.TILE, "cpu", tile)
     assert_equal(make_longformer(windows, 310), make_inputs(lengths, num_global), 1e-9)
-
-
-@settings(max_examples=20, deadline=None)
-@given(
-    length=st.integers(1, 70),
-    shorter=st.integers(1, 70),
-    window=st.sampled_from([2, 4, 10, 64, 200]),
-    num_global=st.integers(0, 12),
-    tile=st.integers(1, 80),
-    seed=st.integers(0, 99),
-)
-def test_one_layer_is_attention_under_a_dense_mask(length, shorter, window, num_global, tile, seed):
-    """The definition: a score for each pair of tokens, and a mask."""
-    model = make_longformer((window,), 80)
-    use_blocked_attention(model)
-    attention = model.encoder.layer[0].attention.self
-    inputs = make_inputs((length, min(shorter, length)), num_global, seed)
-    mask, is_global = inputs["attention_mask"].bool(), inputs["global_attention_mask"].bool()
-    hidden = torch.randn(2, length, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(module.TILE, "cpu", tile)
-        (output,) = attention(hidden, padded_rows(~mask, is_global))
-
-    def heads(layer):
-        return layer(hidden).unflatten(2, (2, 8)).transpose(1, 2)
-
-    places = torch.arange(length)
-    is_near = (places[:, None] - places).abs() <= window // 2
-    sees = mask[:, None] & (is_near | is_global[:, None])  # (B, from, to)
-    local = F.scaled_dot_product_attention(
-        heads(attention.query), heads(attention.key), heads(attention.value), attn_mask=sees[:, None]
-    )
-    everywhere = F.scaled_dot_product_attention(
-        *(heads(getattr(attention, f"{name}_global")) for name in ("query", "key", "value")),
-        attn_mask=mask[:, None, None].expand(-1, 1, length, -1),
-    )
-    expected = torch.where(is_global[:, None, :, None], everywhere, local).transpose(1, 2).flatten(2)
-    torch.testing.assert_close(output, expected * mask[:, :, None], rtol=0, atol=1e-10)
 
 
 def test_a_hook_on_a_global_projection_counts(wide_softmax):
@@ -230,7 +192,9 @@ def test_what_the_model_can_be_called_with_otherwise(options):
         use_blocked_attention(model)
         ours = model(**call)
     assert type(ours) is type(theirs)
-    torch.testing.assert_close(tuple(ours), tuple(theirs), rtol=0, atol=1e-4)
+    torch.testing.assert_close(ours[0], theirs[0], rtol=0, atol=1e-4)
+    if "output_hidden_states" in options:
+        torch.testing.assert_close(ours.hidden_states, theirs.hidden_states, rtol=0, atol=1e-4)
 
 
 # --- Dropout, precision, memory ------------------------------------------------------------------------------------
