@@ -1,9 +1,11 @@
 """The training data of a run: none is trained on that is measured on, and streams and queries keep that too."""
 
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from datasets import Dataset
 
 from docsplit.data.seen_documents import document_id
 from docsplit.data.sets.arguments import RankingArguments
@@ -16,6 +18,7 @@ from docsplit.training.documents import (
     load_tokenizer,
     make_query_collator,
     measured_on,
+    note_sections,
     stream_documents,
 )
 from modeling_docsplit import DocSplitForContrastivePretraining
@@ -104,6 +107,15 @@ def test_what_another_machine_reads_is_compared_by_its_content(options, corpus_f
     folds = [load_queries(options(collection, {"fold": fold}), None, None).fingerprints() for fold in (0, 0, 1)]
     assert folds[0] == folds[1]
     assert folds[0]["the training documents"] != folds[2]["the training documents"]
+
+
+def test_a_model_that_joins_passages_by_section_says_where_the_documents_have_none(caplog):
+    one, several = (Dataset.from_dict({"passage_sections": rows}) for rows in ([[0, 0], [0]], [[0, 1], [0]]))
+    for kind, layers, documents in (("section", 2, several), ("full", 2, one), ("section", 0, one)):
+        note_sections(SimpleNamespace(graph_kind=kind, graph_layers=layers), documents)
+    assert caplog.text == ""
+    note_sections(SimpleNamespace(graph_kind="section", graph_layers=2), one)
+    assert "joins passages by section (graph_kind section), and none of the training documents" in caplog.text
 
 
 def test_queries_are_divided_into_those_trained_on_and_held_out(options, collection):
