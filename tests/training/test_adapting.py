@@ -19,7 +19,13 @@ from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
 
 from docsplit import AdaptOptions, adapt
-from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE, TrainingDocuments, document_id, training_documents_of
+from docsplit.data.seen_documents import (
+    TRAINING_DOCUMENTS_FILE,
+    TrainingDocuments,
+    document_id,
+    sketch,
+    training_documents_of,
+)
 from docsplit.data.sets.labelled import LabelledSplit, load_probe
 from docsplit.embedding import lexical_ridge
 from docsplit.embedding.lexical_ridge import RidgeSettings, fit
@@ -435,6 +441,7 @@ def test_documents_that_words_were_fitted_on_are_recorded(side, tmp_path):
     write_folder(tmp_path / "first", Variant(side[0], "words", 1.0))
     record = training_documents_of(str(tmp_path / "first"))
     assert len(record.run) == 40
+    assert sorted(record.run.sketches.tolist()) == sorted(sketch(CORPUS[:40]).tolist())
     assert not record.is_complete  # of the start nothing is known
     write_folder(tmp_path / "second", Variant(replace(side[0], place=str(tmp_path / "first")), "static"))
     record = TrainingDocuments.load(tmp_path / "second" / TRAINING_DOCUMENTS_FILE)
