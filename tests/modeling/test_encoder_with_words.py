@@ -6,7 +6,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from docsplit.modeling import encoder_with_words
-from docsplit.modeling.encoder_with_words import AddWords, Words, add_words, token_count, token_ids
+from docsplit.modeling.encoder_with_words import AddWords, Words, add_words, token_ids
 from tests.mutations import mutated_copy
 
 VOCABULARY = {"ship": 0, "sea": 1, "[UNK]": 2, "bread": 5}  # with ids that no token has
@@ -30,7 +30,7 @@ def directions(words, texts):
 
 
 def test_a_direction_is_that_of_the_sum_of_token_vectors(words):
-    texts = ["ship ship bread", "", "sea nothing", "bread", "ship " * 2, ""]
+    texts = ["ship ship bread", "", "sea nothing", "sea " * 20_000 + "bread", "ship " * 2, ""]
     expected = [[6, 4, 0], [0, 0, 0], [0, 0, 0], [0, 1, 0], [1, 0, 0], [0, 0, 0]]
     expected = np.array(expected) / np.maximum(np.linalg.norm(expected, axis=1, keepdims=True), 1e-12)
     np.testing.assert_allclose(directions(words, texts), expected, atol=1e-6)
@@ -39,24 +39,12 @@ def test_a_direction_is_that_of_the_sum_of_token_vectors(words):
     assert directions(words, []).shape == (0, 3)
 
 
-def test_a_text_is_read_to_its_end(words):
-    long = "sea " * 200_000 + "bread"
-    np.testing.assert_allclose(directions(words, [long])[0], [0, 1, 0], atol=1e-6)
-
-
 def test_texts_are_tokenised_some_at_a_time(words, tokenizer, monkeypatch):
     texts = ["ship", "bread sea", "", "\ud800 ship", "sea"]
     whole = directions(words, texts)
     monkeypatch.setattr(encoder_with_words, "CHUNK_TEXTS", 2)
     np.testing.assert_array_equal(directions(words, texts), whole)
     assert [ids.tolist() for ids in token_ids(tokenizer, texts)] == [[0], [5, 1], [], [2, 0], [1]]
-
-
-def test_ids_without_a_token_count(tokenizer, words):
-    assert token_count(tokenizer) == 6
-    assert words.rows.shape == (6,)
-    assert words.table.weight.shape == (3, 3)  # a row for each kept token, and one for all others
-    assert token_count(Tokenizer(models.WordLevel({}, unk_token="[UNK]"))) == 0
 
 
 def test_words_are_summed_in_full_precision(words):
@@ -78,20 +66,13 @@ def test_words_are_added_to_the_direction_and_leave_the_length(weight):
         length = np.linalg.norm(vectors[row])
         direction = vectors[row] / length + weight * words[row]
         np.testing.assert_allclose(summed[row], length * direction / np.linalg.norm(direction), atol=1e-6)
+    features = {"sentence_embedding": torch.from_numpy(vectors).bfloat16(), "words": torch.from_numpy(words)}
+    embedding = AddWords(weight)(features)["sentence_embedding"]  # of the type that it was, as near as that can be
+    assert embedding.dtype == torch.bfloat16
+    np.testing.assert_allclose(embedding.float(), summed, atol=3e-2)
 
 
-def test_the_last_module_keeps_the_type_and_leaves_queries_alone():
-    vectors, words = torch.randn(2, 3), torch.nn.functional.normalize(torch.randn(2, 3))
-    module = AddWords(0.5)
-    assert module({"sentence_embedding": vectors})["sentence_embedding"] is vectors
-    features = module({"sentence_embedding": vectors.bfloat16(), "words": words})
-    assert set(features) == {"sentence_embedding"}
-    assert features["sentence_embedding"].dtype == torch.bfloat16
-    expected = add_words(vectors.bfloat16().float(), words, 0.5)
-    torch.testing.assert_close(features["sentence_embedding"].float(), expected, atol=2e-2, rtol=0)
-
-
-@pytest.mark.parametrize("weight", [-1, float("nan"), float("inf"), None, "1"])
+@pytest.mark.parametrize("weight", [-1, float("nan"), "1"])
 def test_a_weight_that_is_none_is_refused(weight):
     with pytest.raises(ValueError, match="The weight of words is"):
         AddWords(weight)
@@ -102,7 +83,7 @@ def test_words_come_back_from_files(words, tmp_path):
     again = Words.load(str(tmp_path / "words.safetensors"), str(tmp_path / "tokenizer.json"))
     texts = ["ship bread bread", "sea"]
     np.testing.assert_array_equal(directions(again, texts), directions(words, texts))
-    assert again.pieces.tolist() == [0, 5]
+    assert (again.pieces.tolist(), again.sublinear, again.neighbours) == ([0, 5], False, 0)
     torch.testing.assert_close(again.vectors(), VECTORS)
     Words(words.tokenizer, words.pieces, words.vectors(), sublinear=True, neighbours=7).save(tmp_path)
     again = Words.load(str(tmp_path / "words.safetensors"), str(tmp_path / "tokenizer.json"))
@@ -112,19 +93,11 @@ def test_words_come_back_from_files(words, tmp_path):
 def test_no_damaged_file_of_words_is_believed(words, tmp_path):
     (tmp_path / "whole").mkdir()
     words.save(tmp_path / "whole")
-    for seed in range(60):
+    for seed in range(25):
         how = mutated_copy(tmp_path / "whole", tmp_path / f"{seed}", seed)
         with pytest.raises(ValueError, match="fit the words again") as error:
             Words.load(*(str(tmp_path / f"{seed}" / name) for name in ("words.safetensors", "tokenizer.json")))
         assert "\n" not in str(error.value), how
-
-
-@pytest.mark.parametrize("name", ["words.safetensors", "tokenizer.json"])
-def test_a_file_that_is_none_is_named(words, tmp_path, name):
-    words.save(tmp_path)
-    (tmp_path / name).write_bytes(b"{}")
-    with pytest.raises(ValueError, match=rf"{name}.*: fit the words again"):
-        Words.load(str(tmp_path / "words.safetensors"), str(tmp_path / "tokenizer.json"))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -4,19 +4,8 @@ import random
 
 import numpy as np
 import torch
-from transformers import BertConfig
 
-from docsplit.modeling import encoding
-from docsplit.modeling.encoding import (
-    MICRO_BATCH_OVERHEAD,
-    RowBatch,
-    _cheapest_cut,
-    encode_micro_batch,
-    lay_out,
-    micro_batches,
-)
-from modeling_docsplit import DocSplitForContrastivePretraining
-from tests.modeling.test_modeling_docsplit import SMALL, loss_and_gradients, random_batch
+from docsplit.modeling.encoding import MICRO_BATCH_OVERHEAD, _cheapest_cut, lay_out, micro_batches
 
 
 def test_micro_batches_keep_to_the_bound_and_cover_each_row_once():
@@ -55,27 +44,10 @@ def test_the_cut_is_that_of_trying_everything():
     assert several > 200
 
 
-def test_a_micro_batch_is_laid_out_once_and_computed_twice_on_the_device(monkeypatch):
+def test_the_tokens_of_a_micro_batch_are_found_on_the_device():
     """`checkpoint` restores the random state, and so dropout, of the devices of the tensors among its arguments."""
-    laid_out, computed = [], []
-    pad = RowBatch.pad
-    monkeypatch.setattr(
-        encoding,
-        "encode_micro_batch",
-        lambda *arguments: computed.append(arguments[3].longest) or encode_micro_batch(*arguments),
-    )
-    monkeypatch.setattr(RowBatch, "pad", lambda *arguments: laid_out.append(arguments) or pad(*arguments))
-    model = DocSplitForContrastivePretraining(BertConfig(**SMALL), pooling="mean", max_seq_length=64)
-    model.micro_batch_tokens, model.cache_gradients = 60, True
-    loss_and_gradients(model, random_batch())
-    assert len(computed) == 2 * len(laid_out) > 6
-    assert computed[: len(laid_out)] == sorted(computed[len(laid_out) :], reverse=True)
-
     ids = torch.zeros(3, 2, 7, dtype=torch.long)
     batch = lay_out(ids + 1, None, ids, ids, ids + 5)
     batch.attention_mask = batch.attention_mask.to("meta")  # as on a GPU: lengths and masks were read before
-    part = pad(batch, np.array([4, 1]), 7, 14)
+    part = batch.pad(np.array([4, 1]), 7, 14)
     assert {part.numbers.device.type, part.masked.places.device.type, part.masked.sources.device.type} == {"meta"}
-
-
-SIZES = [(3, 1), (1, 4), (2, 2), (5, 1), (1, 1)]

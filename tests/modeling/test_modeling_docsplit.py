@@ -1,9 +1,10 @@
 """The model: one loss whatever the micro-batches, each part against a slow obvious version, checkpoints that load."""
 
+import copy
+
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from torch import nn
 from transformers import (
     AutoModel,
     AutoModelForMaskedLM,
@@ -70,8 +71,7 @@ def loss_and_gradients(model, batch, forward=None):
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-@pytest.mark.parametrize("symmetric", [False, True])
-@pytest.mark.parametrize("mlm_weight", [0.1, 0.0])
+@pytest.mark.parametrize(("symmetric", "mlm_weight"), [(False, 0.1), (True, 0.0)])
 def test_micro_batches_change_neither_loss_nor_gradients(name, symmetric, mlm_weight):
     batch = random_batch()
     model = double_model(name, symmetric_loss=symmetric, mlm_weight=mlm_weight)
@@ -89,6 +89,7 @@ def test_micro_batches_change_neither_loss_nor_gradients(name, symmetric, mlm_we
 
 def test_the_loss_equals_encoding_each_view_alone():
     batch = random_batch(documents=4)
+    batch["document_ids"][3] = batch["document_ids"][0]  # the same document is no negative
     model = double_model()
     embeddings = torch.zeros(4, 2, 32, dtype=torch.float64)
     mlm_losses = []
@@ -101,34 +102,14 @@ def test_the_loss_equals_encoding_each_view_alone():
             targets = batch["mlm_targets"][document, view, :length]
             for position in (targets != IGNORED).nonzero().flatten().tolist():
                 mlm_losses.append(-logits[position].log_softmax(-1)[targets[position]])
-    nothing = torch.zeros(4, 4, dtype=torch.bool)
-    contrastive = slow_info_nce(embeddings[:, 0], embeddings[:, 1], 0.05, torch.arange(4), nothing) / 4
+    same = torch.zeros(4, 4, dtype=torch.bool)
+    same[0, 3] = same[3, 0] = True
+    contrastive = slow_info_nce(embeddings[:, 0], embeddings[:, 1], 0.05, torch.arange(4), same) / 4
     output = model(**batch)
+    assert output.num_masked_negatives == 2
     assert output.contrastive_loss.item() == pytest.approx(contrastive, rel=1e-9)
     assert output.mlm_loss.item() == pytest.approx((sum(mlm_losses) / len(mlm_losses)).item(), rel=1e-9)
     assert output.loss.item() == pytest.approx(contrastive + 0.1 * output.mlm_loss.item(), rel=1e-9)
-
-
-def test_a_symmetric_loss_is_the_mean_of_both_directions():
-    batch = random_batch()
-    swapped = {key: value.flip(1) if value.dim() == 3 else value for key, value in batch.items()}
-    one_way = double_model()
-    both = double_model(symmetric_loss=True)
-    expected = (one_way(**batch).contrastive_loss + one_way(**swapped).contrastive_loss) / 2
-    assert one_way(**batch).contrastive_loss != one_way(**swapped).contrastive_loss
-    torch.testing.assert_close(both(**batch).contrastive_loss, expected)
-
-
-def test_the_same_document_is_no_negative():
-    batch = random_batch(documents=3)
-    model = double_model(mlm_weight=0.0)
-    twice = {key: torch.cat([value, value[:1]]) for key, value in batch.items()}
-    assert model(**twice).num_masked_negatives == 2
-    with_duplicate = model(**twice).embeddings
-    everything = torch.zeros(4, 4, dtype=torch.bool)
-    everything[0, 3] = everything[3, 0] = True
-    expected = slow_info_nce(with_duplicate[:, 0], with_duplicate[:, 1], 0.05, torch.arange(4), everything) / 4
-    assert model(**twice).loss.item() == pytest.approx(float(expected), rel=1e-9)
 
 
 def test_no_masked_token_gives_a_zero_mlm_loss_and_gradients():
@@ -149,21 +130,14 @@ def test_mlm_weight_zero_leaves_the_head_alone():
     assert model(**without).mlm_loss is None
 
 
-@pytest.mark.parametrize("cache_gradients", [False, True])
-def test_contrastive_weight_zero_is_masked_lm_alone(cache_gradients):
+def test_contrastive_weight_zero_is_masked_lm_alone():
     batch = random_batch()
     with_both, _ = loss_and_gradients(double_model(mlm_weight=1.0), batch)
     model = double_model(contrastive_weight=0.0, mlm_weight=1.0)
-    model.cache_gradients, model.micro_batch_tokens = cache_gradients, 100
-    encoded = []
-    model.encoder.base_model.register_forward_pre_hook(
-        lambda module, args, kwargs: encoded.append(kwargs.get("input_ids", *args)), with_kwargs=True
-    )
+    model.cache_gradients, model.micro_batch_tokens = True, 100
     output = model(**batch)
     assert output.embeddings is None
     assert output.contrastive_loss is None
-    assert sum(ids.numel() for ids in encoded) == output.num_computed_tokens  # the masked copies only
-    assert all((ids == 4).any() for ids in encoded)
     output.loss.backward()
     assert float(output.loss) == pytest.approx(float(with_both.mlm_loss), rel=1e-12)
     without_gradient = [n for n, p in model.named_parameters() if p.requires_grad and p.grad is None]
@@ -171,33 +145,13 @@ def test_contrastive_weight_zero_is_masked_lm_alone(cache_gradients):
     assert model(**batch, return_loss=False).embeddings.shape == (7, 2, 32)
 
 
-def test_missing_mlm_inputs_raise():
-    batch = {key: value for key, value in random_batch().items() if not key.startswith("mlm")}
-    with pytest.raises(ValueError, match="mlm_weight"):
-        double_model()(**batch)
-
-
-def test_data_parallel_is_refused():
+def test_missing_mlm_inputs_and_data_parallel_are_refused():
     model = double_model()
+    with pytest.raises(ValueError, match="mlm_weight"):
+        model(**{key: value for key, value in random_batch().items() if not key.startswith("mlm")})
     model._is_replica = True  # what torch sets on the copies
     with pytest.raises(RuntimeError, match="split the negatives"):
         model(**random_batch())
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"pooling": "first"}, "pooling"),
-        ({"max_seq_length": 513}, "512 tokens"),
-        ({"contrastive_temperature": 0.0}, "contrastive_temperature"),
-        ({"mlm_weight": -1.0}, "mlm_weight"),
-        ({"contrastive_weight": 0.0, "mlm_weight": 0.0}, "nothing is left"),
-        ({"poling": "cls"}, "poling"),
-    ],
-)
-def test_settings_that_cannot_work_raise(settings, message):
-    with pytest.raises(ValueError, match=message):
-        DocSplitForContrastivePretraining(BertConfig(**SMALL), **settings)
 
 
 # --- Checkpoints ---------------------------------------------------------------------------------------------------
@@ -205,6 +159,7 @@ def test_settings_that_cannot_work_raise(settings, message):
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_checkpoint_is_native_and_loads_back(name, tmp_path):
+    """By this class, transformers' own, and as Trainer does when it resumes."""
     model = double_model(name, pooling="max", symmetric_loss=True).float()
     checkpoint = tmp_path / "checkpoint-1"
     model.save_pretrained(checkpoint)
@@ -213,30 +168,15 @@ def test_a_checkpoint_is_native_and_loads_back(name, tmp_path):
     batch = random_batch()
     assert torch.equal(again(**batch).loss, model(**batch).loss)
     assert AutoModelForMaskedLM.from_pretrained(checkpoint).config.architectures == [type(model.encoder).__name__]
-    assert not any(key.startswith("encoder.encoder") for key in load_file(checkpoint / "model.safetensors"))
-    assert type(AutoModel.from_pretrained(checkpoint)).__name__.endswith("Model")
-
-
-def test_the_mlm_head_is_saved_and_tied(tmp_path):
-    model = double_model().float()
-    with torch.no_grad():
-        model.encoder.cls.predictions.transform.dense.weight.add_(1.0)
-    model.save_pretrained(tmp_path)
-    loaded = AutoModelForMaskedLM.from_pretrained(tmp_path, variant="mlm")
-    assert loaded.get_output_embeddings().weight is loaded.get_input_embeddings().weight
-    trained = model.encoder.cls.predictions.transform.dense.weight
-    assert torch.equal(loaded.cls.predictions.transform.dense.weight, trained)
-
-
-def test_stock_resume_really_loads_native_weights(tmp_path):
-    model, other = double_model().float(), double_model().float()
+    other, weights = double_model(name).float(), load_file(checkpoint / "model.safetensors")
+    assert not any(key.startswith("encoder.encoder") for key in weights)
     with torch.no_grad():
         for parameter in other.parameters():
             parameter.add_(1.0)
-    model.save_pretrained(tmp_path / "checkpoint-1")
-    other.load_state_dict(load_file(tmp_path / "checkpoint-1" / "model.safetensors"), strict=False)  # as Trainer does
+    other.load_state_dict(weights, strict=False)
     for ours, theirs in zip(model.parameters(), other.parameters(), strict=True):
         assert torch.equal(ours, theirs)
+    assert type(AutoModel.from_pretrained(checkpoint)).__name__.endswith("Model")
 
 
 def with_names_of_the_hub(folder):
@@ -281,73 +221,40 @@ def test_missing_or_unknown_weights_raise_even_when_not_strict(tmp_path):
         model.load_state_dict(weights | {"bert.something": torch.zeros(1)}, strict=False)
 
 
-def test_settings_of_the_checkpoint_can_be_overridden(tmp_path):
-    double_model().float().save_pretrained(tmp_path)
-    again = DocSplitForContrastivePretraining.from_pretrained(tmp_path, pooling="cls", mlm_weight=0.5)
-    assert again.config.docsplit | {"pooling": "cls", "mlm_weight": 0.5} == again.config.docsplit
-
-
 # --- Stock Trainer -------------------------------------------------------------------------------------------------
-
-
-def train(tmp_path, wordpiece, corpus, **arguments):
-    dataset = preparation.tokenize(corpus, wordpiece)[0].with_format("numpy")
-    torch.manual_seed(0)
-    model = DocSplitForContrastivePretraining(
-        tiny_config(wordpiece, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0), max_seq_length=64
-    )
-    defaults = {
-        "output_dir": str(tmp_path),
-        "use_cpu": True,
-        "max_steps": 3,
-        "per_device_train_batch_size": 8,
-        "learning_rate": 1e-2,
-        "logging_steps": 1,
-        "save_strategy": "no",
-        "remove_unused_columns": False,
-        "disable_tqdm": True,
-    }
-    args = TrainingArguments(**(defaults | arguments))
-    collator = DocSplitCollator(wordpiece, max_seq_length=64)
-    trainer = Trainer(model, args, collator, dataset, dataset.select(range(20)), processing_class=wordpiece)
-    trainer.batches = []
-    model.register_forward_pre_hook(lambda module, args, inputs: trainer.batches.append(inputs), with_kwargs=True)
-    trainer.train()
-    return trainer
 
 
 def test_the_loss_is_divided_by_the_accumulation_steps(tmp_path, wordpiece, corpus):
     """SGD on four accumulated batches of 8 moves as the mean of the four gradients does, not as their sum."""
-    trainer = train(
-        tmp_path, wordpiece, corpus, max_steps=1, gradient_accumulation_steps=4, optim="sgd", max_grad_norm=0.0,
-        lr_scheduler_type="constant", weight_decay=0.0, learning_rate=0.1,
+    dataset = preparation.tokenize(corpus, wordpiece)[0].with_format("numpy")
+    config = tiny_config(wordpiece, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    args = TrainingArguments(
+        str(tmp_path), use_cpu=True, max_steps=1, per_device_train_batch_size=8, gradient_accumulation_steps=4,
+        optim="sgd", max_grad_norm=0.0, lr_scheduler_type="constant", weight_decay=0.0, learning_rate=0.1,
+        save_strategy="no", remove_unused_columns=False, disable_tqdm=True, report_to=[],
     )  # fmt: skip
-    torch.manual_seed(0)
-    start = DocSplitForContrastivePretraining(trainer.model.config)
-    assert not trainer.model_accepts_loss_kwargs
-    gradients = [loss_and_gradients(start, batch)[1] for batch in trainer.batches]
+    models, batches = [], []
+    for _ in range(2):
+        torch.manual_seed(0)
+        models.append(DocSplitForContrastivePretraining(copy.deepcopy(config), max_seq_length=64))
+    start, model = models
+    trainer = Trainer(model, args, DocSplitCollator(wordpiece, max_seq_length=64), dataset)
+    model.register_forward_pre_hook(lambda module, args, inputs: batches.append(inputs), with_kwargs=True)
+    trainer.train()
+    gradients = [loss_and_gradients(start, batch)[1] for batch in batches]
     assert len(gradients) == 4
     moved = 0.0
-    for (name, before), after in zip(start.named_parameters(), trainer.model.parameters(), strict=True):
+    for (name, before), after in zip(start.named_parameters(), model.parameters(), strict=True):
         expected = before - 0.1 * sum(gradient[name] for gradient in gradients) / 4
         torch.testing.assert_close(after, expected, atol=1e-5, rtol=1e-4)
         moved += (after - before).abs().sum().item()
     assert moved > 0.01
 
 
-def test_hooks_are_removed_even_if_the_head_fails():
-    model = double_model()
-    model.encoder.cls = nn.Linear(7, 7).double()
-    with pytest.raises(RuntimeError):
-        model(**random_batch())
-    assert not model.encoder.base_model._forward_hooks
-
-
 # --- Micro-batches over whole trainings, precisions and memory ---
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp32"])
-def test_cached_gradients_replay_dropout_and_autocast(precision):
+def test_cached_gradients_replay_dropout_and_autocast():
     """Bitwise: the second forward pass draws the same dropout in the same precision."""
     batch = random_batch(documents=9)
     results = []
@@ -356,7 +263,7 @@ def test_cached_gradients_replay_dropout_and_autocast(precision):
         model = DocSplitForContrastivePretraining(BertConfig(**SMALL), pooling="mean", max_seq_length=40).train()
         model.micro_batch_tokens, model.cache_gradients = 60, cache_gradients
         torch.manual_seed(1)
-        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+        with torch.autocast("cpu", torch.bfloat16):
             loss = model(**batch).loss
         loss.backward()
         results.append([loss, *(p.grad for p in model.parameters() if p.grad is not None)])
@@ -366,8 +273,8 @@ def test_cached_gradients_replay_dropout_and_autocast(precision):
 
 
 def test_under_autocast_the_gradients_of_micro_batches_are_summed_in_full_precision():
-    """About 50 micro-batches: summed in bfloat16 they would be five times as far from the exact gradient."""
-    batch = random_batch(documents=60)
+    """Some 40 micro-batches: summed in bfloat16 they would be five times as far from the exact gradient."""
+    batch = random_batch(documents=40)
     torch.manual_seed(0)
     model = DocSplitForContrastivePretraining(BertConfig(**SMALL), pooling="mean", max_seq_length=40).eval()
     gradients = []

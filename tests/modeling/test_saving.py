@@ -1,6 +1,5 @@
 """Checkpoints: each loader finds what it looks for, and the rest is training state; LoRA is merged and kept beside."""
 
-import numpy as np
 import pytest
 import torch
 from peft import PeftModel
@@ -8,17 +7,11 @@ from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoModelForMaskedLM, BertModel, Trainer, TrainingArguments
 
-from docsplit.data import preparation
 from docsplit.data.collators import DocSplitCollator
 from docsplit.data.preparation import tokenize
 from docsplit.modeling import saving
 from docsplit.modeling.pretrained import HEAD_FILE, HEAD_INDEX
-from docsplit.modeling.saving import (
-    ADAPTER_FOLDER,
-    TRAINING_STATE_FILE,
-    refuse_not_finite,
-    save_training_state,
-)
+from docsplit.modeling.saving import ADAPTER_FOLDER
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import tiny_config
 from tests.modeling.test_modeling_docsplit import random_batch
@@ -27,26 +20,33 @@ from tests.modeling.test_pretrained import assert_equal, configs, load_reports, 
 from_pretrained = DocSplitForContrastivePretraining.from_pretrained
 
 
-def test_without_training_state_there_is_no_file(tiny_model, tmp_path):
-    save_training_state(tiny_model.state_dict(), tmp_path)
-    assert not (tmp_path / TRAINING_STATE_FILE).exists()
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_weights_that_are_not_finite_are_never_written(value, tiny_model, tmp_path):
-    refuse_not_finite(tiny_model.state_dict(), None)
+@pytest.mark.parametrize("where", ["encoder", "adapter", "objective"])
+def test_weights_that_are_not_finite_are_not_written(where, wordpiece, tmp_path):
+    """A release that is there loses nothing, its head included."""
+    settings = {"objective": "momentum_contrast", "momentum_queue_size": 8, "mlm_weight": 0}
+    settings = settings if where == "objective" else {}
+    model = DocSplitForContrastivePretraining(tiny_config(wordpiece), pooling="mean", max_seq_length=64, **settings)
+    if where == "adapter":
+        model.add_lora(2)
+    model.save_pretrained(tmp_path / "good")
+    before = {file: file.read_bytes() for file in (tmp_path / "good").rglob("*") if file.is_file()}
     with torch.no_grad():
-        tiny_model.get_input_embeddings().weight[3, 3] = value
-    with pytest.raises(FloatingPointError, match=r"word_embeddings\.weight for one: nothing is written"):
-        tiny_model.save_pretrained(tmp_path / "checkpoint")
-    assert not (tmp_path / "checkpoint").exists()
+        values = model.objective.buffers() if where == "objective" else model.encoder.parameters()
+        [value for value in values if value.is_floating_point()][-1].view(-1)[0] = torch.nan
+    for name in ("bad", "good"):
+        with pytest.raises(FloatingPointError, match="objective" if where == "objective" else "1 of .* not finite"):
+            model.save_pretrained(tmp_path / name)
+    assert not list((tmp_path / "bad").glob("*"))
+    assert {file: file.read_bytes() for file in (tmp_path / "good").rglob("*") if file.is_file()} == before
 
 
 # --- A release -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mlm_weight", [0.1, 0.0])
-@pytest.mark.parametrize("name", ["bert", "roberta", "modernbert", "distilbert", "longformer"])
+@pytest.mark.parametrize(
+    ("name", "mlm_weight"),
+    [("bert", 0.0), ("bert", 0.1), ("roberta", 0.1), ("modernbert", 0.1), ("distilbert", 0.1), ("longformer", 0.1)],
+)
 def test_a_release_has_what_each_loader_looks_for_and_nothing_else(name, mlm_weight, tmp_path, wordpiece):
     torch.manual_seed(0)
     config = configs(wordpiece)[name]
@@ -80,40 +80,6 @@ def test_a_release_has_what_each_loader_looks_for_and_nothing_else(name, mlm_wei
     assert_equal(model.encoder.state_dict(), masked.state_dict())
     assert masked.get_output_embeddings().weight is masked.get_input_embeddings().weight
     assert_equal(model.state_dict(), again.state_dict())
-
-
-def test_what_a_stock_trainer_saves_loads_without_a_report(wordpiece, corpus, tmp_path):
-    """The release at the end is as `AutoModel` wants it; checkpoints are as Trainer does, which restores the head."""
-    documents = tokenize(corpus, wordpiece)[0].with_format("numpy")
-
-    def train(folder, checkpoint=None):
-        torch.manual_seed(0)
-        model = DocSplitForContrastivePretraining(tiny_config(wordpiece), max_seq_length=32)
-        args = TrainingArguments(
-            str(folder), use_cpu=True, max_steps=4, save_steps=2, per_device_train_batch_size=4, report_to=[],
-            remove_unused_columns=False, disable_tqdm=True, learning_rate=1e-2,
-        )  # fmt: skip
-        collator = DocSplitCollator.for_model(model, wordpiece)
-        trainer = Trainer(model, args, collator, documents, processing_class=wordpiece)
-        trainer.train(resume_from_checkpoint=checkpoint)
-        trainer.save_model()
-        return model
-
-    model = train(tmp_path / "whole")
-    resumed = train(tmp_path / "resumed", str(tmp_path / "whole" / "checkpoint-2"))
-    assert_equal(model.state_dict(), resumed.state_dict())
-    assert_equal(model.state_dict(), from_pretrained(tmp_path / "whole" / "checkpoint-4").state_dict())
-    masked = AutoModelForMaskedLM.from_pretrained(tmp_path / "whole" / "checkpoint-4")
-    assert_equal(model.encoder.state_dict(), masked.state_dict())
-    with load_reports() as reports:
-        AutoModel.from_pretrained(tmp_path / "whole")
-        masked = AutoModelForMaskedLM.from_pretrained(tmp_path / "whole", variant="mlm")
-        vectors = [
-            SentenceTransformer(str(tmp_path / "whole" / name)).encode("a ship") for name in ("", "checkpoint-4")
-        ]
-    assert all("checkpoint-4" in text for text in reports)
-    assert_equal(model.encoder.state_dict(), masked.state_dict())
-    np.testing.assert_array_equal(*vectors)
 
 
 @pytest.mark.parametrize("step", range(3))
@@ -193,24 +159,16 @@ def load(start):
     return model
 
 
-def train(corpus, tokenizer, start, output_dir, checkpoint=None, load_state=True, **options):
-    model = load(start)
-    dataset = preparation.tokenize(corpus, tokenizer)[0].with_format("numpy")
+@pytest.fixture(scope="module")
+def trained(corpus, wordpiece, start, tmp_path_factory):
+    output_dir, model = tmp_path_factory.mktemp("trained"), load(start)
+    dataset = tokenize(corpus, wordpiece)[0].with_format("numpy")
     arguments = TrainingArguments(
         output_dir=str(output_dir), use_cpu=True, per_device_train_batch_size=10, max_steps=6, save_steps=3,
         learning_rate=1e-2, remove_unused_columns=False, disable_tqdm=True, logging_strategy="no", report_to="none",
     )  # fmt: skip
-    trainer = Trainer(model, arguments, DocSplitCollator(tokenizer, max_seq_length=32), dataset)
-    if checkpoint is not None and load_state:
-        model.load_training_state(checkpoint)
-    trainer.train(resume_from_checkpoint=checkpoint)
-    return model
-
-
-@pytest.fixture(scope="module")
-def trained(corpus, wordpiece, start, tmp_path_factory):
-    output_dir = tmp_path_factory.mktemp("trained")
-    return train(corpus, wordpiece, start, output_dir), output_dir
+    Trainer(model, arguments, DocSplitCollator(wordpiece, max_seq_length=32), dataset).train()
+    return model, output_dir
 
 
 def test_the_adapter_alone_is_trained(trained, start):
@@ -252,12 +210,7 @@ def test_merged_weights_can_be_loaded_as_the_best_ones_are(trained, start, tmp_p
     with torch.no_grad():
         torch.testing.assert_close(other.eval()(**batch).loss, model.eval()(**batch).loss, rtol=1e-4, atol=1e-5)
     other.save_pretrained(tmp_path / "checkpoint-1")
-    # The adapter would be empty: the script copies that of the best checkpoint
-    assert not (tmp_path / "checkpoint-1" / ADAPTER_FOLDER).exists()
-    folders = (tmp_path / "checkpoint-1", output_dir / "checkpoint-6")
-    first, second = (load_file(folder / "model.safetensors") for folder in folders)
-    for name, value in second.items():
-        torch.testing.assert_close(first[name], value, msg=name)
+    assert not (tmp_path / "checkpoint-1" / ADAPTER_FOLDER).exists()  # it would be empty: a run copies the best one's
 
 
 def test_another_start_or_another_model_is_noticed(trained, start):

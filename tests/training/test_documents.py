@@ -1,11 +1,11 @@
 """The training data of a run: none is trained on that is measured on, and streams and queries keep that too."""
 
-import json
 import shutil
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from datasets import Dataset
 
 from docsplit.data.seen_documents import document_id
 from docsplit.data.sets.arguments import RankingArguments
@@ -109,22 +109,13 @@ def test_what_another_machine_reads_is_compared_by_its_content(options, corpus_f
     assert folds[0]["the training documents"] != folds[2]["the training documents"]
 
 
-@pytest.mark.parametrize("with_sections", [True, False])
-def test_a_model_that_joins_passages_by_section_says_where_the_documents_have_none(
-    options, tmp_path, caplog, with_sections
-):
-    texts = [row["text"] for row in make_corpus(12, seed=8)]
-    texts[-1] += f"\n\n## More\n\n{texts[0]}" * with_sections
-    (tmp_path / "plain.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    passages = {"corpus": str(tmp_path / "plain.jsonl"), "view": "passages", "passage_words": 10}
-    data = load_documents(options(passages, eval_strategy="no"), None)
-    for kind, layers in (("full", 2), ("section", 0)):
-        note_sections(SimpleNamespace(graph_kind=kind, graph_layers=layers), data.train)
-    assert "joins" not in caplog.text
-    note_sections(SimpleNamespace(graph_kind="section", graph_layers=2), data.train)
-    assert (
-        "The model joins passages by section (graph_kind section), and none of the" in caplog.text
-    ) != with_sections
+def test_a_model_that_joins_passages_by_section_says_where_the_documents_have_none(caplog):
+    one, several = (Dataset.from_dict({"passage_sections": rows}) for rows in ([[0, 0], [0]], [[0, 1], [0]]))
+    for kind, layers, documents in (("section", 2, several), ("full", 2, one), ("section", 0, one)):
+        note_sections(SimpleNamespace(graph_kind=kind, graph_layers=layers), documents)
+    assert caplog.text == ""
+    note_sections(SimpleNamespace(graph_kind="section", graph_layers=2), one)
+    assert "joins passages by section (graph_kind section), and none of the training documents" in caplog.text
 
 
 def test_queries_are_divided_into_those_trained_on_and_held_out(options, collection):

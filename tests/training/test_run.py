@@ -56,8 +56,7 @@ def test_the_release_is_on_the_disk_before_any_result_says_so(tiny_model, option
         run.finish(trainer, Callbacks(nothing, None, nothing, None), 1.0)
 
 
-@pytest.mark.parametrize("name", ["README.md", "config.json", "run.json", "adapter/adapter_config.json"])
-@pytest.mark.parametrize("has_run", [False, True])
+@pytest.mark.parametrize(("name", "has_run"), [("README.md", False), ("adapter/adapter_config.json", True)])
 def test_a_users_file_is_never_overwritten(options, tmp_path, name, has_run):
     """Beside checkpoints of a run that was killed, too, with --overwrite_output_dir."""
     options.training.overwrite_output_dir = True

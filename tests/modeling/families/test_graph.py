@@ -6,17 +6,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
-from transformers import (
-    BertConfig,
-    LongformerConfig,
-)
+from transformers import BertConfig, LongformerConfig
 
 import modeling_graph_document as graph
 from docsplit.data.passages import Passage, to_passages
 from docsplit.modeling.families.graph import GRAPH_DOCUMENTS
-from docsplit.modeling.families.graph_document_transformer import GraphDocumentTransformer, rows_of
+from docsplit.modeling.families.graph_document_transformer import GraphDocumentTransformer
 from modeling_docsplit import DocSplitForContrastivePretraining
-from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel, graph_edges, groups_of_similar_size
+from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
 from tests.conftest import make_corpus, tiny_config
 from tests.modeling.test_modeling_docsplit import SMALL, loss_and_gradients
 
@@ -107,6 +104,7 @@ def attend_slowly(layer, nodes, pairs):
 )
 def test_graph_attention_equals_a_loop_over_edges(settings, monkeypatch):
     monkeypatch.setattr(graph, "NUMBERS_PER_CHUNK", 100)
+    monkeypatch.setattr(graph, "NODES_PER_GROUP", 12)
     model, sizes = make_graph_model(**settings), [5, 1, 7, 2, 6]
     vectors, rows = random_rows(sizes)
     expected = []
@@ -121,92 +119,31 @@ def test_graph_attention_equals_a_loop_over_edges(settings, monkeypatch):
     torch.testing.assert_close(model.combine(vectors, rows), torch.stack(expected), rtol=1e-10, atol=1e-10)
 
 
-def test_a_passage_is_a_tanh_of_its_first_state():
-    model = make_graph_model()
-    input_ids, mask = random_passages(4)
-    with torch.no_grad():
-        states = model.passage_encoder(input_ids=input_ids, attention_mask=mask).last_hidden_state
-        expected = torch.tanh(states[:, 0] @ model.project.weight.T + model.project.bias)
-        torch.testing.assert_close(model.encode_passages(input_ids, mask), expected)
-
-
-def test_a_passage_may_be_the_mean_of_its_states():
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_a_passage_is_a_tanh_of_its_first_state_or_of_their_mean(pooling):
     """Of a loop over passages, whatever the padding holds."""
-    model = make_graph_model(passage_pooling="mean")
+    model = make_graph_model(passage_pooling=pooling)
     input_ids, mask = random_passages(4)
     vectors = model.encode_passages(input_ids, mask)
     for passage, length, vector in zip(input_ids, mask.sum(1).tolist(), vectors, strict=True):
         states = model.passage_encoder(input_ids=passage[None, :length]).last_hidden_state[0]
-        expected = torch.tanh(model.project.weight @ states.mean(0) + model.project.bias)
-        torch.testing.assert_close(vector, expected)
-    assert not torch.allclose(vectors, make_graph_model().encode_passages(input_ids, mask))
-
-
-def test_edges_of_a_section_graph():
-    """Passages a b | c d e | f of three sections, b and c absent: the first present ones are a, d and f."""
-    present = torch.tensor([[True, True, True, True, False]])
-    section, position = torch.tensor([[0, 1, 1, 2, 0]]), torch.tensor([[0, 3, 4, 5, 0]])
-    clique = [[1, 1, 1, 0, 1, 0], [1, 1, 1, 0, 1, 0], [1, 1, 1, 1, 1, 0], [0, 0, 1, 1, 0, 0], [1, 1, 1, 0, 1, 0]]
-    edges = graph_edges("section", present, section, position)
-    assert edges.long().tolist() == [[*clique, [0, 0, 0, 0, 0, 1]]]
-    star = [[1, 1, 1, 0, 1, 0], [1, 1, 0, 0, 0, 0], [1, 0, 1, 1, 0, 0], [0, 0, 1, 1, 0, 0], [1, 0, 0, 0, 1, 0]]
-    edges = graph_edges("star", present, section, position)
-    assert edges.long().tolist() == [[*star, [0, 0, 0, 0, 0, 1]]]
-    full = graph_edges("full", present, None, position)[0]
-    assert full[:5, :5].all()
-    assert not full[5, :5].any()
-    assert not full[:5, 5].any()
-    assert full[5, 5]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_batch_of_graphs_equals_each_alone(kind, monkeypatch):
-    """Views too: by document, then by view, whatever the order of the rows, in groups however small."""
-    monkeypatch.setattr(graph, "NODES_PER_GROUP", 40)
-    model, sizes = make_graph_model(graph_kind=kind), [3, 130, 1, 12, 11, 1, 12, 40]
-    vectors, rows = random_rows(sizes)
-    alone = []
-    for number in range(len(sizes)):
-        is_inside = rows.document == number
-        parts = {name: None if value is None else value[is_inside] for name, value in vars(rows).items()}
-        alone.append(model.combine(vectors[is_inside], SimpleNamespace(**parts)))
-    torch.testing.assert_close(model.combine(vectors, rows), torch.cat(alone))
-    document, view = rows.document // 2, rows.document % 2
-    rows = SimpleNamespace(document=document, view=view, section=rows.section, position=rows.position, is_query=None)
-    torch.testing.assert_close(model.combine(vectors, rows), torch.cat(alone))
-
-
-def test_groups_hold_little_padding_and_few_nodes():
-    generator = torch.Generator().manual_seed(0)
-    sizes = [*torch.randint(1, 51, (1536,), generator=generator).tolist(), 10_000]
-    groups = groups_of_similar_size(sizes)
-    assert sorted(itertools.chain(*groups)) == list(range(len(sizes)))
-    padded = [len(group) * max(sizes[number] for number in group) for group in groups]
-    assert sum(padded) < 1.07 * sum(sizes)
-    assert all(nodes <= graph.NODES_PER_GROUP or len(group) == 1 for nodes, group in zip(padded, groups))
-    assert len(groups) < 40
-    assert groups_of_similar_size([]) == []
+        pooled = states[0] if pooling == "cls" else states.mean(0)
+        torch.testing.assert_close(vector, torch.tanh(model.project.weight @ pooled + model.project.bias))
 
 
 def test_a_query_is_the_vector_of_its_passage():
     vectors, rows = random_rows([4, 1, 3, 1])
     rows.is_query = torch.tensor([0, 0, 0, 0, 1, 0, 0, 0, 1], dtype=torch.bool)
-    for kind in KINDS:
-        model = make_graph_model(graph_kind=kind)
-        embeddings = model.combine(vectors, rows)
-        assert torch.equal(embeddings[1], vectors[4])
-        assert torch.equal(embeddings[3], vectors[8])
-        plain = model.combine(vectors, SimpleNamespace(**vars(rows) | {"is_query": None}))
-        torch.testing.assert_close(embeddings[[0, 2]], plain[[0, 2]])
-        assert (plain[1] - vectors[4]).abs().max() > 1e-3
-    model = make_graph_model(graph_queries=True)
-    node = vectors[4]
+    model = make_graph_model(graph_kind="section")
+    embeddings = model.combine(vectors, rows)
+    assert torch.equal(embeddings[[1, 3]], vectors[[4, 8]])
+    plain = model.combine(vectors, SimpleNamespace(**vars(rows) | {"is_query": None}))
+    torch.testing.assert_close(embeddings[[0, 2]], plain[[0, 2]])
+    assert (plain[1] - vectors[4]).abs().max() > 1e-3
+    model, node = make_graph_model(graph_queries=True), vectors[4]
     for depth, layer in enumerate(model.layers):  # attention to itself alone is 1
         (node,) = attend_slowly(layer, [F.elu(node) if depth else node], {(0, 0)})
     torch.testing.assert_close(model.combine(vectors, rows)[1], node)
-    input_ids, mask = random_passages(1)
-    output = make_graph_model()(input_ids, mask, is_query=torch.ones(1, dtype=torch.bool))
-    assert torch.equal(output.embeddings, output.passage_vectors)
 
 
 def test_forward_encodes_passages_in_chunks_without_their_padding():
@@ -214,16 +151,14 @@ def test_forward_encodes_passages_in_chunks_without_their_padding():
     input_ids, mask = random_passages(70)
     expected = model.encode_passages(input_ids, mask)
     model.passage_encoder.register_forward_pre_hook(
-        lambda module, args, kwargs: seen.append(kwargs["input_ids"].shape), with_kwargs=True
+        lambda module, args, kwargs: seen.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
     )
     output = model(input_ids, mask, document=torch.arange(70) % 3)
     torch.testing.assert_close(output.passage_vectors, expected)
-    assert [rows for rows, _ in seen] == [32, 32, 6]
     lengths = mask.sum(1).sort(descending=True).values
-    assert [length for _, length in seen] == lengths[[0, 32, 64]].tolist()
+    assert seen == list(zip([32, 32, 6], lengths[[0, 32, 64]].tolist()))
     assert output.embeddings.shape == (3, 16)
-    alone = model(input_ids[:1, : mask[0].sum()])
-    torch.testing.assert_close(alone.passage_vectors, expected[:1])
+    torch.testing.assert_close(model(input_ids[:1, : mask[0].sum()]).passage_vectors, expected[:1])
 
 
 @pytest.mark.parametrize(
@@ -235,17 +170,12 @@ def test_forward_encodes_passages_in_chunks_without_their_padding():
         ({"graph_layers": -1}, "graph_layers is -1, expected 0 or more"),
         ({"graph_attention_dropout": 1.0}, "to be less than 1"),
         ({"graph_heads": 3}, "graph_hidden_size 16 is no multiple of 3 heads"),
+        ({"graph_kind": "section"}, "graph_kind is 'section', which needs the section of each passage"),
     ],
 )
 def test_settings_that_cannot_be(settings, message):
     with pytest.raises(ValueError, match=message):
-        graph_config(**settings)
-
-
-def test_a_section_graph_needs_sections():
-    model = make_graph_model(graph_kind="section")
-    with pytest.raises(ValueError, match="graph_kind is 'section', which needs the section of each passage"):
-        model(*random_passages(3))
+        make_graph_model(**settings)(*random_passages(3))
 
 
 # --- Trained, by the wrapper ---------------------------------------------------------------------------------------
@@ -290,60 +220,34 @@ def slow_embeddings(model, batch):
 
 
 @pytest.mark.parametrize("kind", ["full", "section"])
-def test_the_loss_equals_a_loop_over_equations_5_and_6(kind):
+def test_loss_and_gradients_equal_a_loop_over_equations_5_and_6(kind):
+    """In micro-batches, with cached gradients."""
     model, batch = make_model(graph={"graph_kind": kind}, symmetric_loss=True), passage_batch(SIZES)
-    output = model(**batch)
     embeddings = slow_embeddings(model, batch)
-    torch.testing.assert_close(output.embeddings, embeddings)
     total = 0.0
     for i in range(len(SIZES)):
         similar = torch.exp(embeddings[i, 0] @ embeddings[i, 1])
         total -= torch.log(similar / sum(torch.exp(embeddings[i, 0] @ other) for other in embeddings[:, 1]))
         total -= torch.log(similar / sum(torch.exp(other @ embeddings[i, 1]) for other in embeddings[:, 0]))
+    expected = dict(model.named_parameters())
+    expected = dict(zip(expected, torch.autograd.grad(total / (2 * len(SIZES)), list(expected.values()))))
+    model.micro_batch_tokens, model.cache_gradients = 40, True
+    output, gradients = loss_and_gradients(model, batch)
+    torch.testing.assert_close(output.embeddings, embeddings)
     torch.testing.assert_close(output.loss, total / (2 * len(SIZES)))
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(gradient, expected[name], rtol=1e-7, atol=1e-11, msg=name)
+        assert gradient.abs().max() > 0 or "key.bias" in name, name
     logits = embeddings[:, 0] @ embeddings[:, 1].T
     torch.testing.assert_close(output.objective_parts["logits_std"].double(), logits.std(), rtol=1e-5, atol=0)
 
 
-def test_micro_batches_and_cached_gradients_of_passages_are_exact():
-    results = []
-    for micro_batch_tokens, cache_gradients in ((None, False), (40, False), (40, True)):
-        model = make_model(dropout=0.0)
-        model.micro_batch_tokens, model.cache_gradients = micro_batch_tokens, cache_gradients
-        results.append(loss_and_gradients(model, passage_batch(SIZES)))
-    (plain, expected), *others = results
-    assert all(gradient.abs().max() > 0 for name, gradient in expected.items() if "key.bias" not in name)
-    for output, gradients in others:
-        torch.testing.assert_close(output.loss, plain.loss)
-        for name, gradient in gradients.items():
-            torch.testing.assert_close(gradient, expected[name], rtol=1e-7, atol=1e-11, msg=name)
-    cached, not_cached = [], []  # with dropout they draw alike
-    for sums, cache_gradients in ((cached, True), (not_cached, False)):
-        model = make_model(dropout=0.2, graph={"graph_feature_dropout": 0.1, "graph_attention_dropout": 0.1})
-        model.micro_batch_tokens, model.cache_gradients = 40, cache_gradients
-        torch.manual_seed(5)
-        sums += loss_and_gradients(model, passage_batch(SIZES))
-    assert torch.equal(cached[0].loss, not_cached[0].loss)
-    for name, gradient in cached[1].items():
-        torch.testing.assert_close(gradient, not_cached[1][name], rtol=1e-9, atol=1e-13, msg=name)
-
-
 def test_what_a_graph_document_model_has_not():
-    config = graph_config()
-    assert DocSplitForContrastivePretraining(config, GraphDocumentModel(config)).config.docsplit == {
-        **{"pooling": "cls", "max_seq_length": 256, "objective": "info_nce", "contrastive_weight": 1.0},
-        **{"mlm_weight": 0.0, "contrastive_temperature": 0.05, "similarity": "cosine", "symmetric_loss": False},
-        "reverse_loss": False,
-    }
     for settings in ({"pooling": "mean"}, {"mlm_weight": 0.1}):
         with pytest.raises(ValueError, match="passage_pooling=cls or =mean, and has no masked-LM head"):
-            DocSplitForContrastivePretraining(graph_config(), GraphDocumentModel(graph_config()), **settings)
+            make_model(**settings)
     with pytest.raises(ValueError, match="LoRA does not work with a graph document model"):
         make_model().add_lora(4)
-    with pytest.raises(ValueError, match="positions for 512 tokens"):
-        make_model(max_seq_length=600)
-    with pytest.raises(ValueError, match="symmetric_loss has both directions"):
-        make_model(symmetric_loss=True, reverse_loss=True)
     with pytest.raises(ValueError, match="longformer is no passage encoder"):
         GRAPH_DOCUMENTS.make_config(LongformerConfig(), {})
 
@@ -359,17 +263,6 @@ def module(wordpiece):
     config = tiny_config(wordpiece, initializer_range=0.3)
     config = GraphDocumentConfig(config, graph_hidden_size=16, graph_kind="section", passage_words=10)
     return GraphDocumentTransformer(GraphDocumentModel(config).eval(), wordpiece, 24)
-
-
-def test_passages_are_numbered_as_by_a_loop():
-    documents = [[Passage("a", 0), Passage("b", 0), Passage("c", 2)], [Passage("d", 0)], [Passage("", 1)] * 2]
-    rows = rows_of(documents)
-    for row, values in enumerate(zip(*(rows[name].tolist() for name in ("document", "section", "position")))):
-        before = [len(passages) for passages in documents[: values[0]]]
-        assert documents[values[0]][values[2]].section == values[1]
-        assert sum(before) + values[2] == row
-    assert not rows["is_query"].any()
-    assert rows_of(documents, are_queries=True)["is_query"].all()
 
 
 def test_a_text_has_its_passages_and_an_empty_one_has_one(module):

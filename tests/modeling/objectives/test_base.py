@@ -1,6 +1,6 @@
 """What all objectives share: options, training state, checkpoints; and their table."""
 
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 
 import pytest
 import torch
@@ -8,12 +8,12 @@ import torch.nn.functional as F
 from datasets import Dataset
 from safetensors.torch import load_file
 from torch import nn
-from transformers import AutoModel, Trainer, TrainingArguments
+from transformers import Trainer, TrainingArguments
 
 from docsplit.data.collators import DocSplitCollator
 from docsplit.data.preparation import tokenize
-from docsplit.modeling.objectives.base import Objective, ObjectiveOutput, SoftmaxOptions
-from docsplit.modeling.objectives.table import OBJECTIVES, objectives_with, option_names
+from docsplit.modeling.objectives.base import Objective, ObjectiveOutput
+from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.pretrained import checked_settings
 from docsplit.modeling.saving import TRAINING_STATE_FILE
 from modeling_docsplit import DocSplitForContrastivePretraining
@@ -85,9 +85,6 @@ def test_a_resumed_training_is_the_uninterrupted_one_and_the_release_the_encoder
 
     # What others load knows nothing of it.
     assert {name.split(".")[0] for name in load_file(checkpoint / "model.safetensors")} == {"bert", "cls"}
-    encoder, info = AutoModel.from_pretrained(checkpoint, add_pooling_layer=False, output_loading_info=True)
-    assert not info["missing_keys"]
-    assert {name.split(".")[0] for name in encoder.state_dict()} == {"embeddings", "encoder"}
 
 
 def test_its_options_are_kept_and_those_of_others_refused(wordpiece, tmp_path):
@@ -100,6 +97,9 @@ def test_its_options_are_kept_and_those_of_others_refused(wordpiece, tmp_path):
     with pytest.raises(ValueError, match="symmetric_loss is an option of objective"):
         checked_settings(again.config, {"symmetric_loss": True})
     assert "head_width" not in checked_settings(again.config, {"objective": "info_nce"})
+    ids = torch.randint(5, 60, (4, 2, 12))
+    batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "mlm_input_ids": ids, "mlm_targets": ids}
+    assert set(model(**batch).objective_parts) == {"head_norm"}
 
 
 def test_the_training_state_follows_what_is_loaded(wordpiece):
@@ -117,23 +117,6 @@ def test_the_training_state_follows_what_is_loaded(wordpiece):
     assert model.training_state == "missing"  # the state belongs to the whole that was loaded before
 
 
-def test_who_chooses_the_encoders_goes_without_masked_lm(wordpiece, monkeypatch):
-    class OneView(Predicted):
-        def encode(self, encode, base_model):
-            return torch.stack([encode(base_model, view=0)] * 2, dim=1)
-
-    monkeypatch.setitem(OBJECTIVES, "one_view", OneView)
-    with pytest.raises(ValueError, match="set mlm_weight=0"):
-        DocSplitForContrastivePretraining(tiny_config(wordpiece), max_seq_length=64, objective="one_view")
-
-
-def test_its_parts_are_in_the_output(wordpiece):
-    model = DocSplitForContrastivePretraining(tiny_config(wordpiece), max_seq_length=64, objective="predicted")
-    ids = torch.randint(5, 60, (4, 2, 12))
-    batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "mlm_input_ids": ids, "mlm_targets": ids}
-    assert set(model(**batch).objective_parts) == {"head_norm"}
-
-
 def test_a_state_without_an_encoder_is_not_released(wordpiece, tmp_path):
     model = DocSplitForContrastivePretraining(tiny_config(wordpiece), max_seq_length=64)
     with pytest.raises(ValueError, match=r"begins with 'encoder.'"):
@@ -141,27 +124,42 @@ def test_a_state_without_an_encoder_is_not_released(wordpiece, tmp_path):
     assert not any(tmp_path.iterdir())
 
 
+CT = {"objective": "contrastive_tension", "mlm_weight": 0.0}
+MOMENTUM = {"objective": "momentum_contrast", "momentum_queue_size": 20, "mlm_weight": 0.0}
+BREGMAN = {"objective": "info_nce+bregman", "mlm_weight": 0.0}
+NEIGHBOURS = {"objective": "neighbour_distillation", "mlm_weight": 0.0}
+
+
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [({"contrastive_temperature": 0.0}, "expected more than 0"), ({"similarity": "l2"}, "expected one of")],
+    ("settings", "message"),
+    [
+        ({"objective": "guessing"}, "objective is 'guessing', expected one of"),
+        ({"colour": "red"}, "There is no setting 'colour'"),
+        ({"pooling": "last"}, "pooling is 'last'"),
+        ({"max_seq_length": 129}, "positions for 128 tokens"),
+        ({"contrastive_weight": -1.0}, "contrastive_weight is -1.0"),
+        ({"contrastive_weight": 0.0, "mlm_weight": 0.0}, "nothing is left to train"),
+        ({"contrastive_temperature": 0.0}, "contrastive_temperature is 0.0, expected more than 0"),
+        ({"similarity": "euclidean"}, "similarity.*expected one of"),
+        ({"momentum_queue_size": 8}, "an option of objective momentum_contrast, not of info_nce"),
+        ({"objective": "contrastive_tension"}, "set mlm_weight=0"),
+        (CT | {"contrastive_weight": 0.0}, "set mlm_weight=0 and contrastive_weight=1"),
+        (MOMENTUM | {"symmetric_loss": True}, "symmetric_loss is an option of objective info_nce .*not of momentum"),
+        (MOMENTUM | {"momentum_queue_size": 0}, "momentum_queue_size is 0, expected 1 or more"),
+        (MOMENTUM | {"momentum": 1.5}, "momentum is 1.5, expected a number from 0 to 1"),
+        (BREGMAN | {"bregman_weight": -1.0}, "bregman_weight is -1.0, expected 0"),
+        (BREGMAN | {"bregman_temperature": 0.0}, "bregman_temperature is 0.0, expected more than 0"),
+        (BREGMAN | {"bregman_width": 0}, "bregman_width is 0, expected 1 or more"),
+        (BREGMAN | {"bregman_subnetworks": 1}, "all divergences are 0"),
+        (BREGMAN | {"bregman_subnetworks": 1, "bregman_trunk": "shared", "bregman_width": 1}, "all divergences are 0"),
+        (BREGMAN | {"bregman_trunk": "both"}, "expected one of"),
+        (BREGMAN | {"contrastive_weight": 0.0, "mlm_weight": 0.1}, "objective='info_nce' for masked LM alone"),
+        (NEIGHBOURS | {"num_neighbours": -1}, "num_neighbours is -1"),
+        (NEIGHBOURS | {"smoothing_share": 1.1}, "smoothing_share is 1.1"),
+        (NEIGHBOURS | {"neighbour_temperature": 0.0}, "neighbour_temperature is 0.0"),
+    ],
+    ids=str,
 )
-def test_options_of_a_softmax_that_cannot_be(options, message):
+def test_settings_that_cannot_work_are_refused(settings, message, wordpiece):
     with pytest.raises(ValueError, match=message):
-        SoftmaxOptions(**options)
-
-
-@pytest.mark.parametrize("name", OBJECTIVES)
-def test_each_option_has_a_default_and_a_help_text(name):
-    assert issubclass(OBJECTIVES[name], Objective)
-    OBJECTIVES[name].Options()  # the defaults go together
-    for option in fields(OBJECTIVES[name].Options):
-        assert option.default is not MISSING
-        assert option.metadata["help"]
-
-
-def test_options_are_found_by_their_objective_and_objectives_by_their_options():
-    for name in OBJECTIVES:
-        assert all(name in objectives_with(option) for option in option_names(name))
-    assert objectives_with("momentum_queue_size") == ["momentum_contrast"]
-    assert set(objectives_with("symmetric_loss")) == {"info_nce", "info_nce+bregman"}
-    assert objectives_with("learning_rate") == []
+        checked_settings(tiny_config(wordpiece), settings)
