@@ -82,17 +82,17 @@ def test_what_changed_is_embedded_and_nothing_else(index, notes, tmp_path, answe
     changed = tmp_path / "changed"
     shutil.copytree(notes, changed)
     names = sorted(path.name for path in changed.iterdir())
-    (changed / names[0]).write_text("Quite another text about lighthouses.")
-    (changed / "new.md").write_text("# New\n\nA new text about lighthouses.")
+    (changed / names[0]).write_text("Quite another text about volcanoes.")
+    (changed / "new.md").write_text("# New\n\nA new text about volcanoes.")
     embedded, embed = [], Encoder.embed_for_index
     monkeypatch.setattr(Encoder, "embed_for_index", lambda self, texts: embedded.extend(texts) or embed(self, texts))
     counts = answer("add", index, changed, "--replace")
     assert (counts["documents"], counts["replaced"], counts["unchanged"]) == (2, 1, 24)
-    assert sorted(embedded) == ["# New A new text about lighthouses.", "Quite another text about lighthouses."]
-    ids = {row["id"] for row in answer("query", index, "lighthouses", "--method", "bm25")["rows"]}
+    assert sorted(embedded) == ["# New A new text about volcanoes.", "Quite another text about volcanoes."]
+    ids = {row["id"] for row in answer("query", index, "volcanoes", "--method", "bm25")["rows"]}
     assert ids == {names[0], "new.md"}
     assert answer("delete", index, "new.md") == {"deleted": 1}
-    assert {row["id"] for row in answer("query", index, "lighthouses", "--method", "bm25")["rows"]} == {names[0]}
+    assert {row["id"] for row in answer("query", index, "volcanoes", "--method", "bm25")["rows"]} == {names[0]}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names of files are UTF-8 there")
@@ -100,7 +100,7 @@ def test_a_name_that_is_no_utf8_hides_no_other_document(index, notes, tmp_path, 
     """It is found, and its id has codes, by which it is deleted."""
     more = tmp_path / "more"
     shutil.copytree(notes, more)
-    (more / os.fsdecode(b"caf\xe9.txt")).write_text("Quite another text about lighthouses.")
+    (more / os.fsdecode(b"caf\xe9.txt")).write_text("Quite another text about volcanoes.")
 
     def run(*words):
         with pytest.MonkeyPatch.context() as patch, io.TextIOWrapper(io.BytesIO(), "utf-8", "strict") as out:
@@ -112,7 +112,7 @@ def test_a_name_that_is_no_utf8_hides_no_other_document(index, notes, tmp_path, 
     assert b"Added 1 document (1 passage); unchanged: 25." in run("add", index, more)
     assert b"unchanged: 26." in run("add", index, more)
     for words in (("--json",), ()):
-        assert b"caf" in run("query", index, "lighthouses", "--method", "bm25", *words)
+        assert b"caf" in run("query", index, "volcanoes", "--method", "bm25", *words)
     assert run("delete", index, r"caf\udce9.txt") == b"Deleted 1 document.\n"
 
 

@@ -279,7 +279,7 @@ def test_the_hub(tmp_path, monkeypatch, qrels_apart):
     assert ranking.judgments == {"1": {"a": 1}}
     with pytest.raises(ValueError, match="--split dev, found test"):
         load_collection(RankingArguments("user/name", split="dev"))
-    with pytest.raises(ValueError, match="'user/other' is neither .*, nor a data set that the Hub gave: "):
+    with pytest.raises(ValueError, match=r"'user/other' is neither .*, nor a data set that the Hub gave: "):
         load_collection(RankingArguments("user/other"))
 
 
