@@ -57,8 +57,8 @@ def test_what_it_writes_and_that_earlier_rows_stay(run_here, tmp_path, monkeypat
         asked.append((kind.__name__, job.batch_size, job.micro_batch_tokens))
         if kind is FlashStep:
             return {"failed": "flash_attn is not installed"}
-        return {"tokens_per_second": 1e4, "tokens_per_second_min": 9e3, "tokens_per_second_max": 1.2e4, "loss": 2.0,
-                "seconds_per_step": 0.5, "flops_per_second": 3e11, "allocated_mb": 100.0}  # fmt: skip
+        numbers = ("tokens_per_second", "tokens_per_second_min", "tokens_per_second_max", "seconds_per_step")
+        return dict.fromkeys(numbers, 1e4) | {"loss": 2.0, "flops_per_second": 3e11, "allocated_mb": 100.0}
 
     monkeypatch.setattr(gpu_step, "measure_row", measure_row)
     monkeypatch.setattr(gpu_step, "in_process", lambda function, *given: {"fp32": 1e12})
@@ -73,6 +73,4 @@ def test_what_it_writes_and_that_earlier_rows_stay(run_here, tmp_path, monkeypat
     run_here(gpu_step.main, *options, "--documents", 4, "--budget", 512, "--beside")
     assert "7 rows of earlier runs stay" in capsys.readouterr().out
     assert len(json.loads(output.read_text())["rows"]) == 8
-    table = (tmp_path / "gpu_step.md").read_text()
-    assert "10,000" in table
-    assert "flash_attn is not installed" in table
+    assert "flash_attn is not installed" in (tmp_path / "gpu_step.md").read_text()

@@ -20,7 +20,6 @@ from docsplit.runtime.vectors import unit
 from tests.conftest import make_corpus
 from tests.processes import ROOT
 
-RESULTS = ROOT / "benchmarks" / "results" / "adaptation.json"
 TEXTS = [row["text"] for row in make_corpus(60)]
 
 
@@ -42,7 +41,7 @@ def toy(num_queries=0):
 # --- Cells ---
 
 
-def test_the_cells_have_sets_that_there_are_and_nothing_is_left_open(tmp_path):
+def test_the_cells_have_sets_that_there_are(tmp_path):
     for name in ("20newsgroups", "aan", "cranfield", "ecthr", "wikipedia"):
         (tmp_path / "files" / name).mkdir(parents=True)
         (tmp_path / "files" / name / "data.txt").write_text(name)
@@ -51,8 +50,6 @@ def test_the_cells_have_sets_that_there_are_and_nothing_is_left_open(tmp_path):
     groups = yaml.safe_load(report.STUDY.read_text())["groups"]
     assert {name for group in groups.values() for name in group["grid"]["data"]} == SETS.keys()
     assert sum(cell.group == "adapt" for cell in cells.values()) == 5 * 3
-    for cell in cells.values():
-        assert "{" not in json.dumps(cell.steps).replace("{folder}", "").replace("{data_dir}", "").replace('{"', "")
 
 
 # --- Sets ---
@@ -108,8 +105,6 @@ def test_words_read_no_tested_text_leave_fitted_ones_out_and_queries_as_they_are
 
 def test_rows_have_differences_to_the_start_on_the_same_items(encoder, tmp_path, run_here, monkeypatch):
     monkeypatch.setitem(SETS, "20news", lambda data_dir, size: toy())
-    monkeypatch.setattr(step, "FULL_TOKENS", 20)
-    monkeypatch.setattr(step, "MORE_TOKENS", 30)
     given = ["--data", "20news", "--data_dir", tmp_path, "--start", encoder, "--max_seq_length", 12]
 
     def rows_of(*options):
@@ -127,13 +122,7 @@ def test_rows_have_differences_to_the_start_on_the_same_items(encoder, tmp_path,
     assert whitened["low"] < whitened["difference"] < whitened["high"]
     assert len(whitened[SAMPLES]) == step.DRAWS
     assert {"seed": None, "part": "test", "metric": "accuracy", "value": 1.0}.items() <= everything[1].items()
-    lengths, _ = rows_of("--measure", "lengths")
-    assert list(lengths) == ["start on 20 tokens", "words, start on 20 tokens", "start on 30 tokens",
-                             "words, start on 30 tokens"]  # fmt: skip
     trained, _ = rows_of("--encoder", encoder, "--measure", "words")
-    assert list(trained) == ["adapt", "adapt + words", "adapt + words, static",
-                             "adapt + words, static, leave-one-out"]  # fmt: skip
-    assert all("seed" not in row for row in trained.values())  # the training's, which the cell knows
     assert trained["adapt + words"]["value"] == rows["words"]["value"]
     monkeypatch.setitem(SETS, "20news", lambda data_dir, size: toy(20))
     searched, _ = rows_of()
