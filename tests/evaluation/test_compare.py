@@ -78,6 +78,11 @@ def test_every_encoder_is_loaded_once(
     assert {row["encoder"] for row in results["rows"]} >= {*names}
 
 
+@dataclass
+class ToyArguments(ComparisonArguments):
+    output_dir: str = "outputs"
+
+
 class Lengths(LabelledEvaluation):
     """A toy: the mean length of the vectors of test documents."""
 
@@ -115,11 +120,6 @@ class Lengths(LabelledEvaluation):
         return "All lengths."
 
 
-@dataclass
-class ToyArguments(ComparisonArguments):
-    output_dir: str = "outputs"
-
-
 @pytest.mark.parametrize("reports_each", [True, False])
 def test_what_can_fail_comes_first_and_reports_follow_each_encoder(
     encoder, data, run_here, tmp_path, capsys, reports_each
@@ -132,15 +132,8 @@ def test_what_can_fail_comes_first_and_reports_follow_each_encoder(
     encoder_args = EncoderArguments([f"A={checkpoint},{copy}", "words", copy, copy], dtype="float32")
     run_here(lambda: compare(toy, encoder_args, lambda *card: cards.append(card)))
     checks = ["check", f"try {checkpoint}", f"try {copy}", f"try {copy}", "prepare"]
-    work = [
-        f"measure {checkpoint}",
-        f"measure {copy}",
-        "report of 1",
-        "measure words",
-        "report of 2",
-        f"measure {copy}",
-    ]
-    work = [step for step in work if reports_each or not step.startswith("report")]
+    work = [f"measure {checkpoint}", f"measure {copy}", "report of 1", "measure words", "report of 2"]
+    work = [step for step in [*work, f"measure {copy}"] if reports_each or not step.startswith("report")]
     assert toy.order == [*checks, *work, "finish", "report of 3"]
     assert [*toy.lengths] == [f"A={checkpoint},{copy}", "words", copy]
     assert toy.lengths[copy] == pytest.approx(toy.lengths[f"A={checkpoint},{copy}"])
