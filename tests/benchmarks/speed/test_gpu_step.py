@@ -1,14 +1,12 @@
-"""The benchmark of a step on a GPU, as it is on a CPU: its rows do the same work, and waits are counted. No time."""
+"""The benchmark of a step on a GPU, as it is on a CPU: its rows do the same work. No time."""
 
 import dataclasses
 import json
-import warnings
 
 import pytest
-import torch
 
 from benchmarks.speed import gpu_step
-from benchmarks.speed.gpu_step import FlashStep, OurStep, Step, StepJob, StStep, TrainerStep
+from benchmarks.speed.gpu_step import FlashStep, OurStep, StepJob, StStep, TrainerStep
 
 
 @pytest.fixture
@@ -24,30 +22,6 @@ def test_all_contenders_have_the_loss_of_the_same_documents(step_job):
     losses = [kind(contrastive).prepare() for kind in (OurStep, TrainerStep, StStep)]
     assert losses == pytest.approx([losses[0]] * 3, rel=1e-5)
     assert abs(losses[0] - joint[0]) > 0.01
-
-
-def test_waits_are_those_that_pytorch_warns_of_in_later_steps(job, monkeypatch):
-    """The first two steps allocate and initialise. Other warnings are no waits; two lines of code are told apart."""
-    modes = []
-    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
-
-    class Waiting(Step):
-        def __init__(self):
-            self.job = StepJob(**vars(job) | {"device": "cuda", "batch_size": 2})
-
-        def documents(self, round_number):
-            return [1, 2, 3, 4]
-
-        def train(self, documents, untimed_steps, counter):
-            for step in range(len(documents) // 2):
-                for _ in range(50 if step < 2 else 2):
-                    warnings.warn("called a synchronizing CUDA operation", stacklevel=1)
-                warnings.warn("called a synchronizing CUDA operation", stacklevel=1)
-                warnings.warn("another", stacklevel=1)
-                counter.on_step_end(None, None, None)
-
-    assert list(Waiting().count_waits().values()) == [2, 1]
-    assert modes == ["warn", "default"]
 
 
 def test_what_it_writes_and_that_earlier_rows_stay(run_here, tmp_path, monkeypatch, capsys):

@@ -6,19 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import yaml
 from scipy.sparse import csr_array
 
 from benchmarks.engine.results import SAMPLES, Record, Results
-from benchmarks.engine.study import Study
 from benchmarks.studies.adaptation import report, step
-from benchmarks.studies.adaptation.sets import SETS, DataSet, Measured, classes_of, load
+from benchmarks.studies.adaptation.sets import SETS, DataSet, Measured, classes_of
 from docsplit.data.sets.labelled import LabelledSplit
 from docsplit.embedding.lexical_ridge import RidgeFacts
 from docsplit.embedding.loading import load_encoder
 from docsplit.runtime.vectors import unit
 from tests.conftest import make_corpus
-from tests.processes import ROOT
 
 TEXTS = [row["text"] for row in make_corpus(60)]
 
@@ -38,23 +35,6 @@ def toy(num_queries=0):
     return DataSet("toy", TEXTS[:40], TEXTS, _first_column, num_queries=num_queries, beside_bm25=_first_column)
 
 
-# --- Cells ---
-
-
-def test_the_cells_have_sets_that_there_are(tmp_path):
-    for name in ("20newsgroups", "aan", "cranfield", "ecthr", "wikipedia"):
-        (tmp_path / "files" / name).mkdir(parents=True)
-        (tmp_path / "files" / name / "data.txt").write_text(name)
-    given = {"data_dir": str(tmp_path / "files"), "model": "a/model", "weak_start": "a/weak", "model2vec": "static"}
-    cells = Study(report.STUDY, tmp_path, given).cells()
-    groups = yaml.safe_load(report.STUDY.read_text())["groups"]
-    assert {name for group in groups.values() for name in group["grid"]["data"]} == SETS.keys()
-    assert sum(cell.group == "adapt" for cell in cells.values()) == 5 * 3
-
-
-# --- Sets ---
-
-
 def test_classes_that_are_apart_are_told_apart():
     labels = np.tile([0, 1], 30)
     texts = [f"document {number} of class {label}" for number, label in enumerate(labels)]
@@ -69,8 +49,6 @@ def test_classes_that_are_apart_are_told_apart():
     wrong = data.measure(features(np.where(np.arange(60) < 50, labels, 1 - labels)))
     assert (wrong.of_items(np.arange(10)), wrong.of_items(np.arange(10, 20))) == (1, 0)
     assert data.measure(csr_array(features(labels))).others == {"accuracy": 1}
-    with pytest.raises(ValueError, match="no data set 'no'"):
-        load("no", ROOT)
 
 
 # --- A step ---
