@@ -6,12 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
 
 from benchmarks.engine.results import SAMPLES, Record, Results
 from benchmarks.studies.adaptation import report, step
-from benchmarks.studies.adaptation.sets import SETS, DataSet, Measured, classes_of
-from docsplit.data.sets.labelled import LabelledSplit
+from benchmarks.studies.adaptation.sets import SETS, DataSet, Measured
 from docsplit.embedding.lexical_ridge import RidgeFacts
 from docsplit.embedding.loading import load_encoder
 from docsplit.runtime.vectors import unit
@@ -35,34 +33,7 @@ def toy(num_queries=0):
     return DataSet("toy", TEXTS[:40], TEXTS, _first_column, num_queries=num_queries, beside_bm25=_first_column)
 
 
-def test_classes_that_are_apart_are_told_apart():
-    labels = np.tile([0, 1], 30)
-    texts = [f"document {number} of class {label}" for number, label in enumerate(labels)]
-    data = classes_of(LabelledSplit(texts[:40], labels[:40], texts[40:], labels[40:], ["no", "yes"]))
-    noise = np.random.default_rng(0).normal(scale=0.1, size=(60, 4))
-
-    def features(labels):
-        return unit((np.eye(4)[labels] + noise).astype(np.float32))
-
-    measured = data.measure(features(labels))
-    assert (measured.metric, measured.num_items, measured.value) == ("5shot_accuracy", 20, 1.0)
-    wrong = data.measure(features(np.where(np.arange(60) < 50, labels, 1 - labels)))
-    assert (wrong.of_items(np.arange(10)), wrong.of_items(np.arange(10, 20))) == (1, 0)
-    assert data.measure(csr_array(features(labels))).others == {"accuracy": 1}
-
-
 # --- A step ---
-
-
-def test_whitening_and_a_removed_component_against_their_definitions():
-    vectors = vectors_of(400)
-    covariance = np.cov(vectors, rowvar=False)
-    inverse = np.linalg.inv(np.linalg.cholesky(covariance))  # another root: cosines are the same
-    expected = unit((vectors - vectors.mean(axis=0)) @ inverse.T)
-    ours = step.whiten(vectors, vectors)
-    np.testing.assert_allclose(ours @ ours.T, expected @ expected.T, atol=1e-3)
-    top = np.linalg.eigh(covariance)[1][:, -1]
-    np.testing.assert_allclose(step.without_first_component(vectors, vectors) @ top, 0, atol=1e-4)
 
 
 def test_words_read_no_tested_text_leave_fitted_ones_out_and_queries_as_they_are(encoder, monkeypatch):

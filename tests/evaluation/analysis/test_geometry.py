@@ -72,26 +72,18 @@ def test_neighbours_in_the_plane_are_of_one_class(method):
 def test_forty_classes_are_told_apart_and_numbered(tmp_path, monkeypatch):
     shown = []
     monkeypatch.setattr(plt, "close", shown.append)
-    classes = np.repeat(np.arange(-1, 40), 3)
+    classes, rows = np.repeat(np.arange(-1, 40), 3), np.arange(123)
     names = [r"$\from $10", *(f"class {number}" for number in range(1, 40))]  # dollars are dollars, no formula
-    points = {name: GENERATOR.normal(size=(len(classes), 2)) for name in ("a", "b$$")}
-    made = {name: (own, "by hand") for name, own in points.items()}
-    rows = np.arange(len(classes))
+    made = {name: (GENERATOR.normal(size=(123, 2)), "by hand") for name in ("a", "b$$")}
     contents, section = map_analysis(made, dict(zip(made, made)), rows, classes, names, " Of one seed.", tmp_path)
     assert (contents["documents"], contents["method"]) == (123, "by hand")
     assert section.notes == ["123 test documents, by hand. Numbers stand at the median of a class. Of one seed."]
-    (figure,) = section.figures
-    (drawn,) = shown
-    panel = drawn.axes[0]
+    panel = shown[0].axes[0]
     styles = {(one.get_paths()[0].vertices.tobytes(), one.get_facecolor().tobytes()) for one in panel.collections}
-    assert len(styles) == 41
+    assert len(styles) == len(shown[0].legends[0].get_texts()) == 41
     assert [text.get_text() for text in panel.texts] == [str(number) for number in range(1, 41)]
-    assert len(drawn.legends[0].get_texts()) == 41
-    with open(figure.picture.with_suffix(".csv")) as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == 2 * 123
-    assert [row["test_document"] for row in rows if row["encoder"] == "a"] == [
-        row["test_document"] for row in rows if row["encoder"] == "b$$"
-    ]
-    assert rows[3]["class"] == names[0]
-    assert float(rows[0]["x"]) == pytest.approx(points["a"][0, 0], rel=1e-3)
+    with open(section.figures[0].picture.with_suffix(".csv")) as file:
+        cells = list(csv.DictReader(file))
+    assert len(cells) == 2 * 123
+    assert (cells[0]["encoder"], cells[0]["test_document"], cells[3]["class"]) == ("a", "0", names[0])
+    assert float(cells[0]["x"]) == pytest.approx(made["a"][0][0, 0], rel=1e-3)

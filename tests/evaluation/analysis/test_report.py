@@ -14,13 +14,6 @@ from docsplit.evaluation.analysis.attention import (
     attention_analysis,
     attention_estimates,
 )
-from docsplit.evaluation.analysis.redundancy import (
-    ALL,
-    LENGTH_CLASSES,
-    content_words,
-    redundancy_rows,
-    redundancy_section,
-)
 from docsplit.evaluation.analysis.report import (
     Estimates,
     Section,
@@ -112,23 +105,6 @@ def test_the_page_and_the_tables(tmp_path):
     text = (tmp_path / "analysis.md").read_text()
     assert r"y\|z" in text
     assert "![A curve.](curve.png)" in text
-
-
-def test_redundancy_has_the_papers_number_beside_ours(tmp_path):
-    tagged = [
-        ([f"w{word}" for word in GENERATOR.integers(20, size=size)], ["NOUN"] * size)
-        for size in GENERATOR.integers(5, 100, size=60)
-    ]
-    rows, growth = redundancy_rows(content_words(tagged, [4 * len(lemmas) for lemmas, _ in tagged]))
-    about = {"documents": 60, "sampled": ", all", "pipeline": "a tagger"}
-    section = redundancy_section({"rows": rows, "growth": growth} | about, "20news", tmp_path)
-    table, correlations = section.tables
-    assert [line[0] for line in table.rows] == [*LENGTH_CLASSES, ALL]
-    assert table.rows[-1][-1] == "1.28"  # R of 20News, all lengths
-    assert table.rows[-1][2].startswith(f"{rows[-1]['r_mean']:.2f} [")
-    assert correlations.rows[0][0].startswith(f"{growth['r']:.2f} [")
-    drawn = {row["of"]: float(row["mean"]) for row in numbers_of(section.figures[0]) if row["what"] == "R"}
-    assert drawn[ALL] == pytest.approx(rows[-1]["r_mean"])
 
 
 def test_attention_marks_what_is_uniform(tmp_path):

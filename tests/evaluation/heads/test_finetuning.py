@@ -20,7 +20,11 @@ from docsplit.evaluation.heads.setfit import setfit
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
 from tests.conftest import tiny_config
-from tests.evaluation.heads.labelled_texts import LEARNING_RATE, accuracy, everything, few, make_split
+from tests.evaluation.heads.examples import LEARNING_RATE, accuracy, everything, few, make_split
+
+
+def tune(start, split, settings, seed=0):
+    return finetune(start, split, everything(split.train_labels, seed), settings)
 
 
 @pytest.mark.parametrize("multi_label", [False, True])
@@ -28,7 +32,7 @@ def test_scores_are_those_of_the_trained_model_in_the_order_of_the_texts(multi_l
     trainers = []
     monkeypatch.setattr(Trainer, "train", lambda self: trainers.append(self))
     split = make_split(train=30, multi_label=multi_label)
-    scores = finetune(Start(load, prompt="harbour: "), split, everything(split, 0), FineTuning()).scores[0]
+    scores = tune(Start(load, prompt="harbour: "), split, FineTuning()).scores[0]
     model = trainers[0].model.eval()
     assert not trainers[0].model_accepts_loss_kwargs  # or it would scale the loss by the number of processes
     for text, row in zip(split.test_texts, scores, strict=True):
@@ -53,7 +57,7 @@ def test_one_step_is_that_of_a_slow_loop(multi_label, load, monkeypatch):
 
     split = make_split(train=16, test=10, multi_label=multi_label)
     settings = FineTuning(learning_rate=LEARNING_RATE, num_epochs=1)
-    output = finetune(Start(undropped), split, everything(split, 3), settings)
+    output = tune(Start(undropped), split, settings, seed=3)
 
     set_seed(3)
     body, classifier = undropped(), torch.nn.Linear(32, 3)
@@ -88,7 +92,7 @@ def test_a_broken_encoder_raises(load):
 
     split = make_split(train=6, test=2)
     with pytest.raises(FloatingPointError, match=r"prediction of fine-tuning .*--finetune_learning_rate"):
-        finetune(Start(broken), split, everything(split, 0), FineTuning(num_epochs=1))
+        tune(Start(broken), split, FineTuning(num_epochs=1))
 
 
 def test_the_best_epoch_on_the_validation_part_counts(load, monkeypatch):
@@ -108,19 +112,19 @@ def test_the_best_epoch_on_the_validation_part_counts(load, monkeypatch):
     recorders = []
     monkeypatch.setattr(finetuning, "_BestEpoch", lambda by: recorders.append(Recorder(by)) or recorders[-1])
     split = make_split(train=30, test=5, validation=20)
-    output = finetune(Start(load), split, everything(split, 0), FineTuning(learning_rate=LEARNING_RATE, num_epochs=4))
+    output = tune(Start(load), split, FineTuning(learning_rate=LEARNING_RATE, num_epochs=4))
     assert len({weight.sum().item() for weight in weights}) == 4
     torch.testing.assert_close(recorders[0].model.classifier.weight, weights[1], rtol=0, atol=0)
     assert [(point["epoch"], point["macro_f1"]) for point in output.curves[0]] == list(enumerate(macro_f1, start=1))
     by_accuracy = FineTuning(learning_rate=LEARNING_RATE, num_epochs=4, select_by="accuracy")
-    finetune(Start(load), split, everything(split, 0), by_accuracy)
+    tune(Start(load), split, by_accuracy)
     torch.testing.assert_close(recorders[1].model.classifier.weight, weights[7], rtol=0, atol=0)
     assert next(values, None) is None  # validated after each epoch
 
 
-def test_only_what_an_embedding_depends_on_is_trained_and_it_is_not_normalised(checkpoint):
+def test_only_what_an_embedding_depends_on_is_trained_and_it_is_not_normalised(encoder):
     def load(*more):
-        body = SentenceTransformer(str(checkpoint), device="cpu", model_kwargs={"add_pooling_layer": True})
+        body = SentenceTransformer(str(encoder), device="cpu", model_kwargs={"add_pooling_layer": True})
         body.extend(more)
         return body
 
@@ -128,7 +132,7 @@ def test_only_what_an_embedding_depends_on_is_trained_and_it_is_not_normalised(c
     of_body = sum(value.numel() for name, value in load().named_parameters() if "pooler" not in name)
     assert of_body < sum(value.numel() for value in load().parameters())
     starts = (load, lambda: load(Normalize()))
-    plain, without = (finetune(Start(each), split, everything(split, 0), FineTuning(num_epochs=1)) for each in starts)
+    plain, without = (tune(Start(each), split, FineTuning(num_epochs=1)) for each in starts)
     assert plain.trainable_parameters == of_body + 33 * 3
     np.testing.assert_array_equal(plain.scores, without.scores)
 
@@ -137,10 +141,10 @@ def test_several_gpus_in_one_process_are_refused(load, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     split = make_split(train=6, test=2)
     with pytest.raises(ValueError, match="accelerate launch"):
-        finetune(Start(load), split, everything(split, 0), FineTuning())
+        tune(Start(load), split, FineTuning())
     monkeypatch.setenv("WORLD_SIZE", "3")
     with pytest.raises(ValueError, match="3 processes cannot share a batch of 16"):
-        finetune(Start(load), split, everything(split, 0), FineTuning())
+        tune(Start(load), split, FineTuning())
 
 
 def test_a_graph_document_model_reads_so_many_passages(wordpiece, tmp_path, monkeypatch):
@@ -159,7 +163,7 @@ def test_a_graph_document_model_reads_so_many_passages(wordpiece, tmp_path, monk
         return body
 
     split = make_split(train=24, test=9, validation=6)
-    output = finetune(Start(load), split, everything(split, 0), FineTuning(num_epochs=1))
+    output = tune(Start(load), split, FineTuning(num_epochs=1))
     counts = {part: [len(to_passages(text, 10)) for text in texts] for part, texts in split.texts.items()}
     assert min(max(own) for own in counts.values()) > 3
     in_training = [features["document"] for is_training, features in read if is_training]
@@ -193,7 +197,7 @@ def test_setfit_learns_from_a_draw_with_the_prompt_and_repeats_itself(load, tmp_
     assert prompts == {"a ship: "}
     body, before = bodies[0]
     assert any(not torch.equal(old, new) for old, new in zip(before, body.parameters()))
-    assert {path.name for path in tmp_path.iterdir()} == {"encoder"}
+    assert not list(tmp_path.iterdir())
     trained = [value for name, value in load().named_parameters() if "pooler." not in name]
     assert output.trainable_parameters == sum(value.numel() for value in trained) + 33 * 3
 

@@ -37,14 +37,14 @@ def test_runs_depend_on_labels_shots_and_seed_alone(split):
     ],
 )
 def test_what_does_not_agree_raises(change, message, train, test):
-    arguments = {"train": train[0], "labels": train[1], "runs": everything(train[1], 1), "test": test[0]}
+    arguments = {"train": train[0], "labels": train[1], "runs": everything(train[1], 0), "test": test[0]}
     arguments |= {"num_classes": CLASSES, "few_shot": False, "validation": None} | change
     with pytest.raises(ValueError, match=message):
         HeadInput(**arguments)
 
 
 def test_linear_equals_a_grid_search(train, test):
-    runs = everything(train[1], 1)
+    runs = everything(train[1], 0)
     scores = linear(HeadInput(*train, runs, test[0], CLASSES, few_shot=False)).scores
     for run, probabilities in zip(runs, scores):
         folds = StratifiedKFold(5, shuffle=True, random_state=run.seed)
@@ -58,7 +58,7 @@ def test_linear_with_several_labels_is_one_against_rest_and_constant_ones_stay_c
     train, labels = several(60)
     test, _ = several(30, seed=1)
     labels = np.column_stack([labels, np.zeros(60, np.int8), np.ones(60, np.int8)])
-    scores = linear(HeadInput(train, labels, everything(labels, 1), test, CLASSES + 2, few_shot=False)).scores[0]
+    scores = linear(HeadInput(train, labels, everything(labels, 0), test, CLASSES + 2, few_shot=False)).scores[0]
     for label in range(CLASSES):
         expected = LogisticRegression().fit(train, labels[:, label]).predict_proba(test)[:, 1]
         np.testing.assert_allclose(scores[:, label], expected, atol=1e-5)
