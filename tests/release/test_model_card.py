@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,7 +12,7 @@ from huggingface_hub import ModelCard
 from sentence_transformers import SentenceTransformer
 
 from docsplit import AdaptOptions, adapt
-from docsplit.evaluation.results.report import records, rows
+from docsplit.evaluation.results.report import rows
 from docsplit.evaluation.results.result import CLASSIFICATION, LINKS
 from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.release import model_card
@@ -25,7 +24,6 @@ from docsplit.release.model_card import (
     model_index,
     probe_table,
     tables_of_results,
-    without_paths,
     write_card,
 )
 from docsplit.release.records import CardEvaluation, read_evaluations
@@ -368,18 +366,6 @@ def test_a_member_of_a_group_has_its_own_numbers_and_is_named_as_one():
     few = evaluation_of([replace(members[0], shots=5)], "a1")
     assert model_index(None, few)[0].metric_name == "accuracy (linear, 5 labels a class)"
     assert "A is the mean over seeds of which this model is one" in evaluation_text({}, evaluation_of([merged], "a1"))
-
-
-def test_local_encoders_are_named_without_their_paths(tmp_path):
-    members = [str(tmp_path / name) for name in ("first", "second")]
-    for member in members:
-        Path(member).mkdir()
-    merged, results = make_group(",".join(members), members, 1.0)
-    shown, names = without_paths(rows([merged, *results, make_result("someone/model", 1.0)]))
-    assert shown["encoder"].tolist() == ["first and 1 more", "first", "second", "someone/model"]
-    assert shown["members"][0] == ["first", "second"]
-    assert names == {members[0]: "first", members[1]: "second"}
-    assert str(tmp_path) not in json.dumps(records(shown))
 
 
 # --- The cards that are shipped ---
