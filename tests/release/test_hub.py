@@ -211,7 +211,11 @@ def test_a_checkpoint_that_changed_is_not_uploaded(hub, tmp_path):
     write_checkpoint(tmp_path / "checkpoint")
     seal(tmp_path / "checkpoint")
     (tmp_path / "checkpoint" / "README.md").write_text("a card that came later")
+    for name in (HEAD_FILE, "notes.txt"):  # the first of a release with a head, which this one does not have
+        (hub["tester/tiny"] / name).write_bytes(b"mine")
     assert release_hub.push(tmp_path / "checkpoint", "tester/tiny", "message") == "the commit"
+    assert {"model.safetensors", "notes.txt"} <= files_in(hub["tester/tiny"]).keys()
+    assert HEAD_FILE not in files_in(hub["tester/tiny"])
     (tmp_path / "checkpoint" / "model.safetensors").write_bytes(b"other weights")
     with pytest.raises(ValueError, match=r"is not uploaded: model\.safetensors has 13 bytes, not 1,000"):
         release_hub.push(tmp_path / "checkpoint", "tester/tiny", "message")
