@@ -24,13 +24,6 @@ def test_options_that_cannot_be_are_refused(kind, options, message):
         kind(**options)
 
 
-def test_defaults_are_nobodys_but_ones_own():
-    ProbeArguments().heads.append("x")
-    assert ProbeArguments().heads == ["mlp", "linear", "knn"]
-    assert (ProbeArguments(shots=[10, 5, 0, 5]).shots, ProbeArguments(shots=[0]).shots) == ([5, 10], [])
-    assert "graph_attention" not in AnalysisArguments().analyses
-
-
 def test_the_graph_papers_fine_tuning():
     """Table 6: batch, epochs and rate of its four data sets."""
     table = {"graph": (5e-5, 20), "graph_arxiv": (1e-4, 20), "graph_hyperpartisan": (3e-5, 15)}
@@ -38,5 +31,6 @@ def test_the_graph_papers_fine_tuning():
         finetuning = ProbeArguments(probe_preset=name, heads=["finetune"]).finetuning
         assert finetuning == FineTuning(rate, epochs, batch_size=32, select_by="accuracy")
     assert ProbeArguments().finetuning == FineTuning(2e-5, 3, 16)
+    assert (ProbeArguments(shots=[10, 5, 0, 5]).shots, ProbeArguments(shots=[0]).shots) == ([5, 10], [])
     given = ProbeArguments(probe_preset="bregman", finetune_epochs=1.5, finetune_batch_size=4).finetuning
     assert given == FineTuning(3e-5, 1.5, 4)

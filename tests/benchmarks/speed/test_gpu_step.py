@@ -1,14 +1,12 @@
-"""The benchmark of a step on a GPU, as it is on a CPU: its rows do the same work, and waits are counted. No time."""
+"""The benchmark of a step on a GPU, as it is on a CPU: its rows do the same work. No time."""
 
 import dataclasses
 import json
-import warnings
 
 import pytest
-import torch
 
 from benchmarks.speed import gpu_step
-from benchmarks.speed.gpu_step import FlashStep, OurStep, Step, StepJob, StStep, TrainerStep
+from benchmarks.speed.gpu_step import FlashStep, OurStep, StepJob, StStep, TrainerStep
 
 
 @pytest.fixture
@@ -26,30 +24,6 @@ def test_all_contenders_have_the_loss_of_the_same_documents(step_job):
     assert abs(losses[0] - joint[0]) > 0.01
 
 
-def test_waits_are_those_that_pytorch_warns_of_in_later_steps(job, monkeypatch):
-    """The first two steps allocate and initialise. Other warnings are no waits; two lines of code are told apart."""
-    modes = []
-    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
-
-    class Waiting(Step):
-        def __init__(self):
-            self.job = StepJob(**vars(job) | {"device": "cuda", "batch_size": 2})
-
-        def documents(self, round_number):
-            return [1, 2, 3, 4]
-
-        def train(self, documents, untimed_steps, counter):
-            for step in range(len(documents) // 2):
-                for _ in range(50 if step < 2 else 2):
-                    warnings.warn("called a synchronizing CUDA operation", stacklevel=1)
-                warnings.warn("called a synchronizing CUDA operation", stacklevel=1)
-                warnings.warn("another", stacklevel=1)
-                counter.on_step_end(None, None, None)
-
-    assert list(Waiting().count_waits().values()) == [2, 1]
-    assert modes == ["warn", "default"]
-
-
 def test_what_it_writes_and_that_earlier_rows_stay(run_here, tmp_path, monkeypatch, capsys):
     asked = []
 
@@ -57,8 +31,8 @@ def test_what_it_writes_and_that_earlier_rows_stay(run_here, tmp_path, monkeypat
         asked.append((kind.__name__, job.batch_size, job.micro_batch_tokens))
         if kind is FlashStep:
             return {"failed": "flash_attn is not installed"}
-        return {"tokens_per_second": 1e4, "tokens_per_second_min": 9e3, "tokens_per_second_max": 1.2e4, "loss": 2.0,
-                "seconds_per_step": 0.5, "flops_per_second": 3e11, "allocated_mb": 100.0}  # fmt: skip
+        numbers = ("tokens_per_second", "tokens_per_second_min", "tokens_per_second_max", "seconds_per_step")
+        return dict.fromkeys(numbers, 1e4) | {"loss": 2.0, "flops_per_second": 3e11, "allocated_mb": 100.0}
 
     monkeypatch.setattr(gpu_step, "measure_row", measure_row)
     monkeypatch.setattr(gpu_step, "in_process", lambda function, *given: {"fp32": 1e12})
@@ -73,6 +47,4 @@ def test_what_it_writes_and_that_earlier_rows_stay(run_here, tmp_path, monkeypat
     run_here(gpu_step.main, *options, "--documents", 4, "--budget", 512, "--beside")
     assert "7 rows of earlier runs stay" in capsys.readouterr().out
     assert len(json.loads(output.read_text())["rows"]) == 8
-    table = (tmp_path / "gpu_step.md").read_text()
-    assert "10,000" in table
-    assert "flash_attn is not installed" in table
+    assert "flash_attn is not installed" in (tmp_path / "gpu_step.md").read_text()

@@ -6,21 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import yaml
-from scipy.sparse import csr_array
 
 from benchmarks.engine.results import SAMPLES, Record, Results
-from benchmarks.engine.study import Study
 from benchmarks.studies.adaptation import report, step
-from benchmarks.studies.adaptation.sets import SETS, DataSet, Measured, classes_of, load
-from docsplit.data.sets.labelled import LabelledSplit
+from benchmarks.studies.adaptation.sets import SETS, DataSet, Measured
 from docsplit.embedding.lexical_ridge import RidgeFacts
 from docsplit.embedding.loading import load_encoder
 from docsplit.runtime.vectors import unit
 from tests.conftest import make_corpus
-from tests.processes import ROOT
 
-RESULTS = ROOT / "benchmarks" / "results" / "adaptation.json"
 TEXTS = [row["text"] for row in make_corpus(60)]
 
 
@@ -39,55 +33,7 @@ def toy(num_queries=0):
     return DataSet("toy", TEXTS[:40], TEXTS, _first_column, num_queries=num_queries, beside_bm25=_first_column)
 
 
-# --- Cells ---
-
-
-def test_the_cells_have_sets_that_there_are_and_nothing_is_left_open(tmp_path):
-    for name in ("20newsgroups", "aan", "cranfield", "ecthr", "wikipedia"):
-        (tmp_path / "files" / name).mkdir(parents=True)
-        (tmp_path / "files" / name / "data.txt").write_text(name)
-    given = {"data_dir": str(tmp_path / "files"), "model": "a/model", "weak_start": "a/weak", "model2vec": "static"}
-    cells = Study(report.STUDY, tmp_path, given).cells()
-    groups = yaml.safe_load(report.STUDY.read_text())["groups"]
-    assert {name for group in groups.values() for name in group["grid"]["data"]} == SETS.keys()
-    assert sum(cell.group == "adapt" for cell in cells.values()) == 5 * 3
-    for cell in cells.values():
-        assert "{" not in json.dumps(cell.steps).replace("{folder}", "").replace("{data_dir}", "").replace('{"', "")
-
-
-# --- Sets ---
-
-
-def test_classes_that_are_apart_are_told_apart():
-    labels = np.tile([0, 1], 30)
-    texts = [f"document {number} of class {label}" for number, label in enumerate(labels)]
-    data = classes_of(LabelledSplit(texts[:40], labels[:40], texts[40:], labels[40:], ["no", "yes"]))
-    noise = np.random.default_rng(0).normal(scale=0.1, size=(60, 4))
-
-    def features(labels):
-        return unit((np.eye(4)[labels] + noise).astype(np.float32))
-
-    measured = data.measure(features(labels))
-    assert (measured.metric, measured.num_items, measured.value) == ("5shot_accuracy", 20, 1.0)
-    wrong = data.measure(features(np.where(np.arange(60) < 50, labels, 1 - labels)))
-    assert (wrong.of_items(np.arange(10)), wrong.of_items(np.arange(10, 20))) == (1, 0)
-    assert data.measure(csr_array(features(labels))).others == {"accuracy": 1}
-    with pytest.raises(ValueError, match="no data set 'no'"):
-        load("no", ROOT)
-
-
 # --- A step ---
-
-
-def test_whitening_and_a_removed_component_against_their_definitions():
-    vectors = vectors_of(400)
-    covariance = np.cov(vectors, rowvar=False)
-    inverse = np.linalg.inv(np.linalg.cholesky(covariance))  # another root: cosines are the same
-    expected = unit((vectors - vectors.mean(axis=0)) @ inverse.T)
-    ours = step.whiten(vectors, vectors)
-    np.testing.assert_allclose(ours @ ours.T, expected @ expected.T, atol=1e-3)
-    top = np.linalg.eigh(covariance)[1][:, -1]
-    np.testing.assert_allclose(step.without_first_component(vectors, vectors) @ top, 0, atol=1e-4)
 
 
 def test_words_read_no_tested_text_leave_fitted_ones_out_and_queries_as_they_are(encoder, monkeypatch):
@@ -108,8 +54,6 @@ def test_words_read_no_tested_text_leave_fitted_ones_out_and_queries_as_they_are
 
 def test_rows_have_differences_to_the_start_on_the_same_items(encoder, tmp_path, run_here, monkeypatch):
     monkeypatch.setitem(SETS, "20news", lambda data_dir, size: toy())
-    monkeypatch.setattr(step, "FULL_TOKENS", 20)
-    monkeypatch.setattr(step, "MORE_TOKENS", 30)
     given = ["--data", "20news", "--data_dir", tmp_path, "--start", encoder, "--max_seq_length", 12]
 
     def rows_of(*options):
@@ -127,13 +71,7 @@ def test_rows_have_differences_to_the_start_on_the_same_items(encoder, tmp_path,
     assert whitened["low"] < whitened["difference"] < whitened["high"]
     assert len(whitened[SAMPLES]) == step.DRAWS
     assert {"seed": None, "part": "test", "metric": "accuracy", "value": 1.0}.items() <= everything[1].items()
-    lengths, _ = rows_of("--measure", "lengths")
-    assert list(lengths) == ["start on 20 tokens", "words, start on 20 tokens", "start on 30 tokens",
-                             "words, start on 30 tokens"]  # fmt: skip
     trained, _ = rows_of("--encoder", encoder, "--measure", "words")
-    assert list(trained) == ["adapt", "adapt + words", "adapt + words, static",
-                             "adapt + words, static, leave-one-out"]  # fmt: skip
-    assert all("seed" not in row for row in trained.values())  # the training's, which the cell knows
     assert trained["adapt + words"]["value"] == rows["words"]["value"]
     monkeypatch.setitem(SETS, "20news", lambda data_dir, size: toy(20))
     searched, _ = rows_of()

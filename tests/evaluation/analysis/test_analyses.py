@@ -59,18 +59,19 @@ def test_numbers_are_those_of_the_encoders_own_vectors(name, evaluation, split, 
 
 
 def test_the_sample_depends_on_the_seed_alone_and_has_what_the_analyses_need(split):
-    options = AnalysisArguments(analyses=["similarity", "geometry"], sample_documents=12)
-    sample, again = (choose_documents(split, options, None) for _ in range(2))
+    def choose(*analyses, seed=0):
+        return choose_documents(split, AnalysisArguments(analyses=[*analyses], sample_documents=12, seed=seed), None)
+
+    sample, again = (choose("similarity", "geometry") for _ in range(2))
     np.testing.assert_array_equal(sample.rows, again.rows)
     assert sample.texts == [split.test_texts[row] for row in sample.rows]
     assert max(Counter(sample.classes.tolist()).values()) <= 12 / 3 + 1  # stratified
     assert sample.halves == again.halves
     assert sample.sentences.texts
-    bare = choose_documents(split, AnalysisArguments(analyses=["map"], sample_documents=12), None)
+    bare = choose("map")
     np.testing.assert_array_equal(bare.rows, sample.rows)  # whatever is analysed
     assert (bare.halves, bare.sentences, bare.words) == ([], None, [])
-    other = choose_documents(split, AnalysisArguments(analyses=["map"], sample_documents=12, seed=1), None)
-    assert (other.rows != sample.rows).any()
+    assert (choose("map", seed=1).rows != sample.rows).any()
 
 
 def test_halves_are_a_partition_of_the_sentences():
@@ -100,17 +101,6 @@ def test_a_group_is_the_mean_of_its_members_and_its_map_the_first_ones(evaluatio
     np.testing.assert_array_equal(group.map[0], points[0])
     assert (group.similarity, group.attention, group.clustering) == (None, None, None)
     assert (alone.members, alone.geometry) == ([], {"encoder": "b", "members": [], "uniformity_mean": 1.0})
-
-
-def test_the_sample_is_chosen_by_the_passages_of_the_encoders_with_graph_attention(evaluation, monkeypatch):
-    asked = []
-    monkeypatch.setattr(analyses, "choose_documents", lambda split, args, tagger, words: asked.append(words))
-    made = evaluation("graph_attention")
-    for words, layers in ((25, 2), (100, 0), (60, 1)):  # one without layers takes the mean
-        config = SimpleNamespace(model_type="graph_document", passage_words=words, graph_layers=layers)
-        made.check_encoder(SimpleNamespace(model=[SimpleNamespace(config=config)], name="x"))
-    made.prepare(is_main=True)
-    assert asked == [[25, 60]]
 
 
 def test_without_a_tagger_what_needs_one_is_left_out_in_one_line(evaluation, monkeypatch, caplog):

@@ -49,9 +49,9 @@ def test_thirds_are_by_the_number_of_documents_that_have_a_word():
         assert [TERCILES[number] for number in words.terciles[:3]] == ["frequent", "medium", "rare"]
 
 
-def random_documents(num_documents=12):
+def random_documents():
     tagged, attention = [], []
-    for _ in range(num_documents):
+    for _ in range(12):
         size = int(GENERATOR.integers(3, 30))
         parts = list(GENERATOR.choice(["NOUN", "VERB", "ADJ", "ADP", "PUNCT"], size))
         tagged.append(
@@ -81,13 +81,10 @@ def test_estimates_against_loops():
     assert sum(found[f"{name}_share"].scores[0] for name in CLASSES) == pytest.approx(1)
     assert found["special_share"].scores == pytest.approx([0.5])
     assert counts["documents"] == 12
-
-
-def test_a_document_without_a_word_that_was_read_is_left_out_and_counted():
-    documents, attention = random_documents(5)
-    empty = WordWeights(np.full(len(documents[0].classes), np.nan), 1.0, 0)
-    found, counts = attention_estimates(documents, [empty, *attention[1:]])
-    assert (counts["documents"], counts["documents_without_a_word"]) == (4, 1)
+    # One of which no word was read is left out, and counted
+    attention[0] = WordWeights(np.full(len(documents[0].classes), np.nan), 1.0, 0)
+    found, counts = attention_estimates(documents, attention)
+    assert (counts["documents"], counts["documents_without_a_word"]) == (11, 1)
     assert found["special_share"].scores == pytest.approx([0.5])
 
 

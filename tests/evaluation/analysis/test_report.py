@@ -14,13 +14,6 @@ from docsplit.evaluation.analysis.attention import (
     attention_analysis,
     attention_estimates,
 )
-from docsplit.evaluation.analysis.redundancy import (
-    ALL,
-    LENGTH_CLASSES,
-    content_words,
-    redundancy_rows,
-    redundancy_section,
-)
 from docsplit.evaluation.analysis.report import (
     Estimates,
     Section,
@@ -72,7 +65,7 @@ def test_a_group_of_seeds_is_wider_than_its_members():
     assert merge_estimates("0", ["0"], members[:1]) is members[0]
 
 
-def test_differences_are_paired():
+def test_differences_and_ratios_are_paired_and_over_pretraining_seeds():
     """b is a plus a little in each document: the difference is clear where both intervals overlap."""
     a, b = estimates("a", VALUES[0]), estimates("b", VALUES[0] + 0.1 + 0.01 * VALUES[1])
     (row,) = differences([a, b], ["mean", "absent"])
@@ -81,14 +74,10 @@ def test_differences_are_paired():
     assert row["difference"] == pytest.approx(a.values["mean"].scores[0] - b.values["mean"].scores[0])
     assert row["ratio"] == pytest.approx(a.values["mean"].scores[0] / b.values["mean"].scores[0])
     assert row["ratio_low"] < row["ratio"] < row["ratio_high"] < 1
-
-
-def test_a_ratio_is_over_pretraining_seeds_as_its_difference_is():
-    """Three seeds that lie far apart: neither the difference nor the ratio is clear, which one of them alone is."""
+    # Of three seeds that lie far apart neither is clear
     members = [estimates(str(seed), VALUES[0] * factor) for seed, factor in enumerate((0.9, 1.1, 1.6))]
-    other = estimates("b", VALUES[0])
-    (alone,) = differences([members[1], other], ["mean"])
-    (row,) = differences([merge_estimates("group", ["0", "1", "2"], members), other], ["mean"])
+    (alone,) = differences([members[1], a], ["mean"])
+    (row,) = differences([merge_estimates("group", ["0", "1", "2"], members), a], ["mean"])
     assert alone["low"] > 0
     assert (alone["ratio_low"], alone["ratio_high"]) == pytest.approx((1.1, 1.1))
     assert row["low"] < 0 < row["high"]
@@ -96,22 +85,14 @@ def test_a_ratio_is_over_pretraining_seeds_as_its_difference_is():
     assert row["ratio"] == pytest.approx(1.2)
 
 
-GENERATOR = np.random.default_rng(0)
-
-
 def numbers_of(figure):
     return list(csv.DictReader(figure.picture.with_suffix(".csv").read_text().splitlines()))
 
 
-def make_figure(folder, name="curve.png"):
-    figure, axis = plt.subplots()
-    axis.plot([1, 2])
-    return save_figure(figure, folder / name, "A curve.", ["x", "y"], [[1, "a,b"], [2, 0.5]])
-
-
 def test_the_page_and_the_tables(tmp_path):
+    figure = save_figure(plt.figure(), tmp_path / "curve.png", "A curve.", ["x", "y"], [[1, "a,b"], [2, 0.5]])
     table = Table(["a|b", "n"], [["<b>x</b>", "1"], ["y|z", ""]], title="Cells <script>")
-    section = Section("Clusters & co", ["A note."], [table, Table(["x"], [], title="Empty")], [make_figure(tmp_path)])
+    section = Section("Clusters & co", ["A note."], [table, Table(["x"], [], title="Empty")], [figure])
     write_report(tmp_path, "Analysis of\nsets", [section], {"value": float("nan"), "title": "t"})
     assert json.loads((tmp_path / "analysis.json").read_text()) == {"value": None, "title": "t"}
     page = (tmp_path / "report.html").read_text()
@@ -124,23 +105,6 @@ def test_the_page_and_the_tables(tmp_path):
     text = (tmp_path / "analysis.md").read_text()
     assert r"y\|z" in text
     assert "![A curve.](curve.png)" in text
-
-
-def test_redundancy_has_the_papers_number_beside_ours(tmp_path):
-    tagged = [
-        ([f"w{word}" for word in GENERATOR.integers(20, size=size)], ["NOUN"] * size)
-        for size in GENERATOR.integers(5, 100, size=60)
-    ]
-    rows, growth = redundancy_rows(content_words(tagged, [4 * len(lemmas) for lemmas, _ in tagged]))
-    about = {"documents": 60, "sampled": ", all", "pipeline": "a tagger"}
-    section = redundancy_section({"rows": rows, "growth": growth} | about, "20news", tmp_path)
-    table, correlations = section.tables
-    assert [line[0] for line in table.rows] == [*LENGTH_CLASSES, ALL]
-    assert table.rows[-1][-1] == "1.28"  # R of 20News, all lengths
-    assert table.rows[-1][2].startswith(f"{rows[-1]['r_mean']:.2f} [")
-    assert correlations.rows[0][0].startswith(f"{growth['r']:.2f} [")
-    drawn = {row["of"]: float(row["mean"]) for row in numbers_of(section.figures[0]) if row["what"] == "R"}
-    assert drawn[ALL] == pytest.approx(rows[-1]["r_mean"])
 
 
 def test_attention_marks_what_is_uniform(tmp_path):

@@ -95,18 +95,15 @@ def test_sparse_vectors_and_their_lengths_change_nothing(example):
 def test_pairs_are_of_two_documents_and_of_one_class():
     classes = np.array([0, 0, 1, 1, 1, 0, 2, 1])
     sentences = make_sentences([4, 1, 7, 2, 0, 5, 3, 6], classes)
-    for pairs in (sentences.inter, sentences.same_class):
-        first, second = sentences.documents[pairs].T
-        assert (first != second).all()
-        assert len(pairs) == 3000
-    shares = np.bincount(sentences.documents[sentences.inter].ravel(), minlength=8) / 6000
+    inter, same_class = (sentences.documents[pairs] for pairs in (sentences.inter, sentences.same_class))
+    assert len(inter) == len(same_class) == 3000
+    assert (inter[:, 0] != inter[:, 1]).all()
+    shares = np.bincount(inter.ravel(), minlength=8) / 6000
     np.testing.assert_allclose(shares, [1 / 7] * 4 + [0] + [1 / 7] * 3, atol=0.02)  # documents count alike
-    first, second = classes[sentences.documents[sentences.same_class]].T
-    assert (first == second).all()
-    assert 6 not in sentences.documents[sentences.same_class]  # it is alone in its class
-    met = {tuple(pair) for pair in sentences.documents[sentences.same_class].tolist()}
-    own = [0, 1, 5], [2, 3, 7]
-    assert met == {(a, b) for group in own for a in group for b in group if a != b}
+    own = [0, 1, 5], [2, 3, 7]  # the seventh is alone in its class
+    assert set(map(tuple, same_class.tolist())) == {
+        (a, b) for group in own for a in group for b in group if a != b
+    }  # fmt: skip
 
 
 def test_what_is_left_out_is_counted():

@@ -7,11 +7,9 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from docsplit.data.sets.labelled import LabelledSplit
 from docsplit.evaluation.heads.base import Run
 from docsplit.evaluation.heads.presets import PRESETS
-from tests.conftest import make_corpus
-from tests.evaluation.heads.examples import clusters
+from tests.evaluation.heads.examples import clusters, make_split
 
 
 @pytest.fixture(autouse=True)
@@ -58,20 +56,9 @@ def draws():
 
 @pytest.fixture
 def split():
-    rows = make_corpus(150)
-    names = sorted({row["label"] for row in rows})
-    texts, labels = [row["text"] for row in rows], np.array([names.index(row["label"]) for row in rows])
-    return LabelledSplit(texts[:120], labels[:120], texts[120:], labels[120:], names)
+    return make_split(train=120, test=30)
 
 
 @pytest.fixture
-def checkpoint(tiny_model, wordpiece, tmp_path):
-    directory = tmp_path / "encoder"
-    tiny_model.save_pretrained(directory)
-    wordpiece.save_pretrained(directory)
-    return directory
-
-
-@pytest.fixture
-def load(checkpoint):
-    return lambda: SentenceTransformer(str(checkpoint), device="cpu")
+def load(encoder):
+    return lambda: SentenceTransformer(str(encoder), device="cpu")

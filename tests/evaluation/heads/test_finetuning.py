@@ -20,25 +20,29 @@ from docsplit.evaluation.heads.setfit import setfit
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
 from tests.conftest import tiny_config
-from tests.evaluation.heads.labelled_texts import LEARNING_RATE, accuracy, everything, few, make_split
+from tests.evaluation.heads.examples import LEARNING_RATE, accuracy, everything, few, make_split
 
 
-def test_scores_are_those_of_the_trained_model_in_the_order_of_the_texts(load, monkeypatch):
+def tune(start, split, settings, seed=0):
+    return finetune(start, split, everything(split.train_labels, seed), settings)
+
+
+@pytest.mark.parametrize("multi_label", [False, True])
+def test_scores_are_those_of_the_trained_model_in_the_order_of_the_texts(multi_label, load, monkeypatch):
     trainers = []
     monkeypatch.setattr(Trainer, "train", lambda self: trainers.append(self))
-    split = make_split(train=30)
-    scores = finetune(Start(load, prompt="harbour: "), split, everything(split, 0), FineTuning()).scores[0]
+    split = make_split(train=30, multi_label=multi_label)
+    scores = tune(Start(load, prompt="harbour: "), split, FineTuning()).scores[0]
     model = trainers[0].model.eval()
     assert not trainers[0].model_accepts_loss_kwargs  # or it would scale the loss by the number of processes
-    for text, row in zip(split.test_texts, scores):
-        embedding = model.body.encode(text, prompt="harbour: ", convert_to_tensor=True).clone()
-        expected = model.classifier(embedding).softmax(dim=-1)
+    for text, row in zip(split.test_texts, scores, strict=True):
+        logits = model.classifier(model.body.encode(text, prompt="harbour: ", convert_to_tensor=True).clone())
+        expected = logits.sigmoid() if multi_label else logits.softmax(dim=-1)
         np.testing.assert_allclose(row, expected.detach().numpy(), atol=1e-5)
-    without = finetune(Start(load), split, everything(split, 0), FineTuning()).scores[0]
-    assert not np.allclose(scores, without, atol=1e-4)
 
 
-def test_one_step_is_that_of_a_slow_loop(load, monkeypatch):
+@pytest.mark.parametrize("multi_label", [False, True])
+def test_one_step_is_that_of_a_slow_loop(multi_label, load, monkeypatch):
     monkeypatch.setattr(finetuning, "DROPOUT", 0.0)
     monkeypatch.setattr(finetuning, "WARMUP", 0.0)
 
@@ -51,41 +55,32 @@ def test_one_step_is_that_of_a_slow_loop(load, monkeypatch):
                 module.dropout_prob = 0.0
         return body
 
-    split = make_split(train=16, test=10)
-    output = finetune(
-        Start(undropped), split, everything(split, 3), FineTuning(learning_rate=LEARNING_RATE, num_epochs=1)
-    )
+    split = make_split(train=16, test=10, multi_label=multi_label)
+    settings = FineTuning(learning_rate=LEARNING_RATE, num_epochs=1)
+    output = tune(Start(undropped), split, settings, seed=3)
 
     set_seed(3)
-    body = undropped()
-    classifier = torch.nn.Linear(32, 3)
+    body, classifier = undropped(), torch.nn.Linear(32, 3)
     parameters = [*body.parameters(), *classifier.parameters()]
-    decayed = [parameter for parameter in parameters if parameter.ndim > 1]
-    rest = [parameter for parameter in parameters if parameter.ndim == 1]
-    optimizer = torch.optim.AdamW(
-        [{"params": decayed, "weight_decay": 0.01}, {"params": rest, "weight_decay": 0.0}], lr=LEARNING_RATE
-    )
-    features = dict(body.preprocess(split.train_texts))
-    logits = classifier(body.train()(features)["sentence_embedding"])
-    torch.nn.functional.cross_entropy(logits, torch.tensor(split.train_labels)).backward()
+    groups = [{"params": [value for value in parameters if (value.ndim > 1) == decayed],
+               "weight_decay": 0.01 * decayed} for decayed in (True, False)]  # fmt: skip
+    optimizer = torch.optim.AdamW(groups, lr=LEARNING_RATE)
+
+    def logits_of(texts):
+        return classifier(body(dict(body.preprocess(texts)))["sentence_embedding"])
+
+    labels = torch.tensor(split.train_labels)
+    losses = {False: torch.nn.functional.cross_entropy, True: torch.nn.functional.binary_cross_entropy_with_logits}
+    body.train()
+    losses[multi_label](logits_of(split.train_texts), labels.float() if multi_label else labels).backward()
     torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-    untrained = classifier(body.eval()(dict(body.preprocess(split.test_texts)))["sentence_embedding"]).softmax(-1)
+    body.eval()
+    before = logits_of(split.test_texts)
     optimizer.step()
-    expected = classifier(body.eval()(dict(body.preprocess(split.test_texts)))["sentence_embedding"]).softmax(-1)
-    np.testing.assert_allclose(output.scores[0], expected.detach().numpy(), atol=1e-5)
-    assert not np.allclose(output.scores[0], untrained.detach().numpy(), atol=1e-3)
-
-
-def test_several_labels(load):
-    split = make_split(multi_label=True)
-    scores = finetune(
-        Start(load), split, everything(split, 0), FineTuning(learning_rate=LEARNING_RATE, num_epochs=5)
-    ).scores[0]
-    assert scores.shape == (61, 3)
-    right = ((scores >= 0.5) == split.test_labels).mean()
-    majority = max(split.test_labels.mean(), 1 - split.test_labels.mean())
-    assert right > 0.85 > majority + 0.1
-    assert (scores.sum(axis=1) > 1.5).any()  # no softmax
+    before, after = (logits.sigmoid() if multi_label else logits.softmax(-1)
+                     for logits in (before, logits_of(split.test_texts)))  # fmt: skip
+    np.testing.assert_allclose(output.scores[0], after.detach().numpy(), atol=1e-5)
+    assert not np.allclose(output.scores[0], before.detach().numpy(), atol=1e-3)
 
 
 def test_a_broken_encoder_raises(load):
@@ -97,7 +92,7 @@ def test_a_broken_encoder_raises(load):
 
     split = make_split(train=6, test=2)
     with pytest.raises(FloatingPointError, match=r"prediction of fine-tuning .*--finetune_learning_rate"):
-        finetune(Start(broken), split, everything(split, 0), FineTuning(num_epochs=1))
+        tune(Start(broken), split, FineTuning(num_epochs=1))
 
 
 def test_the_best_epoch_on_the_validation_part_counts(load, monkeypatch):
@@ -117,41 +112,28 @@ def test_the_best_epoch_on_the_validation_part_counts(load, monkeypatch):
     recorders = []
     monkeypatch.setattr(finetuning, "_BestEpoch", lambda by: recorders.append(Recorder(by)) or recorders[-1])
     split = make_split(train=30, test=5, validation=20)
-    output = finetune(Start(load), split, everything(split, 0), FineTuning(learning_rate=LEARNING_RATE, num_epochs=4))
+    output = tune(Start(load), split, FineTuning(learning_rate=LEARNING_RATE, num_epochs=4))
     assert len({weight.sum().item() for weight in weights}) == 4
     torch.testing.assert_close(recorders[0].model.classifier.weight, weights[1], rtol=0, atol=0)
     assert [(point["epoch"], point["macro_f1"]) for point in output.curves[0]] == list(enumerate(macro_f1, start=1))
-    finetune(
-        Start(load),
-        split,
-        everything(split, 0),
-        FineTuning(learning_rate=LEARNING_RATE, num_epochs=4, select_by="accuracy"),
-    )
+    by_accuracy = FineTuning(learning_rate=LEARNING_RATE, num_epochs=4, select_by="accuracy")
+    tune(Start(load), split, by_accuracy)
     torch.testing.assert_close(recorders[1].model.classifier.weight, weights[7], rtol=0, atol=0)
     assert next(values, None) is None  # validated after each epoch
 
 
-def test_only_what_an_embedding_depends_on_is_trained(checkpoint):
-    def load_with_pooler():
-        return SentenceTransformer(str(checkpoint), device="cpu", model_kwargs={"add_pooling_layer": True})
-
-    split = make_split(train=16, test=4)
-    assert any("pooler" in name for name, _ in load_with_pooler().named_parameters())
-    output = finetune(Start(load_with_pooler), split, everything(split, 0), FineTuning(num_epochs=1))
-    of_body = sum(value.numel() for name, value in load_with_pooler().named_parameters() if "pooler" not in name)
-    assert output.trainable_parameters == of_body + 33 * 3
-
-
-def test_normalisation_is_left_out_of_training(load):
-    def normalised():
-        body = load()
-        body.append(Normalize())
+def test_only_what_an_embedding_depends_on_is_trained_and_it_is_not_normalised(encoder):
+    def load(*more):
+        body = SentenceTransformer(str(encoder), device="cpu", model_kwargs={"add_pooling_layer": True})
+        body.extend(more)
         return body
 
-    split = make_split(train=32, test=10)
-    plain, without = (
-        finetune(Start(each), split, everything(split, 0), FineTuning(num_epochs=1)) for each in (load, normalised)
-    )
+    split = make_split(train=16, test=4)
+    of_body = sum(value.numel() for name, value in load().named_parameters() if "pooler" not in name)
+    assert of_body < sum(value.numel() for value in load().parameters())
+    starts = (load, lambda: load(Normalize()))
+    plain, without = (tune(Start(each), split, FineTuning(num_epochs=1)) for each in starts)
+    assert plain.trainable_parameters == of_body + 33 * 3
     np.testing.assert_array_equal(plain.scores, without.scores)
 
 
@@ -159,10 +141,10 @@ def test_several_gpus_in_one_process_are_refused(load, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     split = make_split(train=6, test=2)
     with pytest.raises(ValueError, match="accelerate launch"):
-        finetune(Start(load), split, everything(split, 0), FineTuning())
+        tune(Start(load), split, FineTuning())
     monkeypatch.setenv("WORLD_SIZE", "3")
     with pytest.raises(ValueError, match="3 processes cannot share a batch of 16"):
-        finetune(Start(load), split, everything(split, 0), FineTuning())
+        tune(Start(load), split, FineTuning())
 
 
 def test_a_graph_document_model_reads_so_many_passages(wordpiece, tmp_path, monkeypatch):
@@ -181,7 +163,7 @@ def test_a_graph_document_model_reads_so_many_passages(wordpiece, tmp_path, monk
         return body
 
     split = make_split(train=24, test=9, validation=6)
-    output = finetune(Start(load), split, everything(split, 0), FineTuning(num_epochs=1))
+    output = tune(Start(load), split, FineTuning(num_epochs=1))
     counts = {part: [len(to_passages(text, 10)) for text in texts] for part, texts in split.texts.items()}
     assert min(max(own) for own in counts.values()) > 3
     in_training = [features["document"] for is_training, features in read if is_training]
@@ -192,44 +174,32 @@ def test_a_graph_document_model_reads_so_many_passages(wordpiece, tmp_path, monk
     assert [point["epoch"] for point in output.curves[0]] == [1]
 
 
-def test_setfit_learns_from_a_draw_and_repeats_itself(load, tmp_path, monkeypatch):
+def test_setfit_learns_from_a_draw_with_the_prompt_and_repeats_itself(load, tmp_path, monkeypatch):
     monkeypatch.setattr(setfit_head, "SETFIT_ITERATIONS", 3)
     monkeypatch.chdir(tmp_path)
-    split = make_split(test=45)
-    runs = few(split, shots=8, draws=2)
-    before = load().encode(split.test_texts)
-    output = setfit(Start(load), split, runs)
-    assert output.scores.shape == (2, 45, 3)
-    assert output.scores.dtype == np.float32
-    np.testing.assert_allclose(output.scores.sum(axis=-1), 1, atol=1e-5)
-    assert accuracy(output.scores, split).min() > 0.5
-    again = setfit(Start(load), split, runs[1:])
-    np.testing.assert_array_equal(again.scores[0], output.scores[1])
-    np.testing.assert_array_equal(load().encode(split.test_texts), before)
-    assert {path.name for path in tmp_path.iterdir()} == {"encoder"}
-    trained = [value for name, value in load().named_parameters() if "pooler." not in name]
-    assert output.trainable_parameters == sum(value.numel() for value in trained) + 33 * 3
-
-
-def test_setfit_changes_the_encoder_with_the_prompt(load, monkeypatch):
-    monkeypatch.setattr(setfit_head, "SETFIT_ITERATIONS", 1)
-    seen, bodies = [], []
+    prompts, bodies = set(), []
 
     def recording():
         body = load()
         preprocess = body.preprocess
-        body.preprocess = lambda inputs, prompt=None, **kwargs: (
-            seen.append(prompt) or preprocess(inputs, prompt, **kwargs)
+        body.preprocess = lambda inputs, prompt=None, **given: (
+            prompts.add(prompt) or preprocess(inputs, prompt, **given)
         )
         bodies.append((body, [value.clone() for value in body.parameters()]))
         return body
 
-    split = make_split(test=5)
-    setfit(Start(recording, prompt="a ship: "), split, few(split))
-    assert len(seen) > 4
-    assert set(seen) == {"a ship: "}
+    split = make_split(test=45)
+    output = setfit(Start(recording, prompt="a ship: "), split, 2 * few(split, shots=8))
+    assert (output.scores.shape, output.scores.dtype) == ((2, 45, 3), np.float32)
+    np.testing.assert_array_equal(output.scores[0], output.scores[1])
+    np.testing.assert_allclose(output.scores.sum(axis=-1), 1, atol=1e-5)
+    assert accuracy(output.scores, split).min() > 0.5
+    assert prompts == {"a ship: "}
     body, before = bodies[0]
     assert any(not torch.equal(old, new) for old, new in zip(before, body.parameters()))
+    assert not list(tmp_path.iterdir())
+    trained = [value for name, value in load().named_parameters() if "pooler." not in name]
+    assert output.trainable_parameters == sum(value.numel() for value in trained) + 33 * 3
 
 
 def test_setfit_refuses_what_cannot_work(load, monkeypatch):

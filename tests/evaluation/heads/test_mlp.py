@@ -87,7 +87,7 @@ def test_threads_change_nothing(train, test, draws):
 def test_early_stopping_uses_the_weights_of_each_runs_best_epoch(given, train, test, change_mlp):
     change_mlp(dropout=0.0, learning_rate=1e-2)  # so that it overfits
     training, validation = PRESETS["docsplit"].mlp, clusters(24, noise=2.0, seed=2) if given else None
-    runs, stopped = everything(train[1], 3), set()
+    runs, stopped = everything(train[1], 0, 1, 2), set()
     together = mlp(HeadInput(*train, runs, test[0], CLASSES, few_shot=False, validation=validation)).scores
     for run, scores in zip(runs, together):
         fitted, held = run.indices, validation
@@ -139,11 +139,11 @@ def test_micro_f1_of_several_labels_chooses_the_epoch_as_scikit_learn_would():
     (quality,) = mlp_head._quality(parameters, (features, targets), rows, settings)
     predicted = mlp_head._logits(parameters, features[None], settings)[0] >= 0
     assert quality == pytest.approx(f1_score(held[1], predicted, average="micro"))
-    output = mlp(HeadInput(train, labels, everything(labels, 1), train, CLASSES, False, held), training=settings)
+    output = mlp(HeadInput(train, labels, everything(labels, 0), train, CLASSES, False, held), training=settings)
     assert f1_score(labels, output.scores[0] >= 0.5, average="micro") > 0.8
 
 
 def test_the_mlp_takes_no_sparse_features(train):
     sparse = csr_matrix(train[0])
     with pytest.raises(ValueError, match="use linear or knn"):
-        mlp(HeadInput(sparse, train[1], everything(train[1], 1), sparse, CLASSES, few_shot=False))
+        mlp(HeadInput(sparse, train[1], everything(train[1], 0), sparse, CLASSES, few_shot=False))

@@ -9,7 +9,6 @@ from docsplit.evaluation.results import bootstrap
 from docsplit.evaluation.results.bootstrap import (
     Difference,
     ItemScores,
-    Resampled,
     holm,
     interval,
     is_clear,
@@ -19,8 +18,7 @@ from docsplit.evaluation.results.bootstrap import (
 )
 
 
-@pytest.mark.parametrize("chunk", [1, 100, 10**6])
-@pytest.mark.parametrize("gain", [1, 0.3])  # counts, and fractions as nDCG has them
+@pytest.mark.parametrize(("chunk", "gain"), [(1, 0.3), (100, 1)])  # counts, and fractions as nDCG has them
 def test_resampled_scores_equal_a_loop(chunk, gain, monkeypatch):
     monkeypatch.setattr(bootstrap, "CHUNK_DRAWS", chunk)
     rng = np.random.default_rng(0)
@@ -129,24 +127,6 @@ def test_the_two_levels_equal_a_loop():
         assert (found.low, found.high) == pytest.approx(tuple(np.quantile(samples, [0.025, 0.975])))
         assert found.difference == pytest.approx(a.scores.mean() - b.scores.mean())
         assert found.p_value == pytest.approx(2 * (1 + min((samples <= 0).sum(), (samples >= 0).sum())) / 201)
-
-
-@pytest.mark.parametrize("num_seeds", [2, 4])
-def test_methods_that_are_equal_are_not_told_apart_by_their_seeds(num_seeds):
-    """Called different one time in twenty at most; taken one seed each, they are a third of the time."""
-    rng = np.random.default_rng(num_seeds)
-    alarms, alarms_of_one, covered = [], [], []
-    for _ in range(200):
-        a, b = of_seeds(rng, num_seeds), of_seeds(rng, num_seeds)
-        one, other = resample([a, b], 200, pretraining_seeds=[num_seeds, num_seeds])
-        alarms.append(paired_bootstrap(one, other).p_value < 0.05)
-        low, high = interval(one)
-        covered.append(low <= 0.5 <= high)
-        first = [Resampled(system.scores[:1], system.samples[:, :1]) for system in (one, other)]
-        alarms_of_one.append(paired_bootstrap(*first).p_value < 0.05)
-    assert np.mean(alarms) <= 0.08
-    assert np.mean(covered) >= 0.89  # two standard errors are 3 %
-    assert np.mean(alarms_of_one) > 0.3
 
 
 def test_systems_on_other_items_cannot_be_compared():

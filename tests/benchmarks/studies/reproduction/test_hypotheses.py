@@ -53,10 +53,8 @@ def one(kind, rows, **stated):
         ({"mlp raw": (0.8, 0.6), "linear raw": (0.8, 0.6)}, SHOWN, "heads: 2 for"),
         ({"mlp raw": (0.6, 0.8), "linear raw": (0.6, 0.8)}, REFUTED, "heads: 2 against"),
         ({"mlp raw": (0.7, 0.7), "linear raw": (0.7, 0.7)}, OPEN, "heads: 2 unclear"),
-        ({"mlp raw": (0.8, 0.6), "linear raw": (0.6, 0.8)}, OPEN, "heads: 1 for, 1 against"),
         ({"mlp raw": (0.8, 0.6), "linear raw": (0.7, 0.7)}, OPEN, "heads: 1 for, 1 unclear"),
     ],
-    ids=["shown", "refuted", "open", "opposite heads", "one head alone"],
 )
 def test_a_claim_is_shown_or_refuted_by_all_heads_or_by_none(means, verdict, heads):
     judged = one("greater", rows_with(np.random.default_rng(0), means), shots=["all"])
@@ -71,10 +69,6 @@ def test_a_head_that_was_not_measured_leaves_it_open():
     judged = one("greater", rows, shots=["all"])
     assert judged.verdict == OPEN
     assert judged.comparisons[0].lacks == "a not measured with linear raw; b not measured with linear raw"
-    judged = one("greater", rows, shots=["all"], heads=["mlp raw", "mlp raw"], heads_of_b=["bm25 raw", "knn raw"])
-    assert judged.comparisons[0].lacks == "b not measured with bm25 raw, knn raw", "the heads of b"
-    judged = one("interaction", rows_with(np.random.default_rng(0), {"mlp raw": (0.9, 0.5)}, shots=5))
-    assert judged.comparisons[0].lacks == "few or all labels not measured with mlp raw, linear raw"
 
 
 def test_seeds_that_differ_make_a_difference_unsure():
@@ -88,10 +82,7 @@ def test_seeds_that_differ_make_a_difference_unsure():
     assert one("greater", first, shots=["all"], heads=["mlp raw"]).verdict == SHOWN
 
 
-@pytest.mark.parametrize(
-    ("pair", "verdict"), [((0.7, 0.7), SHOWN), ((0.9, 0.5), REFUTED), ((0.7, 0.66), OPEN)],
-    ids=["equal", "apart", "near the margin"],
-)  # fmt: skip
+@pytest.mark.parametrize(("pair", "verdict"), [((0.7, 0.7), SHOWN), ((0.9, 0.5), REFUTED), ((0.7, 0.66), OPEN)])
 def test_equality_is_two_one_sided_tests(pair, verdict):
     rng = np.random.default_rng(2)
     base = rng.random((1, RUNS, ITEMS))
@@ -125,8 +116,7 @@ def test_a_number_is_compared_with_nothing(mean, verdict):
 
 def test_holm_corrects_for_all_tests_of_a_family():
     def family(*p_values):
-        tests = [HeadTest("mlp", Difference(0.1, 0.05, 0.15, p_value)) for p_value in p_values]
-        comparisons = [Comparison(str(number), tests=[test]) for number, test in enumerate(tests)]
+        comparisons = [Comparison("", tests=[HeadTest("mlp", Difference(0.1, 0.05, 0.15, p))]) for p in p_values]
         correct(comparisons)
         return [(comparison.verdict, round(comparison.tests[0].corrected, 3)) for comparison in comparisons]
 

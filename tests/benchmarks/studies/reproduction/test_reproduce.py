@@ -1,12 +1,7 @@
-"""`reproduce.py`: a tiny reproduction, killed and resumed, and what the recipes of the repository would do."""
+"""`reproduce.py`: a tiny reproduction, what the recipes of the repository would do, and the cards of its encoders."""
 
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
-import time
 
 import pytest
 import yaml
@@ -14,6 +9,8 @@ from huggingface_hub import ModelCard
 
 import reproduce
 from benchmarks.engine.results import read_results
+from benchmarks.studies.reproduction.cards import CARDS, write_cards
+from benchmarks.studies.reproduction.plan import trained_tokens
 from docsplit.release.hub import release_files
 from tests.conftest import make_corpus
 from tests.processes import ROOT
@@ -66,20 +63,6 @@ def place(tmp_path):
     return [*words, "--corpus", tmp_path / "data" / "tiny" / "train.jsonl"]
 
 
-def start(*words):
-    return subprocess.Popen(
-        [sys.executable, ROOT / "reproduce.py", *map(str, words)],
-        cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-
-
-def finish(process):
-    output, _ = process.communicate(timeout=200)
-    assert process.returncode == 0, output
-    return output
-
-
 @pytest.fixture
 def shown(run_here, capsys):
     """Runs `main` in this process, and returns what it printed."""
@@ -91,62 +74,37 @@ def shown(run_here, capsys):
     return run
 
 
-@pytest.mark.slow  # three minutes
-def test_a_killed_reproduction_goes_on_to_the_same_results(place, encoder, tmp_path, shown):
-    words = [*place, "--model_name_or_path", encoder, "--output_dir", tmp_path / "out"]
-    killed = start(*words)
-    deadline = time.monotonic() + 120
-    while not list((tmp_path / "out").glob("cells/*/step-0.log")):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    assert re.search(r"^running .*  train DocSplit seed=0$", shown(*words, "--list"), re.MULTILINE)
-    killed.send_signal(signal.SIGKILL)
-    killed.wait()
-    assert re.search(r"^stopped .*  train DocSplit seed=0$", shown(*words, "--list"), re.MULTILINE)
-    assert not (tmp_path / "out" / "results.json").exists()
+@pytest.mark.slow  # two minutes; what a kill leaves is the engine's
+def test_a_reproduction_from_the_recipe_to_the_report(place, encoder, tmp_path, shown):
+    words = [*place, "--model_name_or_path", encoder, "--output_dir"]
+    for name, given in {"out": (), "elsewhere": ("--finished", tmp_path / "out" / "cells.json")}.items():
+        with pytest.raises(SystemExit) as ended:
+            shown(*words, tmp_path / name, *given)
+        assert ended.value.code == 0
 
-    # The same command goes on, to what the same run gives when nothing kills it
-    assert finish(start(*words)).count("started   ") == 2
-    finish(start(*words[:-1], tmp_path / "whole"))
-    found, whole = (read_results(tmp_path / name / "cells.json").rows for name in ("out", "whole"))
-    found, whole = ([row for row in rows if row["task"] == "classification"] for rows in (found, whole))
-    for row, other in zip(found, whole, strict=True):
-        assert (row["metric"], row["value"], row.get("samples")) == (
-            other["metric"],
-            other["value"],
-            other.get("samples"),
-        )
-
-    # It is in the report, and nothing is left to do
+    # What was measured is in the report, and nothing is left to do
     contents = json.loads((tmp_path / "out" / "results.json").read_text())
     table = "DocSplit v2, Table 1, linear on raw features"
     (row,) = [row for row in contents["rows"]
               if (row["table"], row["row"], row["column"]) == (table, "DocSplit_bert", "tiny accuracy")]  # fmt: skip
-    (accuracy,) = [row["value"] for row in found
-                   if (row["metric"], row["features"], row["shots"]) == ("accuracy", "raw", None)]  # fmt: skip
+    (accuracy,) = [row["value"] for row in read_results(tmp_path / "out" / "cells.json").rows
+                   if (row["metric"], row.get("features"), row.get("shots")) == ("accuracy", "raw", None)]  # fmt: skip
     assert row["ours"] == pytest.approx(100 * accuracy)
     assert "needs FakeNews: see docs/datasets.md" in (tmp_path / "out" / "report.html").read_text()
-    listed = shown(*words, "--list")
+    listed = shown(*words, tmp_path / "out", "--list")
     assert "2 done; left: 0.00 hours" in listed
 
     # The encoder's card is where --list says, with what was measured, and a push takes it
     (key,) = re.findall(r"done .* (\w{16})  train DocSplit seed=0", listed)
-    encoder = tmp_path / "out" / "cells" / key / "encoder"
-    card = ModelCard.load(encoder / "README.md")
+    made = tmp_path / "out" / "cells" / key / "encoder"
+    card = ModelCard.load(made / "README.md")
     assert f"{100 * accuracy:.1f}" in card.text.partition("### Classification: ")[2]
-    assert accuracy == pytest.approx(
-        next(one.metric_value for one in card.data.eval_results if one.metric_name == "accuracy (linear)"), abs=5e-5
-    )
-    assert encoder / "README.md" in release_files(encoder)
+    assert made / "README.md" in release_files(made)
 
     # On another machine its cells count as finished, without the encoder
-    elsewhere, cells = tmp_path / "elsewhere", tmp_path / "out" / "cells.json"
-    with pytest.raises(SystemExit) as ended:
-        shown(*words[:-1], elsewhere, "--finished", cells)
-    assert ended.value.code == 0
-    assert read_results(elsewhere / "cells.json") == read_results(cells)
-    assert json.loads((elsewhere / "results.json").read_text())["rows"] == contents["rows"]
-    assert not (elsewhere / "cells").exists()
+    assert read_results(tmp_path / "elsewhere" / "cells.json") == read_results(tmp_path / "out" / "cells.json")
+    assert json.loads((tmp_path / "elsewhere" / "results.json").read_text())["rows"] == contents["rows"]
+    assert not (tmp_path / "elsewhere" / "cells").exists()
 
 
 def test_the_list_and_the_hours(place, tmp_path, shown):
@@ -161,7 +119,25 @@ def test_the_list_and_the_hours(place, tmp_path, shown):
     assert re.search(rf"\ndocsplit +3 cells +{seconds / 3600:.2f} hours", projected), projected
     some = shown(*place, "--output_dir", tmp_path / "out", "--dry_run", "--only", "train Doc")
     assert re.search(r"\ndocsplit +2 cells", some), some
-    assert not (tmp_path / "out" / "cells.json").exists()
+
+
+BUDGET = {"documents": 100, "document_tokens": 60}
+
+
+@pytest.mark.parametrize(
+    ("method", "tokens"),
+    [
+        ({"view": "docsplit", "max_seq_length": 20, "mlm_weight": 0}, 100 * 40),  # two views of 20
+        ({"view": "simcse", "max_seq_length": 20, "mlm_weight": 0}, 100 * 40),
+        ({"view": "simcse", "max_seq_length": 512, "mlm_weight": 0}, 100 * 120),  # the whole document twice
+        ({"view": "passages", "max_seq_length": 20, "mlm_weight": 0}, 100 * 60),  # a passage is cut, not the document
+        ({"view": "docsplit", "mlm_weight": 0.1}, 100 * 60 * 2),
+        ({"view": "docsplit", "mlm_weight": 0, "num_train_epochs": 3}, 3 * 100 * 60),
+        ({"view": "docsplit", "mlm_weight": 0, "max_steps": 7, "per_device_train_batch_size": 2}, 7 * 2 * 60),
+    ],
+)
+def test_tokens_of_a_training(method, tokens):
+    assert trained_tokens(BUDGET, {"options": method}) == pytest.approx(tokens)
 
 
 @pytest.mark.parametrize(("name", "hours"), [("small", (4, 8)), ("medium", (0.3, 1.5)), ("paper", (0, 400))])
@@ -183,7 +159,6 @@ def test_the_recipes_parse_and_say_their_hours(name, hours, tmp_path, shown):
     [
         ({"view": "docsplt"}, "docsplt"),
         ({"no_such_option": 1}, "no_such_option"),
-        ({"model_type": "graph_document", "config_overrides": "graph_kind=line"}, "graph_kind is 'line'"),
         ({"corpus": "outputs/nothing"}, "outputs/nothing"),
     ],
 )
@@ -193,3 +168,12 @@ def test_a_dry_run_refuses_a_command_that_its_script_refuses(place, tmp_path, ru
     with pytest.raises(ValueError, match="train DocSplit seed=0") as failure:
         run_here(reproduce.main, *place, "--dry_run")
     assert message in str(failure.value)
+
+
+def test_the_committed_cards_are_what_the_command_writes(tmp_path):
+    for path in write_cards(tmp_path):
+        committed = ROOT / "model_cards" / path.parent.name / "README.md"
+        assert committed.read_bytes() == path.read_bytes(), "python -m benchmarks.studies.reproduction.cards"
+    untrained = {path.parent.name for path in (ROOT / "model_cards").glob("*/README.md")
+                 if "**Not trained yet.**" in path.read_text()}  # fmt: skip
+    assert untrained == {card.name for card in CARDS}
