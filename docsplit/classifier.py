@@ -79,7 +79,7 @@ FEATURES: dict[str, tuple[str | None, float]] = {  # what stands beside how much
 C = 10.0  # of logistic regression
 LABELS_TO_CHOOSE = 20  # a class, on average
 FOLDS, INNER_FOLDS = 5, 3
-MOST_MEASURED = 2000  # labelled documents that choose and measure; more are drawn from
+MOST_MEASURED = 1000  # labelled documents that choose and measure, drawn from more
 ABSENT = -30.0  # the score of a class that a fold has no document of
 FILE, ARRAYS, VOCABULARY, WORDS, ENCODER = (
     *("classifier.json", "classifier.safetensors", "vocabulary.json"),
@@ -170,9 +170,9 @@ class Classifier(ClassifierMixin, BaseEstimator):
         }
         self.counts_["copies of labelled rows"] = len(found) - len(labelled) - sum(list(self.counts_.values())[2:])
         self.classes_, targets = encode_labels(chosen, self.several_, len(found))
-        features = self._fit_features(labelled, everything)
+        features = self.fit_features(labelled, everything)
         with self._timed("choose and measure"), threadpool_limits(1, user_api="blas"):
-            self._choose(features, targets)
+            self.choose(features, targets)
         with self._timed("head"):
             self.coefficients_, self.intercepts_ = fit_head(features[self.features_], targets, len(self.classes_))
         return self
@@ -183,7 +183,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         yield
         self.seconds_[part] = round(time.perf_counter() - started, 2)
 
-    def _fit_features(self, labelled: list[str], everything: list[str]) -> dict[str, csr_matrix]:
+    def fit_features(self, labelled: list[str], everything: list[str]) -> dict[str, csr_matrix]:
         """Fit what needs no labels on all documents, and return the features that there can be of the labelled ones.
 
         Args:
@@ -201,7 +201,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
                     logger.info(f"{self.encoder} has words: those of these documents take their place.")
             reads_all = any(base == "words" for base, _ in wanted.values())
             with self._timed("embed"):
-                vectors = unit(self._embed(everything if reads_all else labelled, cache_dir=cache_directory()))
+                vectors = unit(self._embed(everything if reads_all else labelled))
             bases["encoder"] = vectors[: len(labelled)]
             with self._timed("words"):
                 words = self._fit_words(everything, vectors) if reads_all else None
@@ -235,8 +235,13 @@ class Classifier(ClassifierMixin, BaseEstimator):
         as_if_new = torch.from_numpy(ridge.leave_one_out())
         return add_words(torch.from_numpy(vectors), as_if_new, ridge.facts.weight).numpy()
 
-    def _choose(self, features: dict[str, csr_matrix], targets: np.ndarray) -> None:
-        """Choose the features, and measure the choice on folds outside of it."""
+    def choose(self, features: dict[str, csr_matrix], targets: np.ndarray) -> None:
+        """Choose the features, and measure the choice on folds outside of it.
+
+        Args:
+            features: (N, F) of the labelled documents, by name.
+            targets: (N,), or with several labels (N, C).
+        """
         several, count = self.several_, len(self.classes_)
         rows = stratified_sample(np.zeros(len(targets)) if several else targets, MOST_MEASURED, self.seed)
         targets = targets[rows]
@@ -287,20 +292,26 @@ class Classifier(ClassifierMixin, BaseEstimator):
 
     # --- Predict ---
 
-    def _embed(self, texts: list[str], **options: Any) -> np.ndarray:
-        return embed_documents(self.model_, texts, show_progress=len(texts) > 100, **options)[0]
+    def _embed(self, texts: list[str], with_its_words: bool = False) -> np.ndarray:
+        model: Any = self.model_ if with_its_words else without_words(self.model_)
+        return embed_documents(model, texts, cache_dir=cache_directory(), show_progress=len(texts) > 100)[0]
+
+    def features_of(self, texts: list[str], name: str) -> csr_matrix:
+        """Return these features of new documents, (N, F)."""
+        base, factor = FEATURES[name]
+        has_text = np.array([bool(text.strip()) for text in texts], dtype=bool)
+        vectors = np.zeros((len(texts), 0), dtype=np.float32)
+        if base is not None:
+            vectors = unit(self._embed(texts, base == "words")) * has_text[:, None]
+        return beside_each_other(vectors, factor * self.tfidf_.transform(texts) if factor else None)
 
     def predict_proba(self, texts: Sequence[str]) -> np.ndarray:
         """Return the probability of each class, (N, C); with several labels each is of its own."""
         refuse_table(texts)
         texts = list(texts)
-        base, factor = FEATURES[self.features_]
-        has_text = np.array([bool(text.strip()) for text in texts], dtype=bool)
-        vectors = np.zeros((len(texts), 0), dtype=np.float32)
-        if base is not None and texts:
-            vectors = unit(self._embed(texts)) * has_text[:, None]
-        features = beside_each_other(vectors, factor * self.tfidf_.transform(texts) if factor and texts else None)
-        scores = features @ self.coefficients_ + self.intercepts_ if texts else np.zeros((0, len(self.classes_)))
+        if not texts:
+            return np.zeros((0, len(self.classes_)))
+        scores = self.features_of(texts, self.features_) @ self.coefficients_ + self.intercepts_
         return probabilities_of(scores, self.scale_, self.shift_, self.several_)
 
     def predict(self, texts: Sequence[str], unsure: float = 0.0) -> np.ndarray | list[list[Any]]:
