@@ -24,6 +24,7 @@ import json
 import logging
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -33,7 +34,6 @@ from typing import Any
 import numpy as np
 import torch
 from joblib import Parallel, delayed
-from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from scipy.optimize import minimize_scalar
 from scipy.sparse import csr_matrix, hstack
@@ -81,10 +81,9 @@ LABELS_TO_CHOOSE = 20  # a class, on average
 FOLDS, INNER_FOLDS = 5, 3
 MOST_MEASURED = 1000  # labelled documents that choose and measure, drawn from more
 ABSENT = -30.0  # the score of a class that a fold has no document of
-FILE, ARRAYS, VOCABULARY, WORDS, ENCODER = (
-    *("classifier.json", "classifier.safetensors", "vocabulary.json"),
-    *("words", "encoder"),
-)
+FILE, ARRAYS, VOCABULARY = "classifier.json", "classifier.safetensors", "vocabulary.json"
+WORDS, ENCODER = "words", "encoder"  # folders
+KEPT = ("identity_", "features_", "several_", "scale_", "shift_", "counts_", "seconds_")  # in `FILE`, as they are
 
 
 @dataclass(frozen=True)
@@ -171,7 +170,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
         self.counts_["copies of labelled rows"] = len(found) - len(labelled) - sum(list(self.counts_.values())[2:])
         self.classes_, targets = encode_labels(chosen, self.several_, len(found))
         features = self.fit_features(labelled, everything)
-        with self._timed("choose and measure"), threadpool_limits(1, user_api="blas"):
+        with self._timed("choose and measure"), threadpool_limits(1, user_api="blas"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of classes with fewer documents than there are folds
             self.choose(features, targets)
         with self._timed("head"):
             self.coefficients_, self.intercepts_ = fit_head(features[self.features_], targets, len(self.classes_))
@@ -277,18 +277,11 @@ class Classifier(ClassifierMixin, BaseEstimator):
         items = _items(probabilities, targets)
         low, high = interval(resample([items])[0])
         highest = probabilities.max(axis=1) >= 0.5
-        right = (targets[np.arange(len(targets)), probabilities.argmax(axis=1)] > 0) if several else (
-            probabilities.argmax(axis=1) == targets)  # fmt: skip
-        self.score_ = Score(
-            metric="micro-F1" if several else "accuracy",
-            value=float(items.of_runs()[0]),
-            low=low,
-            high=high,
-            documents=len(targets),
-            sure=float(highest.mean()),
-            sure_accuracy=float(right[highest].mean()) if highest.any() else None,
-            choice=choice,
-        )
+        is_of_class = targets if several else np.eye(count)[targets]  # (N, C)
+        right = is_of_class[np.arange(len(targets)), probabilities.argmax(axis=1)]
+        metric, value = "micro-F1" if several else "accuracy", float(items.of_runs()[0])
+        sure_accuracy = float(right[highest].mean()) if highest.any() else None
+        self.score_ = Score(metric, value, low, high, len(targets), float(highest.mean()), sure_accuracy, choice)
 
     # --- Predict ---
 
@@ -374,23 +367,10 @@ class Classifier(ClassifierMixin, BaseEstimator):
             if is_included:
                 save_plain(self.model_, new / ENCODER)
             place_of_encoder = Path(self.encoder)
-            seal_folder(
-                new,
-                FILE,
-                encoder=str(place_of_encoder.resolve()) if place_of_encoder.exists() else str(self.encoder),
-                identity=self.identity_ if base is not None else None,
-                is_included=is_included,
-                features=self.features_,
-                classes=self.classes_.tolist(),
-                several=self.several_,
-                weight=weight,
-                scale=self.scale_,
-                shift=self.shift_,
-                score=asdict(self.score_),
-                counts=self.counts_,
-                seconds=self.seconds_,
-                versions=versions(),
-            )
+            about = {name: getattr(self, name) for name in KEPT}
+            about |= {"encoder": str(place_of_encoder.resolve() if place_of_encoder.exists() else self.encoder)}
+            about |= {"is_included": is_included, "weight": weight, "classes": self.classes_.tolist()}
+            seal_folder(new, FILE, **about, score=asdict(self.score_), versions=versions())
             flush_folder(new)
             if folder.is_dir():
                 folder.rmdir()
@@ -413,21 +393,16 @@ class Classifier(ClassifierMixin, BaseEstimator):
         if reason := why_folder_damaged(folder, FILE):
             raise Damaged(f"{folder} is damaged: {reason}. Fit the classifier again.")
         place = encoder or (str(folder / ENCODER) if about["is_included"] else about["encoder"])
-        classifier = cls(place, about["features"])
-        try:
-            arrays = load_file(folder / ARRAYS)
-        except (SafetensorError, OSError) as error:
-            raise Damaged(f"{folder / ARRAYS} cannot be read: {error}.") from error
+        classifier = cls(place, about["features_"])
+        arrays = load_file(folder / ARRAYS)
+        vars(classifier).update({name: about[name] for name in KEPT}, model_=None)
         classifier.coefficients_, classifier.intercepts_ = arrays["coefficients"], arrays["intercepts"]
-        classifier.classes_, classifier.several_ = np.array(about["classes"]), about["several"]
-        classifier.features_, classifier.scale_, classifier.shift_ = about["features"], about["scale"], about["shift"]
+        classifier.classes_ = np.array(about["classes"])
         classifier.score_ = checked(about["score"], Score, f"{folder / FILE}: score")
-        classifier.counts_, classifier.seconds_ = about["counts"], about["seconds"]
         base, factor = FEATURES[classifier.features_]
-        classifier.model_, classifier.identity_ = None, about["identity"]
         if base is not None:
             plain = without_words(load_encoder(place))
-            if identity(plain) != about["identity"]:
+            if identity(plain) != about["identity_"]:
                 raise ValueError(
                     f"{place} is another encoder than {folder} was fitted with (its weights or settings differ): name "
                     "the one it was, with --model, or fit the classifier again."
@@ -560,12 +535,11 @@ def fit_head(features: Any, targets: np.ndarray, num_classes: int) -> tuple[np.n
 
 
 def folds_of(targets: np.ndarray, count: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return the rows to train on and those held out of each fold: no more folds than the rarest class has rows."""
+    """Return the rows to train on and those held out of each fold: no more folds than the largest class has rows."""
     if targets.ndim == 2:
         splitter: Any = KFold(min(count, len(targets)), shuffle=True, random_state=seed)
     else:
-        least = int(np.unique(targets, return_counts=True)[1].min())
-        splitter = StratifiedKFold(max(min(count, least), 2), shuffle=True, random_state=seed)
+        splitter = StratifiedKFold(min(count, int(np.bincount(targets).max())), shuffle=True, random_state=seed)
     return list(splitter.split(np.zeros(len(targets)), targets))
 
 

@@ -285,6 +285,6 @@ def test_the_folder_says_what_it_is(fitted, tmp_path):
     fitted.save(tmp_path / "c")
     about = json.loads((tmp_path / "c" / "classifier.json").read_text())
     assert about["classes"] == ["harbour", "kitchen", "orchard"]
-    assert about["features"] == fitted.features_
+    assert about["features_"] == fitted.features_
     assert about["is_included"] is False
-    assert len(about["identity"]) == 24
+    assert len(about["identity_"]) == 24

@@ -263,7 +263,7 @@ def test_what_is_wrong_is_said_with_what_can_be(name, value, line):
 
 
 def test_every_option_that_takes_a_number_has_a_bound_and_every_bound_an_option():
-    scripts = {*(script for script in RIGHT if " " not in script), "search", "reproduce"}
+    scripts = {*(script for script in RIGHT if " " not in script), "search", "classify", "reproduce"}
     parsers = [parser_of(script) for script in scripts]
     parsers += [verb for parser in parsers for verb in verbs_of(parser).values()]
     assert {name for parser in parsers for name in numbers_of(parser)} == {*BOUNDS}
