@@ -146,7 +146,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
         if self.features not in ("auto", *FEATURES):
             raise ValueError(f"--features has no {self.features}. Choose among auto, {', '.join(FEATURES)}.")
         refuse_table(texts)
-        texts, self.seconds_ = list(texts), {}
+        texts = list(texts)
+        self.seconds_: dict[str, float] = {}
         found, self.several_ = read_labels(labels)
         if len(texts) != len(found):
             raise ValueError(f"{len(texts):,} texts came with {len(found):,} labels: give one label a text.")
@@ -207,7 +208,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
                 words = self._fit_words(everything, vectors) if reads_all else None
             if words is not None:
                 bases["words"] = words[: len(labelled)]
-        self.tfidf_, beside = tfidf_counter(dtype=np.float32), None
+        self.tfidf_ = tfidf_counter(dtype=np.float32)
+        beside: Any = None
         try:
             beside = self.tfidf_.fit(everything).transform(labelled)
         except ValueError:  # its only error for texts
@@ -363,7 +365,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
             if base == "words":
                 (new / WORDS).mkdir()
                 words_of(self.model_).save(new / WORDS)  # type: ignore[union-attr]
-                weight = self.model_[-1].weight
+                weight = self.model_[-1].weight  # type: ignore[index]
             if is_included:
                 save_plain(self.model_, new / ENCODER)
             place_of_encoder = Path(self.encoder)
@@ -593,4 +595,4 @@ def _items(probabilities: np.ndarray, targets: np.ndarray) -> ItemScores:
         return ItemScores(right, np.ones_like(right))
     given = probabilities >= 0.5
     both = 2 * (given * targets).sum(axis=1)
-    return ItemScores(*(np.float32([values]) for values in (both, given.sum(axis=1) + targets.sum(axis=1))))
+    return ItemScores(both[None], (given.sum(axis=1) + targets.sum(axis=1))[None])
