@@ -458,8 +458,9 @@ def read_labels(labels: Sequence[Any]) -> tuple[list[Any], bool]:
         )
     integers = all(isinstance(label, int) or (isinstance(label, float) and label.is_integer()) for label in single)
     kind: Any = int if integers else str  # 1.0, of a column with gaps, is 1
-    of = lambda value: [kind(label) for label in value] if isinstance(value, list) else kind(value)  # noqa: E731
-    return [None if value is None else of(value) for value in values], several
+    if several:
+        return [None if value is None else list(map(kind, value)) for value in values], True
+    return [None if value is None else kind(value) for value in values], False
 
 
 def _is_number(label: Any) -> bool:
@@ -492,7 +493,7 @@ def encode_labels(labels: list[Any], several: bool, rows: int) -> tuple[np.ndarr
         raise ValueError(f"These classes have one document: {some(scarce)}. Label another of each, or leave them out.")
     if not several:
         return classes, np.searchsorted(classes, labels)
-    return classes, np.array([np.isin(classes, value) for value in labels]).astype(np.int64)
+    return classes, np.array([[label in value for label in classes.tolist()] for value in labels]).astype(np.int64)
 
 
 # --- Features, heads and folds ---
