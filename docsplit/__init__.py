@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 environ.setdefault("TORCH_CUDNN_SDPA_DEPRIORITIZED", "1")
 
 if TYPE_CHECKING:
+    from docsplit.classifier import Classifier
     from docsplit.data.collators import DocSplitCollator
     from docsplit.embedding.encoder import embed
     from docsplit.embedding.loading import load_encoder
@@ -36,6 +37,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AdaptOptions",
     "Adapted",
+    "Classifier",
     "DocSplitCallback",
     "DocSplitCollator",
     "DocSplitForContrastivePretraining",
@@ -48,6 +50,7 @@ __all__ = [
 _MODULES = {
     "AdaptOptions": "docsplit.training.adapt_options",
     "Adapted": "docsplit.training.adapting",
+    "Classifier": "docsplit.classifier",
     "DocSplitCallback": "docsplit.training.callbacks",
     "DocSplitCollator": "docsplit.data.collators",
     "DocSplitForContrastivePretraining": "modeling_docsplit",

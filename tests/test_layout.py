@@ -24,6 +24,7 @@ FLOORS = {  # a module imports lower floors, and its own folder
     "docsplit.release": 6,
     "docsplit.training": 7,
     "docsplit.explorer": 7,
+    "docsplit.classifier": 7,
     **dict.fromkeys(SCRIPTS, 8),
 }
 FOLDERS = [room for room in FLOORS if room.startswith("docsplit.") and room.count(".") == 1]

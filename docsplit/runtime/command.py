@@ -33,6 +33,7 @@ COMMANDS = {  # the installed command of each script, as in pyproject.toml
     "explore.py": "docsplit-explore",
     "search.py": "docsplit-search",
     "adapt.py": "docsplit-adapt",
+    "classify.py": "docsplit-classify",
 }
 # Waiting threads sleep: those of other processes and libraries need the cores
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 SCRIPTS = (
     *("explore", "export_onnx", "convert_to_longformer", "search"),
     *("run_aan_retrieval", "run_document_retrieval", "run_embedding_analysis"),
-    *("run_probe_classification", "run_docsplit_pretraining", "adapt", "reproduce"),
+    *("run_probe_classification", "run_docsplit_pretraining", "adapt", "classify", "reproduce"),
 )
 
 # What all scripts together import to answer

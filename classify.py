@@ -1,0 +1,178 @@
+"""Label documents by a few that you have labelled: fit a classifier, keep it, and use it on new documents.
+
+    python classify.py fit labelled.csv --model sentence-transformers/all-MiniLM-L6-v2 --output_dir outputs/classifier
+    python classify.py fit labelled.jsonl --model my/encoder --documents unlabelled/ --output_dir outputs/classifier
+    python classify.py predict outputs/classifier new_documents/ --output_file labels.csv
+    python classify.py predict outputs/classifier new_documents/ --unsure 0.5     # no label below that probability
+
+Labelled documents are rows of .csv, .jsonl or .parquet with a text and a label; a document with several labels has a
+list of them, or in a .csv `a; b` with --label_separator ";". Documents without labels make the words better. The score
+that is printed comes from documents that neither the head nor the choice of features saw (docs/classifying.md). Every
+verb takes --json, for other programs.
+"""
+
+from docsplit.runtime.command import as_command  # isort: skip (before torch)
+import argparse
+import csv
+import logging
+from pathlib import Path
+from typing import Any
+
+from docsplit.runtime.command import as_json, command_line, shown
+from docsplit.runtime.files import refuse_missing_path, write_whole
+from docsplit.runtime.options import CommandParser, add_plugin
+
+FEATURES = ("auto", "words_and_tfidf", "encoder_and_tfidf", "encoder", "tfidf")
+
+
+def fit(options: argparse.Namespace) -> None:
+    """Fit a classifier, write it, and say what it is worth."""
+    from dataclasses import asdict
+
+    from docsplit.classifier import Classifier, refuse_used
+    from docsplit.training.adapting import read_texts
+
+    refuse_used(options.output_dir)  # before any long work
+    texts, labels = read_labelled(options)
+    documents = []
+    if options.documents:
+        documents = read_texts(options.documents, options.text_column[0], options.encoding)
+    classifier = Classifier(options.model, options.features, options.seed).fit(texts, labels, documents)
+    classifier.save(options.output_dir, options.include_encoder)
+    score = asdict(classifier.score_)
+    if options.json:
+        about = {"output_dir": str(options.output_dir), "features": classifier.features_, "score": score}
+        about |= {"classes": classifier.classes_.tolist(), "counts": classifier.counts_}
+        print(as_json(about | {"seconds": classifier.seconds_}))
+        return
+    counts = ", ".join(f"{count:,} {name}" for name, count in classifier.counts_.items() if count)
+    print(f"\nDocuments of {len(classifier.classes_)} classes: {counts}.")
+    tried = ", ".join(f"{name} {100 * value:.1f}" for name, value in score["choice"].items())
+    print(f"Features: {classifier.features_}" + (f", the best of {tried} in the choice." if tried else "."))
+    print(
+        f"Score on documents held out: {100 * score['value']:.1f} % {score['metric']} "
+        f"({100 * score['low']:.1f} to {100 * score['high']:.1f}; {score['documents']:,} documents)."
+    )
+    if score["sure_accuracy"] is not None:
+        share, right = 100 * score["sure"], 100 * score["sure_accuracy"]
+        print(f"With --unsure 0.5, {share:.0f} % of documents get a label, and {right:.0f} % of these are right.")
+    print(f"Seconds: {', '.join(f'{part} {taken:.1f}' for part, taken in classifier.seconds_.items())}.")
+    print(f"Next: {command_line('classify.py', 'predict', options.output_dir, 'new_documents/')}")
+
+
+def read_labelled(options: argparse.Namespace) -> tuple[list[str | None], list[Any]]:
+    """Read the texts and labels of a table; of python_docs without those that are sealed.
+
+    Raises:
+        ValueError: naming the columns that there are.
+    """
+    from docsplit.data.corpora import EXPECTED, for_pretraining, load_corpus
+    from docsplit.data.sets.labelled import read_texts
+
+    refuse_missing_path(options.labelled, EXPECTED)
+    dataset = for_pretraining(options.labelled, load_corpus(options.labelled, encoding=options.encoding))
+    if options.label_column not in dataset.column_names:
+        raise ValueError(
+            f"--label_column is {options.label_column!r}, but {options.labelled} has the columns "
+            f"{dataset.column_names}."
+        )
+    labels = dataset[options.label_column][:]
+    feature: Any = dataset.features[options.label_column]
+    if names := getattr(getattr(feature, "feature", feature), "names", None):  # of a ClassLabel; -1 stands for none
+        named = {None: None, -1: None} | dict(enumerate(names))
+        labels = [[named[one] for one in label] if isinstance(label, list) else named[label] for label in labels]
+    if separator := options.label_separator:
+        labels = [label and [part.strip() for part in str(label).split(separator) if part.strip()] for label in labels]
+    return read_texts(dataset, options.text_column, False, options.labelled), labels
+
+
+def predict(options: argparse.Namespace) -> None:
+    """Label documents, and print or write a line for each."""
+    from docsplit.classifier import Classifier
+    from docsplit.data.corpora import documents_to_search
+
+    classifier = Classifier.load(options.classifier, options.model)
+    documents = list(documents_to_search(options.documents, options.text_column, options.id_column, options.encoding))
+    texts = [document.text for document in documents]
+    probabilities = classifier.predict_proba(texts)
+    rows: list[dict[str, Any]] = []
+    for document, given in zip(documents, classifier.labels_of(probabilities, options.unsure)):
+        given = [(label, round(value, 4)) for label, value in given if document.text.strip()]
+        if classifier.several_:
+            row = {"labels": [label for label, _ in given], "probabilities": [value for _, value in given]}
+        else:
+            row = dict(zip(("label", "probability"), given[0] if given else (None, None)))
+        rows.append({"id": document.id} | row)
+    if options.output_file is not None:
+        write_whole(options.output_file, lambda path: write_table(path, rows))
+    if options.json:
+        print(as_json(rows))
+        return
+    for row in rows if options.output_file is None else rows[:10]:
+        document_id, labels, values = map(text_of, row.values())
+        print(f"{shown(document_id)}  {shown(labels or '-')}  {values}".rstrip())
+    if options.output_file is not None:
+        print(f"All {len(rows):,} documents are in {options.output_file}.")
+    without = sum(list(row.values())[1] in (None, []) for row in rows)
+    print(f"{len(rows):,} documents; {without:,} of them without a label.")
+
+
+def text_of(value: Any) -> str:
+    """Write a value of a row as a cell."""
+    return "; ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
+
+
+def write_table(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write rows as CSV."""
+    with path.open("w", encoding="utf-8", errors="replace", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(rows[0] if rows else ["id", "label", "probability"])
+        table.writerows([text_of(value) for value in row.values()] for row in rows)
+
+
+def parse_options(words: list[str] | None = None) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = CommandParser(__doc__)
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    fit_help = "Fit a classifier to labelled documents, and say what it is worth."
+    add = (of_fit := verbs.add_parser("fit", help=fit_help, description=fit_help)).add_argument
+    add("labelled", help="a table of documents with labels: .csv, .jsonl, .parquet ..., python_docs, or of the Hub")
+    add("--model", required=True, help="SentenceTransformer or any AutoModel: Hub name or folder")
+    add("--output_dir", type=Path, required=True, help="new folder to write the classifier into")
+    add("--documents", help="documents without labels: folder of files, table, python_docs, or a data set of the Hub")
+    add("--text_column", nargs="+", default=["text"], help="columns of the text; several are joined (default: text)")
+    add("--label_column", default="label", help="column of the label, or of a list of labels (default: label)")
+    add("--label_separator", help="what stands between several labels in one cell of a .csv, such as ;")
+    add("--encoding", help="encoding of text files (default: UTF-8, or what is detected)")
+    features = "what the head reads; auto: chosen by cross-validation with 20 labels a class or more (default: auto)"
+    add("--features", choices=FEATURES, default="auto", help=features)
+    add("--include_encoder", action="store_true", help="write the encoder into the folder too")
+    add("--seed", type=int, default=0, help="of folds (default: 0)")
+    predict_help = "Label new documents."
+    add = (of_predict := verbs.add_parser("predict", help=predict_help, description=predict_help)).add_argument
+    add("classifier", type=Path, help="the folder of the classifier")
+    add("documents", type=Path, help="folder of files, one file, or python_docs:test")
+    add("--unsure", type=float, default=0.0, help="give no label below this probability (default: 0)")
+    add("--output_file", type=Path, help="CSV file to write: id, label, probability")
+    add("--model", help="where the classifier's encoder is now (default: where it was)")
+    add("--text_column", default="text", help="column of the text, in .jsonl, .csv ... (default: text)")
+    add("--id_column", help="column of the ids (default: id, _id or doc_id, else the row's number)")
+    add("--encoding", help="encoding of text files (default: UTF-8, or what is detected)")
+    for verb in (of_fit, of_predict):
+        add_plugin(verb)
+        verb.add_argument("--json", action="store_true", help="print JSON on standard output")
+    return parser.parse_args(words)
+
+
+def main() -> None:
+    """Do what the verb says."""
+    options = parse_options()
+    logging.basicConfig(level=logging.WARNING if options.json else logging.INFO, format="%(message)s")
+    for name in ("sentence_transformers", "httpx"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    {"fit": fit, "predict": predict}[options.verb](options)
+
+
+command = as_command(main)
+if __name__ == "__main__":
+    command()

@@ -1,0 +1,599 @@
+"""A classifier to keep: an encoder, the words of your documents, and logistic regression on a few labels.
+
+    classifier = Classifier("sentence-transformers/all-MiniLM-L6-v2").fit(texts, labels, documents="unlabelled/")
+    classifier.save("outputs/classifier")
+    Classifier.load("outputs/classifier").predict(["a new document"], unsure=0.5)
+
+Rows of length one stand beside each other; the last factor, and C, were chosen on training documents alone
+(docs/classifying.md):
+
+    words_and_tfidf      unit(e + r), the encoder and the words of all documents (`docsplit.embedding.lexical_ridge`),
+                         and half of TF-IDF
+    encoder_and_tfidf    e, and half of TF-IDF
+    encoder, tfidf       one of them alone
+
+With 20 labels a class or more, cross-validation on the labels chooses among them; with fewer, the first is taken, for
+so few labels choose by chance. Words and TF-IDF read labelled and unlabelled documents alike. The head is trained on r
+by a fit without the document itself, as it will be of new ones. Folds outside of the choice give the score, and the
+factor that makes scores of the head probabilities.
+
+Folds are cheap: L of L L' = X X' has the same scalar products as X, so one Cholesky factor serves all folds.
+"""
+
+import json
+import logging
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from joblib import Parallel, delayed
+from safetensors.numpy import load_file, save_file
+from scipy.optimize import minimize_scalar
+from scipy.sparse import csr_matrix, hstack
+from scipy.special import expit, log_softmax, softmax
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import KFold, StratifiedKFold
+from threadpoolctl import threadpool_limits
+from tqdm.auto import tqdm
+
+from docsplit.data.readers.documents import Documents, documents_of, refuse_table
+from docsplit.data.seen_documents import document_id
+from docsplit.data.sets.labelled import are_vectors, some, stratified_sample
+from docsplit.data.words import tfidf_counter
+from docsplit.embedding import lexical_ridge
+from docsplit.embedding.encode import embed_documents, identity
+from docsplit.embedding.lexical_ridge import distinct
+from docsplit.embedding.loading import load_encoder, save_plain, with_words, without_words, words_of
+from docsplit.evaluation.results.bootstrap import ItemScores, interval, resample
+from docsplit.modeling.encoder_with_words import TABLE, TOKENIZER, Words, add_words
+from docsplit.runtime.files import (
+    PARTIAL,
+    Damaged,
+    cache_directory,
+    checked,
+    flush_folder,
+    name_failed_writes,
+    read_sealed,
+    seal_folder,
+    versions,
+    why_folder_damaged,
+)
+from docsplit.runtime.vectors import unit
+
+logger = logging.getLogger(__name__)
+
+FEATURES: dict[str, tuple[str | None, float]] = {  # what stands beside how much of TF-IDF; the first is the best guess
+    "words_and_tfidf": ("words", 0.5),
+    "encoder_and_tfidf": ("encoder", 0.5),
+    "encoder": ("encoder", 0.0),
+    "tfidf": (None, 1.0),
+}
+C = 10.0  # of logistic regression
+LABELS_TO_CHOOSE = 20  # a class, on average
+FOLDS, INNER_FOLDS = 5, 3
+MOST_MEASURED = 1000  # labelled documents that choose and measure, drawn from more
+ABSENT = -30.0  # the score of a class that a fold has no document of
+FILE, ARRAYS, VOCABULARY = "classifier.json", "classifier.safetensors", "vocabulary.json"
+WORDS, ENCODER = "words", "encoder"  # folders
+KEPT = ("identity_", "features_", "several_", "scale_", "shift_", "counts_", "seconds_")  # in `FILE`, as they are
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a classifier is worth on documents that neither its head nor the choice of its features saw.
+
+    Attributes:
+        metric: accuracy; with several labels micro-F1.
+        low, high: a 95 % interval over the documents.
+        documents: that were measured on.
+        sure: the share of documents that get a label with `unsure=0.5`.
+        sure_accuracy: how many of these labels are right; None where there is none.
+        choice: the metric of all features in the choice, which saw these documents; empty where nothing was chosen.
+    """
+
+    metric: str
+    value: float
+    low: float
+    high: float
+    documents: int
+    sure: float
+    sure_accuracy: float | None
+    choice: dict[str, float]
+
+
+class Classifier(ClassifierMixin, BaseEstimator):
+    """Label documents, with one label each or several, by scikit-learn's conventions.
+
+    Args:
+        encoder: a SentenceTransformer or any `AutoModel`, on the Hub or here. Words that it has are fitted anew.
+        features: one of `FEATURES`, or auto.
+        seed: of folds.
+
+    Attributes:
+        classes_: (C,) labels, sorted.
+        several_: whether a document may have several labels, or none.
+        features_: that were chosen.
+        score_: on documents that were held out.
+        counts_: documents that were read and left out.
+        seconds_: of each part.
+    """
+
+    def __init__(self, encoder: str = "", features: str = "auto", seed: int = 0):
+        self.encoder, self.features, self.seed = encoder, features, seed
+
+    # --- Fit ---
+
+    def fit(self, texts: Sequence[str], labels: Sequence[Any], documents: Documents = ()) -> "Classifier":
+        """Fit words, choose features, measure them, and train the head.
+
+        Args:
+            texts: N documents. Empty ones and copies are left out.
+            labels: of each, a string or a whole number, or a list of them where a document may have several (or a
+                vector of 0 and 1). Documents without (None, NaN, an empty text) count among the unlabelled.
+            documents: without labels: texts, or a folder or file.
+
+        Raises:
+            ValueError: naming the labels, classes or options that do not go.
+        """
+        if self.features not in ("auto", *FEATURES):
+            raise ValueError(f"--features has no {self.features}. Choose among auto, {', '.join(FEATURES)}.")
+        refuse_table(texts)
+        texts = list(texts)
+        self.seconds_: dict[str, float] = {}
+        found, self.several_ = read_labels(labels)
+        if len(texts) != len(found):
+            raise ValueError(f"{len(texts):,} texts came with {len(found):,} labels: give one label a text.")
+        # Labelled documents in an order of their own, and all others
+        has_text = [isinstance(text, str) and bool(text.strip()) for text in texts]
+        rows: dict[int, int] = {}
+        for row in sorted((row for row, label in enumerate(found) if label is not None and has_text[row]),
+                          key=lambda row: (texts[row], str(found[row]))):  # fmt: skip
+            rows.setdefault(document_id(texts[row]), row)
+        labelled, chosen = [texts[row] for row in rows.values()], [found[row] for row in rows.values()]
+        others = [texts[row] for row, label in enumerate(found) if label is None and has_text[row]]
+        others += [document.text for document in documents_of(documents)]
+        everything = [*labelled, *others]
+        everything = [everything[row] for row in distinct(everything)[0]]  # the labelled come first
+        self.counts_ = {
+            "labelled": len(labelled),
+            "unlabelled": len(everything) - len(labelled),
+            "rows without a label": sum(label is None for label in found),
+            "labelled rows without text": sum(label is not None and not has for label, has in zip(found, has_text)),
+        }
+        self.counts_["copies of labelled rows"] = len(found) - len(labelled) - sum(list(self.counts_.values())[2:])
+        self.classes_, targets = encode_labels(chosen, self.several_, len(found))
+        features = self.fit_features(labelled, everything)
+        with self._timed("choose and measure"), threadpool_limits(1, user_api="blas"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of classes with fewer documents than there are folds
+            self.choose(features, targets)
+        with self._timed("head"):
+            self.coefficients_, self.intercepts_ = fit_head(features[self.features_], targets, len(self.classes_))
+        return self
+
+    @contextmanager
+    def _timed(self, part: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self.seconds_[part] = round(time.perf_counter() - started, 2)
+
+    def fit_features(self, labelled: list[str], everything: list[str]) -> dict[str, csr_matrix]:
+        """Fit what needs no labels on all documents, and return the features that there can be of the labelled ones.
+
+        Args:
+            everything: all documents, the labelled ones first.
+        """
+        wanted = {self.features: FEATURES[self.features]} if self.features != "auto" else FEATURES
+        bases: dict[str | None, np.ndarray] = {None: np.zeros((len(labelled), 0), dtype=np.float32)}
+        self.model_, self.identity_ = None, None
+        if any(base for base, _ in wanted.values()):
+            with self._timed("load"):
+                loaded = load_encoder(str(self.encoder))
+                self.model_ = without_words(loaded)
+                self.identity_ = identity(self.model_)
+                if words_of(loaded) is not None:
+                    logger.info(f"{self.encoder} has words: those of these documents take their place.")
+            reads_all = any(base == "words" for base, _ in wanted.values())
+            with self._timed("embed"):
+                vectors = unit(self._embed(everything if reads_all else labelled))
+            bases["encoder"] = vectors[: len(labelled)]
+            with self._timed("words"):
+                words = self._fit_words(everything, vectors) if reads_all else None
+            if words is not None:
+                bases["words"] = words[: len(labelled)]
+        self.tfidf_ = tfidf_counter(dtype=np.float32)
+        beside: Any = None
+        try:
+            beside = self.tfidf_.fit(everything).transform(labelled)
+        except ValueError:  # its only error for texts
+            logger.warning("No document has a word that TF-IDF counts: it is left out.")
+        features = {
+            name: beside_each_other(bases[base], factor * beside if factor else None)
+            for name, (base, factor) in wanted.items()
+            if base in bases and (beside is not None or not factor)
+        }
+        if not features:
+            raise ValueError(f"--features {self.features} cannot be made of these documents: choose auto.")
+        return features
+
+    def _fit_words(self, texts: list[str], vectors: np.ndarray) -> np.ndarray | None:
+        """Put words beside the encoder, and return its vectors with them; None where there are none to learn."""
+        try:
+            ridge = lexical_ridge.fit(self.model_, texts, vectors)
+        except ValueError as error:  # too few documents, or no fast tokenizer
+            logger.warning(f"The encoder stays without words: {error}")
+            return None
+        if ridge.facts.explains_nothing:
+            logger.warning("The encoder stays without words: they explain nothing of its vectors.")
+            return None
+        self.model_ = with_words(self.model_, ridge.words, ridge.facts.weight)
+        as_if_new = torch.from_numpy(ridge.leave_one_out())
+        return add_words(torch.from_numpy(vectors), as_if_new, ridge.facts.weight).numpy()
+
+    def choose(self, features: dict[str, csr_matrix], targets: np.ndarray) -> None:
+        """Choose the features, and measure the choice on folds outside of it.
+
+        Args:
+            features: (N, F) of the labelled documents, by name.
+            targets: (N,), or with several labels (N, C).
+        """
+        several, count = self.several_, len(self.classes_)
+        rows = stratified_sample(np.zeros(len(targets)) if several else targets, MOST_MEASURED, self.seed)
+        targets = targets[rows]
+        points = {name: coordinates(rows_of[rows]) for name, rows_of in features.items()}
+        labels = targets.sum() if several else len(targets)
+        if labels < LABELS_TO_CHOOSE * count:
+            points = dict(list(points.items())[:1])
+
+        def best(train: np.ndarray) -> tuple[str, dict[str, float]]:
+            """Choose by these rows alone."""
+            if len(points) == 1:
+                return next(iter(points)), {}
+            folds, values = folds_of(targets[train], INNER_FOLDS, self.seed), {}
+            for name, point in points.items():
+                scores = out_of_fold(point[train], targets[train], count, folds)
+                values[name] = float(_items(calibrated(scores, targets[train], folds), targets[train]).of_runs()[0])
+            return max(values, key=lambda name: values[name]), values  # the first of equals
+
+        def measure(train: np.ndarray, held: np.ndarray) -> np.ndarray:
+            point = points[best(train)[0]]
+            coefficients, intercepts = fit_head(point[train], targets[train], count)
+            return point[held] @ coefficients + intercepts
+
+        folds = folds_of(targets, FOLDS, self.seed)
+        scores = np.empty((len(targets), count))
+        parallel = Parallel(n_jobs=-1, prefer="threads", return_as="generator")
+        jobs = parallel(delayed(measure)(*fold) for fold in folds)
+        for (_, held), of_fold in zip(folds, tqdm(jobs, "Folds", len(folds))):
+            scores[held] = of_fold
+        self.features_, choice = best(np.arange(len(targets)))
+        self.scale_, self.shift_ = calibration(scores, targets)
+        probabilities = calibrated(scores, targets, folds)
+        items = _items(probabilities, targets)
+        low, high = interval(resample([items])[0])
+        highest = probabilities.max(axis=1) >= 0.5
+        is_of_class = targets if several else np.eye(count)[targets]  # (N, C)
+        right = is_of_class[np.arange(len(targets)), probabilities.argmax(axis=1)]
+        metric, value = "micro-F1" if several else "accuracy", float(items.of_runs()[0])
+        sure_accuracy = float(right[highest].mean()) if highest.any() else None
+        self.score_ = Score(metric, value, low, high, len(targets), float(highest.mean()), sure_accuracy, choice)
+
+    # --- Predict ---
+
+    def _embed(self, texts: list[str], with_its_words: bool = False) -> np.ndarray:
+        model: Any = self.model_ if with_its_words else without_words(self.model_)
+        return embed_documents(model, texts, cache_dir=cache_directory(), show_progress=len(texts) > 100)[0]
+
+    def features_of(self, texts: list[str], name: str) -> csr_matrix:
+        """Return these features of new documents, (N, F)."""
+        base, factor = FEATURES[name]
+        has_text = np.array([bool(text.strip()) for text in texts], dtype=bool)
+        vectors = np.zeros((len(texts), 0), dtype=np.float32)
+        if base is not None:
+            vectors = unit(self._embed(texts, base == "words")) * has_text[:, None]
+        return beside_each_other(vectors, factor * self.tfidf_.transform(texts) if factor else None)
+
+    def predict_proba(self, texts: Sequence[str]) -> np.ndarray:
+        """Return the probability of each class, (N, C); with several labels each is of its own."""
+        refuse_table(texts)
+        texts = list(texts)
+        if not texts:
+            return np.zeros((0, len(self.classes_)))
+        scores = self.features_of(texts, self.features_) @ self.coefficients_ + self.intercepts_
+        return probabilities_of(scores, self.scale_, self.shift_, self.several_)
+
+    def predict(self, texts: Sequence[str], unsure: float = 0.0) -> np.ndarray | list[list[Any]]:
+        """Return the label of each document, (N,); with several labels a list of those with a probability of a half.
+
+        Args:
+            unsure: a document whose best label has a lower probability gets None; of several labels, only those of
+                this probability are given.
+        """
+        given = self.labels_of(self.predict_proba(texts), unsure)
+        if self.several_:
+            return [[label for label, _ in labels] for labels in given]
+        labels = [labels[0][0] if labels else None for labels in given]
+        return np.array(labels, dtype=object if unsure else self.classes_.dtype)
+
+    def labels_of(self, probabilities: np.ndarray, unsure: float = 0.0) -> list[list[tuple[Any, float]]]:
+        """Return the labels that `predict` gives for probabilities (N, C), each with its probability."""
+        names, least = self.classes_.tolist(), max(unsure, 0.5) if self.several_ else unsure
+        columns_of = (
+            [range(len(names))] * len(probabilities) if self.several_ else probabilities.argmax(axis=1)[:, None]
+        )
+        return [
+            [(names[column], float(row[column])) for column in columns if row[column] >= least]
+            for columns, row in zip(columns_of, probabilities)
+        ]
+
+    # --- Files ---
+
+    def save(self, folder: str | Path, include_encoder: bool = False) -> None:
+        """Write a folder, whole or not at all: safetensors and JSON.
+
+        Args:
+            folder: that does not exist, or is empty.
+            include_encoder: write the encoder too; else its name and a hash of its weights.
+
+        Raises:
+            ValueError: if there is something in the folder.
+        """
+        folder = Path(folder)
+        refuse_used(folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        base, factor = FEATURES[self.features_]
+        arrays = {"coefficients": self.coefficients_, "intercepts": self.intercepts_}
+        with (
+            tempfile.TemporaryDirectory(prefix=f".{folder.name}.", suffix=PARTIAL, dir=folder.parent) as place,
+            name_failed_writes(folder),
+        ):
+            new = Path(place) / "classifier"
+            new.mkdir()
+            if factor:
+                arrays["idf"] = self.tfidf_.idf_
+                vocabulary = sorted(self.tfidf_.vocabulary_, key=self.tfidf_.vocabulary_.__getitem__)
+                (new / VOCABULARY).write_text(json.dumps(vocabulary), encoding="utf-8")
+            save_file({name: np.ascontiguousarray(values) for name, values in arrays.items()}, new / ARRAYS)
+            weight, is_included = None, include_encoder and base is not None
+            if base == "words":
+                (new / WORDS).mkdir()
+                words_of(self.model_).save(new / WORDS)  # type: ignore[union-attr]
+                weight = self.model_[-1].weight  # type: ignore[index]
+            if is_included:
+                save_plain(self.model_, new / ENCODER)
+            place_of_encoder = Path(self.encoder)
+            about = {name: getattr(self, name) for name in KEPT}
+            about |= {"encoder": str(place_of_encoder.resolve() if place_of_encoder.exists() else self.encoder)}
+            about |= {"is_included": is_included, "weight": weight, "classes": self.classes_.tolist()}
+            seal_folder(new, FILE, **about, score=asdict(self.score_), versions=versions())
+            flush_folder(new)
+            if folder.is_dir():
+                folder.rmdir()
+            new.rename(folder)
+
+    @classmethod
+    def load(cls, folder: str | Path, encoder: str | None = None) -> "Classifier":
+        """Load what `save` wrote.
+
+        Args:
+            encoder: where the encoder is now. Default: in the folder, or where it was.
+
+        Raises:
+            ValueError: if the folder is none of a classifier, or is damaged; or if the encoder is another one.
+        """
+        folder = Path(folder)
+        if not (folder / FILE).is_file():
+            raise ValueError(f"{folder} is no classifier: it has no {FILE}. `classify.py fit` writes one.")
+        about = read_sealed(folder / FILE)
+        if reason := why_folder_damaged(folder, FILE):
+            raise Damaged(f"{folder} is damaged: {reason}. Fit the classifier again.")
+        place = encoder or (str(folder / ENCODER) if about["is_included"] else about["encoder"])
+        classifier = cls(place, about["features_"])
+        arrays = load_file(folder / ARRAYS)
+        vars(classifier).update({name: about[name] for name in KEPT}, model_=None)
+        classifier.coefficients_, classifier.intercepts_ = arrays["coefficients"], arrays["intercepts"]
+        classifier.classes_ = np.array(about["classes"])
+        classifier.score_ = checked(about["score"], Score, f"{folder / FILE}: score")
+        base, factor = FEATURES[classifier.features_]
+        if base is not None:
+            plain = without_words(load_encoder(place))
+            if identity(plain) != about["identity_"]:
+                raise ValueError(
+                    f"{place} is another encoder than {folder} was fitted with (its weights or settings differ): name "
+                    "the one it was, with --model, or fit the classifier again."
+                )
+            classifier.model_ = plain
+            if base == "words":
+                words = Words.load(str(folder / WORDS / TABLE), str(folder / WORDS / TOKENIZER))
+                classifier.model_ = with_words(plain, words, about["weight"])
+        if factor:
+            vocabulary = json.loads((folder / VOCABULARY).read_text(encoding="utf-8"))
+            classifier.tfidf_ = tfidf_counter(dtype=np.float32, vocabulary=vocabulary)
+            classifier.tfidf_.idf_ = arrays["idf"]
+        return classifier
+
+
+def refuse_used(folder: Path) -> None:
+    """Refuse a place where something is."""
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+        raise ValueError(f"{folder} exists and is not empty: name another folder, or remove it.")
+
+
+# --- Labels ---
+
+
+def read_labels(labels: Sequence[Any]) -> tuple[list[Any], bool]:
+    """Return the labels of documents, each a string, an integer or a list of such, or None; and whether lists are.
+
+    Raises:
+        ValueError: for numbers that are no classes, and for what is no label.
+    """
+    values = [value.tolist() if isinstance(value, np.generic | np.ndarray) else value for value in labels]
+    values = [list(value) if isinstance(value, tuple | set) else value for value in values]
+    values = [None if value is None or value != value or (isinstance(value, str) and not value.strip()) else value
+              for value in values]  # fmt: skip
+    there = [value for value in values if value is not None]
+    several = any(isinstance(value, list) for value in there)
+    if there and are_vectors(there):
+        values = [value and np.flatnonzero(value).tolist() for value in values]
+        there = [value for value in values if value is not None]
+    single = [label for value in there for label in (value if isinstance(value, list) else [value])]
+    if single and (number := next(filter(_is_fraction, single), None)) is not None and all(map(_is_number, single)):
+        raise ValueError(f"Labels are numbers, such as {number}: give names of classes, or whole numbers.")
+    if there and (
+        any(isinstance(value, list) != several for value in there)
+        or not all(isinstance(label, str | int | float) for label in single)
+        or any(len(set(map(str, value))) < len(value) for value in there if several)
+    ):
+        raise ValueError(
+            "Labels are strings or whole numbers, one for each document; or for each document a list that has each "
+            "of its labels once."
+        )
+    integers = all(isinstance(label, int) or (isinstance(label, float) and label.is_integer()) for label in single)
+    kind: Any = int if integers else str  # 1.0, of a column with gaps, is 1
+    if several:
+        return [None if value is None else list(map(kind, value)) for value in values], True
+    return [None if value is None else kind(value) for value in values], False
+
+
+def _is_number(label: Any) -> bool:
+    try:
+        return float(label) == float(label)
+    except (TypeError, ValueError):
+        return False
+
+
+def _is_fraction(label: Any) -> bool:
+    return _is_number(label) and not float(label).is_integer()
+
+
+def encode_labels(labels: list[Any], several: bool, rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the classes (C,), and targets: class indices (N,), or with several labels 0 and 1, (N, C).
+
+    Args:
+        rows: that were read, for the message.
+
+    Raises:
+        ValueError: for fewer than two classes, and for classes with a single document.
+    """
+    if not labels:
+        raise ValueError(f"None of the {rows:,} rows has a text and a label: name their columns, or label some.")
+    single = [label for value in labels for label in (value if several else [value])]
+    classes, counts = np.unique(single, return_counts=True)
+    if len(classes) < 2:
+        raise ValueError(f"There is one class, {', '.join(map(str, classes)) or 'of no label'}: label two or more.")
+    if scarce := [str(label) for label, count in zip(classes, counts) if count < 2]:
+        raise ValueError(f"These classes have one document: {some(scarce)}. Label another of each, or leave them out.")
+    if not several:
+        return classes, np.searchsorted(classes, labels)
+    return classes, np.array([[label in value for label in classes.tolist()] for value in labels]).astype(np.int64)
+
+
+# --- Features, heads and folds ---
+
+
+def beside_each_other(vectors: np.ndarray, words: csr_matrix | None) -> csr_matrix:
+    """Join vectors (N, H) and words (N, V) to rows (N, H + V)."""
+    return csr_matrix(vectors) if words is None else hstack([csr_matrix(vectors), words], format="csr")
+
+
+def coordinates(features: csr_matrix) -> np.ndarray:
+    """Return L, (N, N) float32, with the scalar products of the features (N, F): logistic regression sees no more."""
+    features = features.astype(np.float64)
+    gram = (features @ features.T).toarray()
+    gram[np.diag_indices_from(gram)] += 1e-6
+    return np.linalg.cholesky(gram).astype(np.float32)
+
+
+def fit_head(features: Any, targets: np.ndarray, num_classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Fit logistic regression, with several labels one against rest; return coefficients (F, C) and intercepts (C,).
+
+    A class that no document has, or every one, gets a constant score.
+    """
+    coefficients = np.zeros((features.shape[1], num_classes), dtype=np.float32)
+    intercepts = np.full(num_classes, ABSENT, dtype=np.float32)
+    several = targets.ndim == 2
+    columns: list[Any] = list(range(num_classes)) if several else [slice(None)]
+    for column in columns:
+        of_column = targets[:, column] if several else targets
+        present = np.unique(of_column)
+        if len(present) < 2:
+            intercepts[column if several else present] = -ABSENT if not several or present[0] else ABSENT
+            continue
+        head = LogisticRegression(C=C, max_iter=1000).fit(features, of_column)
+        if several:
+            coefficients[:, column], intercepts[column] = head.coef_[0], head.intercept_[0]
+        elif len(present) == 2:  # scikit-learn has one score for both
+            coefficients[:, present[1]], intercepts[present] = head.coef_[0], [0, head.intercept_[0]]
+        else:
+            coefficients[:, present], intercepts[present] = head.coef_.T, head.intercept_
+    return coefficients, intercepts
+
+
+def folds_of(targets: np.ndarray, count: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return the rows to train on and those held out of each fold: no more folds than the largest class has rows."""
+    if targets.ndim == 2:
+        splitter: Any = KFold(min(count, len(targets)), shuffle=True, random_state=seed)
+    else:
+        splitter = StratifiedKFold(min(count, int(np.bincount(targets).max())), shuffle=True, random_state=seed)
+    return list(splitter.split(np.zeros(len(targets)), targets))
+
+
+def out_of_fold(points: np.ndarray, targets: np.ndarray, num_classes: int, folds: list[Any]) -> np.ndarray:
+    """Return the scores (N, C) of each row by a head that was fitted without its fold."""
+    scores = np.empty((len(targets), num_classes))
+    for train, held in folds:
+        coefficients, intercepts = fit_head(points[train], targets[train], num_classes)
+        scores[held] = points[held] @ coefficients + intercepts
+    return scores
+
+
+def calibration(scores: np.ndarray, targets: np.ndarray) -> tuple[float, float]:
+    """Return the scale, and with several labels the shift, that make scores (N, C) probabilities.
+
+    The scale has the highest likelihood (temperature scaling, Guo et al. 2017), with a normal prior of its logarithm,
+    since a few labels say little; with several labels both are Platt's (1999).
+    """
+    if targets.ndim == 2:
+        if targets.min() == targets.max():
+            return 1.0, 0.0
+        fitted = LogisticRegression().fit(scores.reshape(-1, 1), targets.ravel())
+        return max(float(fitted.coef_[0, 0]), 0.01), float(fitted.intercept_[0])
+    rows = np.arange(len(targets))
+
+    def loss(log_scale: float) -> float:
+        return log_scale**2 / 2 - float(log_softmax(np.exp(log_scale) * scores, axis=1)[rows, targets].sum())
+
+    return float(np.exp(minimize_scalar(loss, bounds=(-3, 3), method="bounded").x)), 0.0
+
+
+def probabilities_of(scores: np.ndarray, scale: float, shift: float, several: bool) -> np.ndarray:
+    """Turn scores (N, C) of a head into probabilities."""
+    scores = scale * np.asarray(scores, dtype=np.float64) + shift
+    return expit(scores) if several else softmax(scores, axis=1)
+
+
+def calibrated(scores: np.ndarray, targets: np.ndarray, folds: list[Any]) -> np.ndarray:
+    """Turn scores (N, C) into probabilities, those of each fold by a calibration on the others."""
+    probabilities = np.empty(scores.shape)
+    for train, held in folds:
+        scale = calibration(scores[train], targets[train])
+        probabilities[held] = probabilities_of(scores[held], *scale, targets.ndim == 2)
+    return probabilities
+
+
+def _items(probabilities: np.ndarray, targets: np.ndarray) -> ItemScores:
+    """Return what each document adds to the accuracy, or with several labels to the micro-F1."""
+    if targets.ndim == 1:
+        right = (probabilities.argmax(axis=1) == targets)[None].astype(np.float32)
+        return ItemScores(right, np.ones_like(right))
+    given = probabilities >= 0.5
+    both = 2 * (given * targets).sum(axis=1)
+    return ItemScores(both[None], (given.sum(axis=1) + targets.sum(axis=1))[None])

@@ -1,0 +1,290 @@
+"""The classifier to keep: what it is worth by a slow loop, what comes back from its folder, and wrong input."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import KFold, StratifiedKFold
+
+from docsplit import Classifier
+from docsplit.classifier import (
+    C,
+    Damaged,
+    calibration,
+    coordinates,
+    encode_labels,
+    fit_head,
+    probabilities_of,
+    read_labels,
+)
+from docsplit.data.words import tfidf_counter
+from docsplit.embedding import lexical_ridge
+from docsplit.embedding.loading import load_encoder
+from docsplit.runtime.files import ROOT
+from tests.conftest import make_corpus
+
+ENCODER = str(ROOT / "tests" / "data" / "encoder")
+ROWS = make_corpus(60)
+TEXTS, LABELS = [row["text"] for row in ROWS], [row["label"] for row in ROWS]
+NEW = [row["text"] for row in make_corpus(24, seed=1)]
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return Classifier(ENCODER).fit(TEXTS, LABELS)
+
+
+@pytest.fixture(scope="module")
+def several():
+    labels = [[row["label"], "long"] if len(row["text"]) > 250 else [row["label"]] for row in ROWS[:30]]
+    return Classifier(ENCODER, "words_and_tfidf").fit(TEXTS[:30], labels)
+
+
+def test_new_documents_get_their_topic(fitted):
+    probabilities = fitted.predict_proba(NEW)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1)
+    topics = [row["label"] for row in make_corpus(24, seed=1)]
+    assert fitted.score(NEW, topics) > 0.9
+    assert fitted.predict(NEW).tolist() == fitted.classes_[probabilities.argmax(axis=1)].tolist()
+    least = float(np.median(probabilities.max(axis=1)))
+    sure = fitted.predict(NEW, unsure=least)
+    assert [label is None for label in sure] == (probabilities.max(axis=1) < least).tolist()
+    assert any(sure == None) and any(sure != None)  # noqa: E711, PT018
+    assert fitted.predict_proba([]).shape == (0, 3)
+    assert set(fitted.score_.choice) == {"words_and_tfidf", "encoder_and_tfidf", "encoder", "tfidf"}
+
+
+def test_several_labels_are_those_of_a_half(several):
+    probabilities = several.predict_proba(NEW)
+    for labels, row in zip(several.predict(NEW), probabilities):
+        assert labels == several.classes_[row >= 0.5].tolist()
+    for labels, row in zip(several.predict(NEW, unsure=0.8), probabilities):
+        assert labels == several.classes_[row >= 0.8].tolist()
+    assert several.score_.metric == "micro-F1"
+    assert sum("long" in labels for labels in several.predict(NEW)) > 2
+
+
+@pytest.mark.parametrize("kind", ["fitted", "several", "tfidf"])
+def test_what_is_saved_comes_back(kind, request, tmp_path):
+    classifier = Classifier(features="tfidf").fit(TEXTS, LABELS) if kind == "tfidf" else request.getfixturevalue(kind)
+    expected = classifier.predict_proba(NEW)
+    for is_included in (False, True):
+        folder = tmp_path / str(is_included)
+        classifier.save(folder, include_encoder=is_included)
+        again = Classifier.load(folder)
+        np.testing.assert_array_equal(again.predict_proba(NEW), expected)
+        assert (again.score_, again.several_) == (classifier.score_, classifier.several_)
+        assert again.classes_.tolist() == classifier.classes_.tolist()
+        assert (folder / "encoder").exists() == (is_included and kind != "tfidf")
+    assert {path.suffix for path in tmp_path.rglob("*") if path.is_file()} <= {".json", ".safetensors", ".py", ".md"}
+    with pytest.raises(ValueError, match="exists and is not empty"):
+        classifier.save(folder)
+
+
+def test_the_score_is_that_of_a_slow_nested_loop():
+    """Four features that are equally good: folds choose differently."""
+    generator = np.random.default_rng(0)
+    targets = generator.integers(3, size=75)
+    names = ("words_and_tfidf", "encoder_and_tfidf", "encoder", "tfidf")
+    features = {name: generator.normal(size=(75, 6)) + 0.7 * np.eye(6)[targets] for name in names}
+
+    def accuracy(rows, labels, train, held):
+        head = LogisticRegression(C=C, max_iter=1000).fit(rows[train], labels[train])
+        return (head.predict(rows[held]) == labels[held]).astype(float)
+
+    def choose(train):
+        values = {}
+        for name, rows in features.items():
+            right = np.empty(len(train))
+            for inner, held in StratifiedKFold(3, shuffle=True, random_state=0).split(train, targets[train]):
+                right[held] = accuracy(rows[train], targets[train], inner, held)
+            values[name] = right.mean()
+        return max(names, key=values.get), values
+
+    right, chosen = np.empty(75), []
+    for train, held in StratifiedKFold(5, shuffle=True, random_state=0).split(targets, targets):
+        chosen.append(choose(train)[0])
+        right[held] = accuracy(features[chosen[-1]], targets, train, held)
+    assert len(set(chosen)) > 1
+    classifier = Classifier()
+    classifier.several_, classifier.classes_ = False, np.arange(3)
+    classifier.choose({name: csr_matrix(rows) for name, rows in features.items()}, targets)
+    assert classifier.score_.value == pytest.approx(right.mean())
+    assert classifier.score_.low < right.mean() < classifier.score_.high
+    assert classifier.score_.choice == pytest.approx(choose(np.arange(75))[1])
+    assert classifier.features_ == choose(np.arange(75))[0]
+    classifier.choose({name: csr_matrix(rows[:45]) for name, rows in features.items()}, targets[:45])  # 15 a class
+    assert (classifier.features_, classifier.score_.choice) == (names[0], {})
+
+
+def test_the_order_of_the_documents_does_not_matter(fitted):
+    order = np.random.default_rng(0).permutation(60)
+    again = clone(fitted).fit([TEXTS[row] for row in order], [LABELS[row] for row in order])
+    np.testing.assert_allclose(again.predict_proba(NEW), fitted.predict_proba(NEW), atol=1e-4)
+    assert again.score_ == fitted.score_
+    without_two = np.delete(fitted.predict_proba(NEW), [3, 4], axis=0)
+    np.testing.assert_allclose(fitted.predict_proba(NEW[:3] + NEW[5:]), without_two, atol=1e-5)
+
+
+def test_unlabelled_documents_teach_words_and_heads_read_words_as_of_new_documents(tmp_path):
+    """Rows without a label count as documents; copies, and rows without text, count once or not."""
+    texts, labels = [*TEXTS[:30], TEXTS[0], "", TEXTS[40]], [*LABELS[:30], LABELS[0], "kitchen", None]
+    (tmp_path / "note.txt").write_text(TEXTS[50])
+    (tmp_path / "again.txt").write_text(TEXTS[1])
+    classifier = Classifier(ENCODER)
+    everything = [*sorted(TEXTS[:30]), TEXTS[40], TEXTS[50]]
+    classifier.seconds_ = {}
+    features = classifier.fit_features(everything[:30], everything)
+    model = load_encoder(ENCODER)
+    vectors = model.encode(everything, normalize_embeddings=True)
+    ridge = lexical_ridge.fit(model, everything, vectors)
+    rows = vectors + ridge.facts.weight * ridge.leave_one_out()
+    rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True))[:30]
+    width = rows.shape[1]
+    np.testing.assert_allclose(features["words_and_tfidf"][:, :width].toarray(), rows, atol=1e-4)
+    np.testing.assert_allclose(features["encoder"].toarray(), vectors[:30], atol=1e-4)
+    words = tfidf_counter().fit(everything).transform(everything[:30]).toarray()
+    np.testing.assert_allclose(features["encoder_and_tfidf"][:, width:].toarray(), words / 2, atol=1e-6)
+    np.testing.assert_allclose(features["tfidf"].toarray(), words, atol=1e-6)
+    np.testing.assert_allclose(
+        classifier.features_of(NEW, "encoder").toarray(), model.encode(NEW, normalize_embeddings=True), atol=1e-4
+    )
+    directions = ridge.words(**ridge.words.preprocess(NEW)).numpy()
+    both = model.encode(NEW, normalize_embeddings=True) + ridge.facts.weight * directions
+    both /= np.linalg.norm(both, axis=1, keepdims=True)
+    np.testing.assert_allclose(classifier.features_of(NEW, "words_and_tfidf")[:, :width].toarray(), both, atol=1e-4)
+    classifier.fit(texts, labels, documents=tmp_path)
+    assert list(classifier.counts_.values()) == [30, 2, 1, 1, 1]
+    expected = fit_head(
+        features["words_and_tfidf"], encode_labels(LABELS[:30], False, 30)[1][np.argsort(TEXTS[:30])], 3
+    )
+    np.testing.assert_allclose(classifier.coefficients_, expected[0], atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (["b", None, "a", " ", math.nan], ["b", None, "a", None, None]),
+        (np.array([2, 0, 1]), [2, 0, 1]),
+        ([1.0, None, 3.0], [1, None, 3]),  # a column of whole numbers with gaps
+        (["1", 2, True], ["1", "2", "True"]),
+        ([["b", "a"], (), {3}, None], [["b", "a"], [], ["3"], None]),
+        ([[0, 1, 1], [1, 0, 0], None], [[1, 2], [0], None]),
+    ],
+)
+def test_labels_are_read(labels, expected):
+    assert read_labels(labels) == (expected, any(isinstance(label, list) for label in expected))
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (["a"] * 30, "There is one class, a"),
+        (["a", "b"] * 14 + ["c", "a"], "These classes have one document: c"),
+        ([None] * 30, "None of the 30 rows has a text and a label"),
+        ([0.5 + number for number in range(30)], "numbers, such as 0.5"),
+        ([f"{number / 4}" for number in range(1, 31)], "numbers, such as 0.25"),
+        ([["a"], "b"] * 15, "one for each document"),
+        ([["a", "a"]] * 30, "each of its labels once"),
+        (["a", "b"], "30 texts came with 2 labels"),
+    ],
+)
+def test_wrong_labels_are_one_line(labels, message):
+    with pytest.raises(ValueError, match=message) as failure:
+        Classifier(ENCODER).fit(TEXTS[:30], labels)
+    assert "\n" not in str(failure.value)
+
+
+def test_wrong_texts_and_features_are_one_line():
+    for texts, features, message in (
+        ([" "] * 30, "auto", "None of the 30 rows has a text"),
+        (TEXTS[:30], "bert", "--features has no bert"),
+        (["a", "b"] * 15, "tfidf", "These classes have one document: a, b"),  # which is there fifteen times
+        ([f"{letter}" for letter in "abcdefghij"], "tfidf", "cannot be made"),
+        (TEXTS[:6], "words_and_tfidf", "cannot be made"),  # too few to learn words from
+    ):
+        with pytest.raises(ValueError, match=message):
+            Classifier(ENCODER, features).fit(texts, (["a", "b"] * 15)[: len(texts)])
+
+
+def test_damage_and_another_encoder_are_found(fitted, encoder, tmp_path):
+    fitted.save(tmp_path / "c")
+    names = [path for path in sorted((tmp_path / "c").rglob("*")) if path.is_file()]
+    assert len(names) == 5
+    for path in names:
+        content = path.read_bytes()
+        for damaged in (content[:-9], content[:60] + bytes([content[60] ^ 1]) + content[61:]):
+            path.write_bytes(damaged)
+            with pytest.raises(Damaged):
+                Classifier.load(tmp_path / "c")
+        path.write_bytes(content)
+    with pytest.raises(ValueError, match="is another encoder"):
+        Classifier.load(tmp_path / "c", encoder=str(encoder))
+    with pytest.raises(ValueError, match="is no classifier"):
+        Classifier.load(tmp_path)
+
+
+def test_heads_are_those_of_scikit_learn():
+    generator = np.random.default_rng(0)
+    rows = generator.normal(size=(40, 5))
+    factor = coordinates(csr_matrix(rows))
+    np.testing.assert_allclose(factor @ factor.T, rows @ rows.T, atol=1e-4)
+    for count in (2, 3):
+        targets = np.arange(40) % count
+        head = LogisticRegression(C=C, max_iter=1000).fit(rows, targets)
+        coefficients, intercepts = fit_head(rows, targets, count)
+        probabilities = probabilities_of(rows @ coefficients + intercepts, 1, 0, False)
+        np.testing.assert_allclose(probabilities, head.predict_proba(rows), atol=1e-3)
+    targets = np.stack([np.arange(40) % 2, np.ones(40), np.zeros(40)], axis=1).astype(int)
+    coefficients, intercepts = fit_head(rows, targets, 3)
+    probabilities = probabilities_of(rows @ coefficients + intercepts, 1, 0, True)
+    head = LogisticRegression(C=C, max_iter=1000).fit(rows, targets[:, 0])
+    np.testing.assert_allclose(probabilities[:, 0], head.predict_proba(rows)[:, 1], atol=1e-3)
+    np.testing.assert_allclose(probabilities[:, 1:], [[1, 0]] * 40, atol=1e-6)
+    for present in ([0, 0, 0], [0, 1, 1]):  # of three classes, in a fold
+        coefficients, intercepts = fit_head(rows[:3], np.array(present), 3)
+        assert set((rows[:3] @ coefficients + intercepts).argmax(axis=1)) <= set(present)
+
+
+def test_scores_become_probabilities():
+    """A head that is three times as sure as it may be is put right; folds of several labels are plain ones."""
+    generator = np.random.default_rng(0)
+    logits = generator.normal(size=(4000, 3)) * 2
+    targets = np.array([generator.choice(3, p=row) for row in probabilities_of(logits, 1, 0, False)])
+    assert calibration(3 * logits, targets)[0] == pytest.approx(1 / 3, rel=0.1)
+    both = (generator.random((4000, 3)) < probabilities_of(logits, 1, -1, True)).astype(int)
+    scale, shift = calibration(3 * logits, both)
+    assert (3 * scale, shift) == pytest.approx((1, -1), rel=0.1)
+    assert 1 < calibration(np.eye(3), np.arange(3))[0] < 5  # three documents make nothing sure
+
+
+def test_micro_f1_of_folds_is_that_of_a_loop():
+    generator = np.random.default_rng(1)
+    targets = (generator.random((50, 3)) < 0.4).astype(int)
+    rows = np.concatenate([targets, targets[:, :2]], axis=1) + generator.normal(size=(50, 5))
+    classifier = Classifier("", "encoder")
+    classifier.several_, classifier.classes_ = True, np.arange(3)
+    classifier.choose({"encoder": csr_matrix(rows)}, targets)
+    scores, given = np.empty((50, 3)), np.empty((50, 3), dtype=bool)
+    folds = list(KFold(5, shuffle=True, random_state=0).split(rows))
+    for train, held in folds:
+        for label in range(3):
+            head = LogisticRegression(C=C, max_iter=1000).fit(rows[train], targets[train, label])
+            scores[held, label] = head.decision_function(rows[held])
+    for train, held in folds:
+        scale = LogisticRegression().fit(scores[train].reshape(-1, 1), targets[train].ravel())
+        given[held] = scale.predict(scores[held].reshape(-1, 1)).reshape(-1, 3)
+    assert classifier.score_.value == pytest.approx(2 * (given & targets).sum() / (given.sum() + targets.sum()))
+
+
+def test_the_folder_says_what_it_is(fitted, tmp_path):
+    fitted.save(tmp_path / "c")
+    about = json.loads((tmp_path / "c" / "classifier.json").read_text())
+    assert about["classes"] == ["harbour", "kitchen", "orchard"]
+    assert about["features_"] == fitted.features_
+    assert about["is_included"] is False
+    assert len(about["identity_"]) == 24
