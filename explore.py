@@ -14,6 +14,7 @@ import argparse
 import logging
 from pathlib import Path
 
+from docsplit.data.words import ENGLISH, LANGUAGES
 from docsplit.runtime.files import refuse_missing_path, write_text
 from docsplit.runtime.options import BOUNDS, COUNT, CommandParser, add_plugin
 
@@ -48,6 +49,10 @@ def parse_options() -> argparse.Namespace:
         choices=["tsne", "pca"],
         help="projection of the map (default: tsne, or pca for more than 5,000 documents without openTSNE)",
     )
+    shown.add_argument(
+        "--language", choices=LANGUAGES, default=ENGLISH, metavar="LANGUAGE",
+        help="language of the stems that the search counts (default: english); none: whole words",
+    )  # fmt: skip
     shown.add_argument("--output", type=Path, help="page to write (default: ENCODER.html beside the encoder or index)")
     options = parser.parse_args()
     refuse_missing_path(options.encoder, "a folder with an encoder or an index, or a model of the Hub (USER/NAME)")
@@ -100,9 +105,8 @@ def main() -> None:
         encoder = Encoder(options.encoder).model
         documents = read_documents(options.corpus, options.text_column, options.label_column, options.max_documents)
         name = f"{with_a_name(folder).name} on {Path(options.corpus).name}"
-    write_text(
-        options.output, build_page(documents, encoder, PageOptions(name, folder, options.neighbours, options.map))
-    )
+    shown = PageOptions(name, folder, options.neighbours, options.map, options.language)
+    write_text(options.output, build_page(documents, encoder, shown))
     size = options.output.stat().st_size
     written = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
     print(f"{options.output} ({written}) is written. Open it in a browser: {options.output.resolve().as_uri()}")

@@ -25,6 +25,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
 
+from docsplit.data.fusion import FUSIONS, WEIGHT
+from docsplit.data.words import ENGLISH, LANGUAGES
 from docsplit.index.results import METHODS, Answer, Checked, Clusters, Deleted, Duplicates, Info, Result, counted
 from docsplit.modeling.pooling import Pooling
 from docsplit.runtime.command import Style, as_json
@@ -52,8 +54,9 @@ def build(options: argparse.Namespace) -> Iterator[Result]:
     encoder = Encoder(options.model, EncoderArguments([options.model], **given), options.index_dir / "cache")
     documents = documents_to_search(options.documents, options.text_column, options.id_column, options.encoding)
     yield build(
-        options.index_dir, documents, encoder, options.passage_words, source(options), embedder(options, encoder)
-    )
+        options.index_dir, documents, encoder, options.passage_words, source(options), embedder(options, encoder),
+        options.language,
+    )  # fmt: skip
 
 
 def add(options: argparse.Namespace) -> Iterator[Result]:
@@ -95,8 +98,8 @@ def _hide_loading() -> None:
 
 def query(options: argparse.Namespace) -> Iterator[Answer]:
     """Answer one question, or one after another."""
-    from docsplit.data.words import telling_words
-    from docsplit.index.index import Index, check_encoder, query_words
+    from docsplit.data.words import Stems
+    from docsplit.index.index import Index, check_encoder
 
     if options.text is not None and not options.text.strip():
         raise ValueError("The query is empty: give it words.")
@@ -109,12 +112,13 @@ def query(options: argparse.Namespace) -> Iterator[Answer]:
 
     def answer(text: str) -> Answer:
         started = time.perf_counter()
-        vector, words = None if encoder is None else encoder.embed_query(text), query_words(text)
+        vector = None if encoder is None else encoder.embed_query(text)
         embedded = time.perf_counter()
-        rows = index.search(vector, words, options.count, options.method)
+        rows = index.search(vector, text, options.count, options.method, options.fusion, options.weight)
         searched = time.perf_counter()
         milliseconds = 1e3 * (embedded - started), 1e3 * (searched - embedded)
-        return Answer(text, options.method, rows, *milliseconds, similarity, telling_words(words))
+        words = [*Stems(index.manifest.language).telling(text)]
+        return Answer(text, options.method, rows, *milliseconds, similarity, words, index.manifest.language)
 
     if options.text is not None:
         answered = answer(options.text)
@@ -219,6 +223,8 @@ def build_options(parser: argparse.ArgumentParser) -> None:
     add("--model", required=True, help="SentenceTransformer or any AutoModel: Hub name or folder")
     add("--index_dir", type=Path, required=True, help="folder to write the index into")
     add("--passage_words", type=int, default=100, help="approximate words per passage (default: 100)")
+    language = "of the documents: searching by words counts stems (default: english); none: whole words"
+    add("--language", choices=LANGUAGES, default=ENGLISH, metavar="LANGUAGE", help=language)
     pooling = "pooling of an encoder that does not say (default: cls; lasttoken for a decoder)"
     add("--pooling", choices=get_args(Pooling), help=pooling)
     add("--max_seq_length", type=int, help="tokens read of each text (default: the encoder's)")
@@ -240,8 +246,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def query_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `search.py query`."""
     parser.add_argument("text", nargs="?", help="query; without it the command asks for queries until an empty line")
-    method = "dense: by meaning (vectors), bm25: by words, hybrid: by both (reciprocal rank fusion; default: hybrid)"
+    method = "dense: by meaning (vectors), bm25: by words, hybrid: by both (default: hybrid)"
     parser.add_argument("--method", choices=METHODS, default=METHODS[0], help=method)
+    fusion = "of a hybrid: sum of both scores, or rrf: reciprocal ranks (default: sum)"
+    parser.add_argument("--fusion", choices=FUSIONS, default=FUSIONS[0], help=fusion)
+    parser.add_argument("--weight", type=float, default=WEIGHT, help=f"of the meaning in the sum (default: {WEIGHT})")
     parser.add_argument("--count", type=int, default=10, help="documents to print (default: 10)")
     _needs_encoder(parser)
 

@@ -10,8 +10,7 @@ bm25s index; it loads all of them to answer.
     build    from vectors and texts in memory to the files, imports done
     open     from a new process's first line after its imports to the first answer by vector
     query    one query by vector, the best ten, when everything is in memory
-    batch    100 queries at once
-    words    one query by words
+    words    one query by words, counted by their stems
     memory   at the peak of opening and queries, beside the vectors themselves: what the process allocates
 
 Each is measured in processes of their own, in alternating rounds; the ratios are medians over rounds, ours by theirs.
@@ -36,7 +35,7 @@ from docsplit.runtime.launching import hardware
 
 DIMENSION, CLUSTERS, WORDS, VOCABULARY = 256, 200, 30, 20_000
 QUERIES, REPEATS = 100, 20
-UNITS = {"build": "s", "open": "s", "query": "ms", "batch": "ms", "words": "ms", "memory": "MB"}
+UNITS = {"build": "s", "open": "s", "query": "ms", "words": "ms", "memory": "MB"}
 FACTORS = {"s": 1.0, "ms": 1e3, "MB": 1e-6}
 
 
@@ -73,7 +72,10 @@ def build_ours(folder: Path, vectors: np.ndarray, texts: list[str]) -> None:
 
     documents = (Document(str(number), text) for number, text in enumerate(texts))
     encoder: Any = SimpleNamespace(
-        embed_for_index=embed, count_tokens=lambda texts: None, has_words=False, description={"name": "synthetic"}
+        embed_for_index=embed,
+        count_tokens=lambda texts: None,
+        has_words=False,
+        description={"name": "synthetic", "similarity": "cosine"},
     )
     build(folder, documents, encoder)
 
@@ -81,28 +83,30 @@ def build_ours(folder: Path, vectors: np.ndarray, texts: list[str]) -> None:
 def build_theirs(folder: Path, vectors: np.ndarray, texts: list[str]) -> None:
     """Save vectors, texts, and a bm25s index."""
     import bm25s
+    import Stemmer
 
     np.save(folder / "vectors.npy", vectors)
     content = {"ids": [str(number) for number in range(len(texts))], "texts": texts}
     (folder / "texts.json").write_text(json.dumps(content))
     retriever = bm25s.BM25()
-    retriever.index(bm25s.tokenize(texts, stopwords="en", show_progress=False), show_progress=False)
+    retriever.index(
+        bm25s.tokenize(texts, stemmer=Stemmer.Stemmer("english"), show_progress=False), show_progress=False
+    )
     retriever.save(str(folder / "bm25"))
 
 
 def ask_ours(folder: Path, queries: np.ndarray) -> dict[str, Any]:
     """Return the times of an index, and its hits."""
-    from docsplit.index.index import Index, nearest, query_words
+    from docsplit.index.index import Index
 
     started = time.perf_counter()
     index = Index(folder)
-    first = [int(hit.id) for hit in index.search(queries[0], [], 10, "dense")]
+    first = [int(hit.id) for hit in index.search(queries[0], "", 10, "dense")]
     opened = time.perf_counter() - started
     return {
         "open": opened,
-        "query": _median(lambda number: index.search(queries[number], [], 10, "dense")),
-        "batch": _median(lambda number: nearest(index.segments, queries, 10)),
-        "words": _median(lambda number: index.search(None, query_words(_words(number)), 10, "bm25")),
+        "query": _median(lambda number: index.search(queries[number], "", 10, "dense")),
+        "words": _median(lambda number: index.search(None, _words(number), 10, "bm25")),
         "found": first,
     }
 
@@ -110,6 +114,7 @@ def ask_ours(folder: Path, queries: np.ndarray) -> dict[str, Any]:
 def ask_theirs(folder: Path, queries: np.ndarray) -> dict[str, Any]:
     """Return the times of semantic_search and bm25s, and their hits."""
     import bm25s
+    import Stemmer
     import torch
     from sentence_transformers.util import semantic_search
 
@@ -119,16 +124,15 @@ def ask_theirs(folder: Path, queries: np.ndarray) -> dict[str, Any]:
     asked = torch.from_numpy(queries)
     first = [int(content["ids"][int(hit["corpus_id"])]) for hit in semantic_search(asked[:1], vectors, top_k=10)[0]]
     opened = time.perf_counter() - started
-    retriever = bm25s.BM25.load(str(folder / "bm25"))
+    retriever, stemmer = bm25s.BM25.load(str(folder / "bm25")), Stemmer.Stemmer("english")
 
     def by_words(number: int) -> Any:
-        words = bm25s.tokenize([_words(number)], stopwords="en", show_progress=False, return_ids=False)
+        words = bm25s.tokenize([_words(number)], stemmer=stemmer, show_progress=False, return_ids=False)
         return retriever.retrieve(words, k=10, show_progress=False)
 
     return {
         "open": opened,
         "query": _median(lambda number: semantic_search(asked[number : number + 1], vectors, top_k=10)),
-        "batch": _median(lambda number: semantic_search(asked, vectors, top_k=10)),
         "words": _median(by_words),
         "found": first,
     }

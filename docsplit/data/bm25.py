@@ -10,34 +10,53 @@ import scipy.sparse
 
 from docsplit.data.sets.citations import PairPart, pair_products
 from docsplit.data.sets.rankings import Retrieved
-from docsplit.data.words import tokenize
+from docsplit.data.words import ENGLISH, Stems, tokenize
 
 logger = logging.getLogger(__name__)
 
 
 class BM25:
-    """An index of documents by their words: bm25s, with English stop-words."""
+    """An index of documents by the stems of their words, by bm25s.
 
-    def __init__(self, documents: Sequence[str], k1: float = 1.5, b: float = 0.75, show_progress: bool = False):
-        """Index these; the defaults of `k1` and `b` are those of bm25s, Anserini's are 0.9 and 0.4."""
-        self.size, self.show_progress = len(documents), show_progress
-        _, self.retriever = _index(documents, show_progress, k1=k1, b=b)
+    Args:
+        language: of the stems (`docsplit.data.words.LANGUAGES`); none: whole words.
+        k1, b: the defaults are those of bm25s; Anserini's are 0.9 and 0.4.
+    """
+
+    def __init__(
+        self,
+        documents: Sequence[str],
+        language: str = ENGLISH,
+        k1: float = 1.5,
+        b: float = 0.75,
+        show_progress: bool = False,
+    ):
+        self.size, self.stems, self.show_progress = len(documents), Stems(language), show_progress
+        _, self.retriever = _index(documents, language, show_progress, k1=k1, b=b)
 
     def retrieve(self, queries: Sequence[str], depth: int) -> Retrieved:
         """Return the `depth` best documents of each query, only those that share a word with it."""
         if self.retriever is None:
             nothing = np.full((len(queries), min(depth, self.size)), -1, dtype=np.int32)
             return Retrieved(nothing, np.zeros(nothing.shape, dtype=np.float32))
-        words = tokenize(queries, return_ids=False)
+        words = [self.stems.of(query) for query in queries]
         rows, scores = self.retriever.retrieve(
             words, k=min(depth, self.size), show_progress=self.show_progress, leave_progress=False
         )
         return Retrieved.best(np.where(scores > 0, rows, -1), np.where(scores > 0, scores, 0), depth)
 
+    def scores(self, queries: Sequence[str], rows: np.ndarray) -> np.ndarray:
+        """Score documents of each query by their rows, (Q, K), -1: none. Returns (Q, K) float32."""
+        scores = np.zeros(rows.shape, dtype=np.float32)
+        for place, query in enumerate(queries):
+            if self.retriever is not None and (numbers := self.retriever.get_tokens_ids(self.stems.of(query))):
+                scores[place] = np.where(rows[place] >= 0, self.retriever.get_scores(numbers)[rows[place]], 0)
+        return scores
 
-def _index(texts: Sequence[str], show_progress: bool, **parameters: float) -> tuple[Any, Any]:
-    """Return the words of texts and bm25s's index of them; None where no text has a word, of which it makes none."""
-    tokens = tokenize(texts, show_progress=show_progress)
+
+def _index(texts: Sequence[str], language: str, show_progress: bool, **parameters: float) -> tuple[Any, Any]:
+    """Return the stems of texts and bm25s's index of them; None where no text has a word, of which it makes none."""
+    tokens = tokenize(texts, language, show_progress)
     if not any(tokens.ids):
         logger.warning(f"None of the {len(texts):,} documents has a word that BM25 counts: it finds none.")
         return tokens, None
@@ -46,8 +65,10 @@ def _index(texts: Sequence[str], show_progress: bool, **parameters: float) -> tu
     return tokens, retriever
 
 
-def bm25_scores(texts: Sequence[str], part: PairPart, show_progress: bool = False) -> np.ndarray:
-    """Score pairs by BM25 (bm25s, its defaults, English stop-words), averaged over both directions: (P,) float32.
+def bm25_scores(
+    texts: Sequence[str], part: PairPart, language: str = ENGLISH, show_progress: bool = False
+) -> np.ndarray:
+    """Score pairs by BM25 (bm25s, its defaults, stems), averaged over both directions: (P,) float32.
 
     Each paper of a pair is a query for the other.
 
@@ -57,7 +78,7 @@ def bm25_scores(texts: Sequence[str], part: PairPart, show_progress: bool = Fals
         texts: all papers. They are the collection in which terms are rare or frequent.
         part: the pairs. Reading the texts takes long, so join the pairs of all splits and score them at once.
     """
-    tokens, retriever = _index(texts, show_progress)
+    tokens, retriever = _index(texts, language, show_progress)
     if retriever is None:
         return np.zeros(len(part.labels), dtype=np.float32)
     index = retriever.scores

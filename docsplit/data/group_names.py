@@ -1,12 +1,14 @@
 """Words that name groups of documents: frequent in one group, rare in the others."""
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from docsplit.data.passages import HAN_AND_KANA
+from docsplit.data.words import WORDS, Stems
 
 MOST_NAMES, FEWEST_NAMES = 6, 2  # words of a group; below the second number it shares words with other groups
 CANDIDATES = 60  # of a group
@@ -22,6 +24,23 @@ _BOILERPLATE = """
 """
 UNWANTED = ENGLISH_STOP_WORDS | frozenset(_BOILERPLATE.split())
 _HAN_OR_KANA = re.compile(f"[{HAN_AND_KANA}]")
+
+
+def name_groups_of_texts(texts: Iterable[str], labels: Iterable[int], count: int) -> list[list[str]]:
+    """Choose up to `MOST_NAMES` words for each of `count` groups of texts, whose labels are from 0."""
+    cutter, sizes = Stems(WORDS), np.zeros(count)
+    totals, in_documents = ([Counter[str]() for _ in range(count)] for _ in range(2))
+    for text, label in zip(texts, labels):
+        words = cutter.of(text)
+        totals[label].update(words)
+        in_documents[label].update({*words})
+        sizes[label] += 1
+    vocabulary = sorted({word for counter in totals for word in counter})
+    of_groups, of_documents = (
+        np.array([[counter[word] for counter in counters] for word in vocabulary], dtype=float).reshape(-1, count)
+        for counters in (totals, in_documents)
+    )
+    return name_groups(vocabulary, of_groups, of_documents, sizes)
 
 
 def name_groups(

@@ -1,48 +1,100 @@
-"""Cut text into words: the same for BM25 and TF-IDF, in evaluations, in training for ranking and in an index."""
+"""Cut text into words and their stems: one way for BM25 in evaluations, in training for ranking and in an index."""
 
+import logging
 import re
+from collections import Counter, defaultdict
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
-import bm25s
-from bm25s.stopwords import STOPWORDS_EN_PLUS
+import Stemmer
+from bm25s import stopwords
+from bm25s.tokenization import Tokenized
+from tqdm.auto import tqdm
 
 from docsplit.data.passages import HAN_AND_KANA
 
+logger = logging.getLogger(__name__)
+
 # bm25s's own pattern is \b\w\w+\b, which takes a clause of Chinese or Japanese for one word.
 TOKEN_PATTERN = rf"(?u)[{HAN_AND_KANA}]|[^\W{HAN_AND_KANA}]{{2,}}"
+RUNS = re.compile(TOKEN_PATTERN)
+# Between the words of an identifier: get_user_by_id, parseHTMLResponse. The plural in PCRs begins no word.
+BORDERS = re.compile(r"_+|(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")
+ENGLISH, WORDS = "english", "none"
+LANGUAGES = (WORDS, *Stemmer.algorithms())
+STOP_WORDS = {
+    language: frozenset(getattr(stopwords, f"STOPWORDS_{language.upper()}"))
+    for language in LANGUAGES
+    if hasattr(stopwords, f"STOPWORDS_{language.upper()}")
+}
+STOP_WORDS |= dict.fromkeys((ENGLISH, "porter", WORDS), frozenset(stopwords.STOPWORDS_EN))
+SAMPLED = 1000  # documents that tell a language
 
 
-def tokenize(texts: Sequence[str], return_ids: bool = True, show_progress: bool = False) -> Any:
-    """Cut texts as bm25s does (lower case, two letters or more, no English stop-words), Han and kana by characters.
+class Stems(dict[str, tuple[str, ...]]):
+    """What BM25 counts of a run of letters: its stem, and the stems of its parts where it is an identifier.
 
-    Thai, Lao, Khmer and Burmese put no spaces between words either: a run of these stays one word.
+    `get_user_by_id` and `parseHTMLResponse` are counted whole and in parts. Stop-words of the language are left out.
+    Han and kana stand alone; Thai, Lao, Khmer and Burmese put no spaces between words either, but a run of these stays
+    one word.
 
     Args:
-        return_ids: return bm25s's `Tokenized` (numbers and vocabulary); False: lists of words.
+        language: one of Snowball's (https://snowballstem.org); `none`: whole words, without English stop-words.
     """
-    return bm25s.tokenize(
-        list(texts), token_pattern=TOKEN_PATTERN, stopwords="en", return_ids=return_ids,
-        show_progress=show_progress, leave=False,
-    )  # fmt: skip
+
+    def __init__(self, language: str = ENGLISH):
+        super().__init__()
+        self.stop_words = STOP_WORDS.get(language, frozenset())
+        self.stem = str if language == WORDS else Stemmer.Stemmer(language).stemWord
+
+    def __missing__(self, run: str) -> tuple[str, ...]:
+        self[run] = stems = tuple(map(self.stem, self.words_of(run)))
+        return stems
+
+    def words_of(self, run: str) -> list[str]:
+        """Return a run of letters and, of an identifier, its parts, in small letters and without stop-words."""
+        parts = BORDERS.split(run)
+        words = [run.lower(), *(part.lower() for part in parts if len(part) > 1)][: None if len(parts) > 1 else 1]
+        return [word for word in words if word not in self.stop_words]
+
+    def of(self, text: str) -> list[str]:
+        """Return the stems of a text in their order."""
+        return list(chain.from_iterable(map(self.__getitem__, RUNS.findall(text))))
+
+    def telling(self, query: str) -> dict[str, str]:
+        """Return the distinct words of a query and their stems, without words that say little: how, what, do.
+
+        All are returned if no other is left. BM25 counts the others too; this is for people.
+        """
+        words = [word for run in RUNS.findall(query) for word in self.words_of(run)]
+        telling = [word for word in words if word not in stopwords.STOPWORDS_EN_PLUS]
+        return {word: self.stem(word) for word in telling or words}
+
+
+def tokenize(texts: Sequence[str], language: str = WORDS, show_progress: bool = False) -> Tokenized:
+    """Cut texts into stems (`Stems`): their numbers in each text, and the vocabulary, as bm25s takes them."""
+    stems, numbers = Stems(language), []
+    vocabulary = defaultdict[str, int]()
+    vocabulary.default_factory = vocabulary.__len__  # a new stem has the next number
+    for text in tqdm(texts, desc="Cutting into words", unit="text", leave=False, disable=not show_progress):
+        numbers.append(list(map(vocabulary.__getitem__, stems.of(text))))
+    return Tokenized(numbers, dict(vocabulary))
+
+
+def warn_of_other_language(texts: Sequence[str], language: str) -> None:
+    """Log one line if most stop-words of the first texts are those of another language that Snowball knows."""
+    runs = Counter(run.lower() for text in texts[:SAMPLED] for run in RUNS.findall(text))
+    counts = {name: sum(runs[word] for word in words) for name, words in STOP_WORDS.items() if name != WORDS}
+    likely = max(counts, key=lambda name: counts[name])
+    if language != WORDS and counts[likely] > 2 * counts.get(language, 0):
+        logger.warning(
+            f"Most texts look {likely.title()}, not {language.title()}: give --language {likely}."
+        )
 
 
 def tfidf_counter(**options: Any) -> Any:
-    """Return scikit-learn's TF-IDF, unfitted, of the words that `tokenize` cuts; stop-words stay."""
+    """Return scikit-learn's TF-IDF, unfitted, of whole words, also stop-words."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     return TfidfVectorizer(token_pattern=TOKEN_PATTERN, sublinear_tf=True, **options)
-
-
-def words_in(text: str) -> set[str]:
-    """Return the distinct words of a text, stop-words too."""
-    return set(re.findall(TOKEN_PATTERN, text.lower()))
-
-
-def telling_words(words: Sequence[str]) -> list[str]:
-    """Return the distinct words of a query without those that say little (how, what, do); all if no other is left.
-
-    BM25 counts the others too; this is for people.
-    """
-    distinct = list(dict.fromkeys(words))
-    return [word for word in distinct if word not in STOPWORDS_EN_PLUS] or distinct

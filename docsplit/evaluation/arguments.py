@@ -3,7 +3,9 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+from docsplit.data.fusion import FUSIONS, WEIGHT
 from docsplit.data.sets.arguments import check_folds
+from docsplit.data.words import ENGLISH, LANGUAGES
 from docsplit.embedding.arguments import ComparisonArguments
 from docsplit.evaluation.heads.presets import PRESETS, FineTuning
 from docsplit.runtime.options import check_choices, option
@@ -11,7 +13,7 @@ from docsplit.runtime.options import check_choices, option
 LINK_HEADS = ("mlp", "cosine")
 LINK_BASELINES = ("bm25", "popularity")  # those that need no encoder
 BM25 = "bm25"
-RANKING_METHODS = ("dense", BM25, "hybrid", "rrf")
+RANKING_METHODS = ("dense", BM25, "hybrid")
 HYBRID_MEASURES = ["ndcg_at_10", "ndcg_at_20", "precision_at_5", "precision_at_10", "precision_at_20", "mrr_at_10",
                    "mrr_at_100"]  # fmt: skip
 BM25_PARAMETERS = {BM25: {"k1": 1.5, "b": 0.75}, "bm25 k1=0.9 b=0.4": {"k1": 0.9, "b": 0.4}}  # bm25s's and Anserini's
@@ -91,6 +93,7 @@ class LinkArguments(HeadArguments):
     """Which heads are compared on pairs of papers."""
 
     output_dir: str = option("outputs/retrieval", "Folder of the results, tables and plots.", common=True)
+    language: str = option(ENGLISH, "Language of the stems that bm25 counts; none: whole words.", choices=LANGUAGES)
     heads: list[str] = option(
         [*LINK_HEADS, *LINK_BASELINES],
         "How a pair is judged: mlp (trained on [a; b], as in the paper) or cosine (a threshold chosen on the training "
@@ -110,27 +113,40 @@ class RetrievalArguments(ComparisonArguments):
     output_dir: str = option("outputs/retrieval", "Folder of the results, tables and plots.", common=True)
     methods: list[str] = option(
         [*RANKING_METHODS],
-        "How documents are ranked: dense (by an encoder), bm25 (by words), hybrid (weighted sum of both scores) and "
-        "rrf (reciprocal rank fusion of both). With bm25 as the only encoder, only bm25 runs.",
+        "How documents are ranked: dense (by an encoder), bm25 (by words) and hybrid (by both). With bm25 as the only "
+        "encoder, only bm25 runs.",
         common=True,
         choices=RANKING_METHODS,
     )
+    fusion: list[str] = option(
+        ["sum"],
+        "How a hybrid joins both, a row each: sum (of both scores, scaled) or rrf (reciprocal ranks).",
+        common=True,
+        choices=FUSIONS,
+    )
+    weight: float = option(WEIGHT, "Weight of the encoder in the sum; the rest is that of BM25.", common=True)
+    choose_weight: bool = option(
+        False,
+        "Choose the weight of the sum on other queries: of the other folds (--folds), of the next one (--fold) or of "
+        "another split (--selection_split).",
+    )
+    language: str = option(ENGLISH, "Language of the stems that BM25 counts; none: whole words.", choices=LANGUAGES)
     query_prompt: str | None = option(
         None, "Text to put before each query; --prompt goes before each document. Default: the encoder's own."
     )
     folds: str = option(
         "5",
-        "Number of folds of queries, or a JSON file with lists of query ids. The hybrid's weight for a fold is chosen "
-        "on the others.",
+        "Number of folds of queries, or a JSON file with lists of query ids. With --choose_weight, the weight for a "
+        "fold is chosen on the others.",
     )
     fold: int | None = option(
         None,
-        "Measure on the queries of this fold only (counted from 0), which the encoder was trained without. The "
-        "hybrid's weight is chosen on the next fold. Default: all folds.",
+        "Measure on the queries of this fold only (counted from 0), which the encoder was trained without. With "
+        "--choose_weight, the weight is chosen on the next fold. Default: all folds.",
         common=True,
     )
     selection_split: str | None = option(
-        None, "Choose the hybrid's weight on queries of this split, at most 1,000. Default: on the other folds."
+        None, "With --choose_weight: choose on queries of this split, at most 1,000. Default: on the other folds."
     )
     hybrid_measure: str = option(
         "ndcg_at_10",
@@ -146,6 +162,8 @@ class RetrievalArguments(ComparisonArguments):
 
     def __post_init__(self) -> None:
         check_folds(self.folds, self.fold)
+        if self.selection_split is not None and not self.choose_weight:
+            raise ValueError("--selection_split says on which queries a weight is chosen: give --choose_weight too.")
         if self.selection_split is not None and (self.fold is not None or self.encoders_by_fold):
             raise ValueError("--fold and --encoders_by_fold say which queries choose: leave out --selection_split.")
         if self.encoders_by_fold and self.fold is not None:

@@ -19,6 +19,7 @@ from sklearn.preprocessing import normalize
 from docsplit.data.bm25 import bm25_scores
 from docsplit.data.sets.arguments import CitationArguments
 from docsplit.data.sets.citations import CitationPairs, PairPart, load_citation_pairs, pair_products
+from docsplit.data.words import warn_of_other_language
 from docsplit.embedding.encoder import Encoder
 from docsplit.evaluation.arguments import LINK_BASELINES, LINK_HEADS, LinkArguments
 from docsplit.evaluation.compare import Evaluation
@@ -124,7 +125,8 @@ def baselines(pairs: CitationPairs, options: LinkArguments) -> Iterator[Result]:
         started, threshold = perf_counter(), 0.5
         if head == "bm25":
             both = PairPart(*map(np.concatenate, zip(astuple(pairs.train), astuple(pairs.test))))
-            scores = bm25_scores(pairs.texts, both, show_progress=True)
+            warn_of_other_language(pairs.texts, options.language)
+            scores = bm25_scores(pairs.texts, both, options.language, show_progress=True)
             train, test = np.split(scores, [len(pairs.train.labels)])
             threshold = best_threshold(train, pairs.train.labels)
         else:

@@ -1,14 +1,15 @@
 """Documents ranked for queries by each encoder (dense), by BM25, and by both together (hybrid, rrf).
 
-A hybrid is a weighted sum of the scores of two lists, its weight chosen on other queries. The scores of either list
-are brought to 0 to 1 for each query, over the union of both: a document that is missing in a list has that list's
-lowest score. The weight of a query's fold is the one with which all other folds are best by a measure of `CHOOSING`,
-or one weight is chosen on queries that are not reported at all: never on what is reported.
+A hybrid is the weighted sum of `docsplit.data.fusion`, of the documents that either list finds; both scores of each
+are computed. Its weight is a constant, or chosen on other queries: the weight of a query's fold is the one with which
+all other folds are best by a measure of `CHOOSING`, or one weight is chosen on queries that are not reported at all:
+never on what is reported.
 """
 
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -17,11 +18,12 @@ import numpy as np
 import pandas as pd
 
 from docsplit.data.bm25 import BM25
-from docsplit.data.fusion import fuse
+from docsplit.data.fusion import LOWEST, reciprocal_ranks, sum_of_scores
 from docsplit.data.seen_documents import share_of_queries
 from docsplit.data.sets import rankings
 from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.rankings import Ranking, Retrieved
+from docsplit.data.words import warn_of_other_language
 from docsplit.embedding.arguments import EncoderArguments, members_of
 from docsplit.embedding.encoder import Encoder, EncoderGroup
 from docsplit.embedding.neighbours import make_comparable, search
@@ -38,9 +40,10 @@ logger = logging.getLogger(__name__)
 DEPTH = 1000  # documents a query: of all lists, and of what a hybrid joins
 SELECTION_QUERIES = 1000  # at most, of another split: MS MARCO has 367,000 for training
 MEASURED_QUERIES = 32  # at a time: bounds the memory
-JOINED = ("hybrid", "rrf")  # methods: an encoder together with BM25
+JOINED = ("hybrid", "rrf")  # rows of results: an encoder together with BM25, by their sum and by reciprocal ranks
+Scores = Callable[[np.ndarray], np.ndarray]  # of documents of each query, by their rows (Q, U): (Q, U)
 CURVE_DEPTHS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)
-WEIGHTS = tuple(number / 20 for number in range(21))  # of the first list
+WEIGHTS = tuple(number / 20 for number in range(21))  # of the similarity
 # Names of results, and those of ir_measures (https://ir-measur.es). Gains of nDCG are the grades, as in trec_eval.
 MEASURES = {"ndcg_at_10": "nDCG@10", "ndcg_at_20": "nDCG@20", "precision_at_5": "P@5", "precision_at_10": "P@10",
             "precision_at_20": "P@20", "mrr_at_10": "RR@10", "mrr_at_100": "RR@100", "recall_at_100": "R@100",
@@ -131,39 +134,31 @@ def curves(retrieved: Retrieved, ranking: Ranking) -> dict[str, ItemScores]:
 
 
 @dataclass
-class Union:
-    """The documents of two lists of each query, and how good either list finds them, 0 to 1."""
+class Candidates:
+    """The documents that either of two lists finds for each query, with both scores."""
 
     rows: np.ndarray  # (Q, U) int32, ascending; -1 in places that are empty
-    first: np.ndarray  # (Q, U) float32
-    second: np.ndarray  # (Q, U) float32
+    similarities: np.ndarray  # (Q, U) float32; -inf in places that are empty
+    bm25: np.ndarray  # (Q, U) float32
+    lowest: float  # similarity there can be
+
+    @classmethod
+    def of(cls, lists: tuple[Retrieved, Retrieved], similarities: Scores, bm25: Scores, lowest: float) -> "Candidates":
+        """Join two lists of each query, and score all documents of both."""
+        joined = [np.union1d(first, second) for first, second in zip(*(retrieved.rows for retrieved in lists))]
+        joined = [rows[rows >= 0] for rows in joined]
+        rows = np.full((len(joined), max(1, *map(len, joined))), -1, dtype=np.int32)
+        for row, documents in zip(rows, joined):
+            row[: len(documents)] = documents
+        return cls(rows, np.where(rows >= 0, similarities(rows), -np.inf), bm25(rows), lowest)
+
+    def scores(self, weights: np.ndarray | float) -> np.ndarray:
+        """Add both scores, (Q, U), -inf in places that are empty; a weight a query, (Q, 1), or one."""
+        return sum_of_scores(self.similarities, self.bm25, weights, self.lowest)
 
     def ranked(self, weights: np.ndarray, depth: int) -> Retrieved:
-        """Rank by weight x first + (1 - weight) x second, one weight a query, (Q,)."""
-        scores = weights[:, None] * self.first + (1 - weights[:, None]) * self.second
-        return Retrieved.best(self.rows, np.where(self.rows >= 0, scores, -np.inf), depth)
-
-
-def union_of(first: Retrieved, second: Retrieved) -> Union:
-    """Join two lists of each query, their scores brought to 0 to 1."""
-    lists = [np.union1d(left, right) for left, right in zip(first.rows, second.rows)]
-    lists = [rows[rows >= 0] for rows in lists]
-    joined = np.full((len(lists), max(1, *map(len, lists))), -1, dtype=np.int32)
-    for row, documents in zip(joined, lists):
-        row[: len(documents)] = documents
-    return Union(joined, _scaled(joined, lists, first), _scaled(joined, lists, second))
-
-
-def _scaled(joined: np.ndarray, lists: list[np.ndarray], retrieved: Retrieved) -> np.ndarray:
-    """Scale the scores of one list to 0 to 1, in the places of the union, (Q, U)."""
-    scaled = np.zeros(joined.shape, dtype=np.float32)
-    for query_scores, union, rows, scores in zip(scaled, lists, retrieved.rows, retrieved.scores):
-        is_there = rows >= 0
-        known = scores[np.isfinite(scores)]  # of BM25 also the 0 of documents that were not found
-        if known.size and known.max() > known.min():
-            values = (scores[is_there] - known.min()) / (known.max() - known.min())
-            query_scores[np.searchsorted(union, rows[is_there])] = values
-    return scaled
+        """Rank by the sum, one weight a query, (Q,)."""
+        return Retrieved.best(self.rows, self.scores(weights[:, None]), depth)
 
 
 def reciprocal_rank_fusion(first: Retrieved, second: Retrieved, depth: int) -> Retrieved:
@@ -171,20 +166,20 @@ def reciprocal_rank_fusion(first: Retrieved, second: Retrieved, depth: int) -> R
     rows = np.full((len(first.rows), depth), -1, dtype=np.int32)
     scores = np.full(rows.shape, -np.inf, dtype=np.float32)
     for number, lists in enumerate(zip(first.rows, second.rows)):
-        fused = fuse([ranked[ranked >= 0].tolist() for ranked in lists])[:depth]
+        fused = reciprocal_ranks([ranked[ranked >= 0].tolist() for ranked in lists])[:depth]
         rows[number, : len(fused)], scores[number, : len(fused)] = zip(*fused) if fused else ((), ())
     return Retrieved(rows, scores)
 
 
-def cross_validated(union: Union, ranking: Ranking, folds: Sequence[np.ndarray], measure: str) -> np.ndarray:
+def cross_validated(candidates: Candidates, ranking: Ranking, folds: Sequence[np.ndarray], measure: str) -> np.ndarray:
     """Return the weight of each query, (Q,): the best by this measure for the queries of all other folds."""
-    values, weights = values_of_weights(union, ranking, measure), np.empty(len(ranking.query_ids))
+    values, weights = values_of_weights(candidates, ranking, measure), np.empty(len(ranking.query_ids))
     for fold in folds:
         weights[fold] = best_weight(np.delete(values, fold, axis=1))
     return weights
 
 
-def values_of_weights(union: Union, ranking: Ranking, measure: str) -> np.ndarray:
+def values_of_weights(candidates: Candidates, ranking: Ranking, measure: str) -> np.ndarray:
     """Return a measure of each query with each of `WEIGHTS`, (weights, Q).
 
     Args:
@@ -192,12 +187,10 @@ def values_of_weights(union: Union, ranking: Ranking, measure: str) -> np.ndarra
     """
     kind, _, number = measure.partition("_at_")
     depth = int(number)
-    grades, ideal = grades_of(union.rows, ranking), ideal_dcg(ranking, depth)[:, -1]
+    grades, ideal = grades_of(candidates.rows, ranking), ideal_dcg(ranking, depth)[:, -1]
     values = []
     for weight in WEIGHTS:
-        scores = weight * union.first + (1 - weight) * union.second
-        scores[union.rows < 0] = -1
-        best = np.argsort(-scores, axis=1, kind="stable")[:, :depth]
+        best = np.argsort(-candidates.scores(weight), axis=1, kind="stable")[:, :depth]
         found = np.zeros((len(best), depth), dtype=grades.dtype)
         found[:, : best.shape[1]] = np.take_along_axis(grades, best, axis=1)
         values.append(CHOOSING[kind](found, ideal))
@@ -217,6 +210,8 @@ def best_weight(values: np.ndarray) -> float:
 class DocumentRanking(Evaluation):
     """Documents ranked for queries by each encoder, by BM25, and by both together."""
 
+    bm25: BM25  # with the default parameters
+
     title = card_title = "Documents ranked for queries"
     reports_each = False
     data_args: RankingArguments
@@ -230,10 +225,10 @@ class DocumentRanking(Evaluation):
         super().__init__(data_args, args)
         self.given: list[str] = []  # encoders, and bm25, as they were typed
         self.by_words: list[Result] = []
-        self.bm25: tuple[Retrieved, Retrieved] | None = None  # by default parameters: reported, and for selection
+        self.by_bm25: tuple[Retrieved, Retrieved] | None = None  # by default parameters: reported, and for selection
 
     def load(self, show_progress: bool) -> None:
-        """Read the collection, and choose the queries that a hybrid's weight is chosen on.
+        """Read the collection, and choose the queries that a hybrid's weight is chosen on, if it is.
 
         Raises:
             ValueError: if ir_measures is not installed; if there is no such split or fold, or one that others would
@@ -255,7 +250,7 @@ class DocumentRanking(Evaluation):
         elif args.selection_split:
             chosen_on = replace(options, split=args.selection_split, max_queries=SELECTION_QUERIES)
             self.selection = rankings.other_queries(self.ranking, chosen_on, args.seed)
-        elif "hybrid" in args.methods:
+        elif args.choose_weight:
             self.folds = rankings.make_folds(self.ranking, args.folds, args.seed)
 
     def statistics(self) -> list[Json]:
@@ -308,12 +303,15 @@ class DocumentRanking(Evaluation):
     def find_by_words(self) -> list[Result]:
         """Rank by BM25 with the default parameters, which hybrids use too, and with Anserini's."""
         results: list[Result] = []
+        warn_of_other_language(self.ranking.documents, self.args.language)
         for method, parameters in BM25_PARAMETERS.items():
             started = perf_counter()
-            index = BM25(self.ranking.documents, **parameters, show_progress=self.show_progress)
+            index = BM25(self.ranking.documents, self.args.language, **parameters, show_progress=self.show_progress)
             both = self.lists_of(index.retrieve(self.queries, DEPTH + 1))
-            self.bm25 = self.bm25 or both
+            if self.by_bm25 is None:
+                self.bm25, self.by_bm25 = index, both
             info = NO_ENCODER | {f"bm25_{name}": value for name, value in parameters.items()}
+            info["bm25_language"] = self.args.language
             results.append(self._result(BM25_NAME, method, both[0], info, perf_counter() - started))
         return results
 
@@ -337,34 +335,48 @@ class DocumentRanking(Evaluation):
         both = self.lists_of(search(queries, documents, DEPTH + 1))
         seconds = perf_counter() - started
         info = facts | asdict(query_facts) | {"queries_seen_in_training_share": seen}
-        return self.rank(name, *both, info, seconds)
+        return self.rank(name, both, queries, documents, info, seconds)
 
-    def rank(self, name: str, dense: Retrieved, others: Retrieved, info: Facts, seconds: float) -> list[Result]:
+    def rank(
+        self, name: str, dense: tuple[Retrieved, Retrieved], queries: np.ndarray, documents: np.ndarray, info: Facts,
+        seconds: float,
+    ) -> list[Result]:  # fmt: skip
         """Measure the lists of an encoder, alone and joined with BM25's, which `find_by_words` found before.
 
         Args:
-            dense: the lists of the queries that are reported.
-            others: those of the queries that a weight is selected on.
+            dense: the lists of the queries that are reported, and of those that a weight is selected on.
+            queries: of both, (Q, H), comparable with the documents by scalar products.
+            documents: (N, H).
             seconds: how long the search took.
         """
-        methods, results = self.args.methods, list[Result]()
-        if "dense" in methods:
-            results.append(self._result(name, "dense", dense, info, seconds))
-        if not {*methods} & {*JOINED}:
+        args, results, (reported, others) = self.args, list[Result](), dense
+        if "dense" in args.methods:
+            results.append(self._result(name, "dense", reported, info, seconds))
+        if "hybrid" not in args.methods:
             return results
-        assert self.bm25 is not None
-        words, words_others = self.bm25
-        if "hybrid" in methods:
-            union = union_of(dense, words)
-            if self.selection is None:
-                weights = cross_validated(union, self.ranking, self.folds, self.args.hybrid_measure)
-            else:
-                values = values_of_weights(union_of(others, words_others), self.selection, self.args.hybrid_measure)
-                weights = np.full(len(self.ranking.queries), best_weight(values))
+        assert self.by_bm25 is not None
+        if "sum" in args.fusion:
+            lowest, count = LOWEST[info["similarity"]], len(reported.rows)
+            if info["similarity"] == "dot":
+                logger.info(f"{name} compares by dot products, which have no lowest value: the sum counts from 0.")
+
+            def candidates(part: slice, lists: tuple[Retrieved, Retrieved]) -> Candidates:
+                def similarities(rows: np.ndarray) -> np.ndarray:
+                    return np.stack([documents[own] @ query for own, query in zip(rows, queries[part])])
+
+                return Candidates.of(lists, similarities, partial(self.bm25.scores, self.queries[part]), lowest)
+
+            joined, weights = candidates(slice(count), (reported, self.by_bm25[0])), np.full(count, args.weight)
+            if args.choose_weight and self.selection is None:
+                weights = cross_validated(joined, self.ranking, self.folds, args.hybrid_measure)
+            elif args.choose_weight and self.selection is not None:
+                chosen_on = candidates(slice(count, None), (others, self.by_bm25[1]))
+                values = values_of_weights(chosen_on, self.selection, args.hybrid_measure)
+                weights = np.full(count, best_weight(values))
             chosen = info | {"hybrid_weights": sorted({float(weight) for weight in weights})}
-            results.append(self._result(name, "hybrid", union.ranked(weights, DEPTH), chosen, seconds, weights))
-        if "rrf" in methods:
-            fused = reciprocal_rank_fusion(dense, words, DEPTH)
+            results.append(self._result(name, "hybrid", joined.ranked(weights, DEPTH), chosen, seconds, weights))
+        if "rrf" in args.fusion:
+            fused = reciprocal_rank_fusion(reported, self.by_bm25[0], DEPTH)
             results.append(self._result(name, "rrf", fused, info, seconds))
         return results
 
@@ -465,10 +477,10 @@ class RankingByFold(DocumentRanking):
         _, chosen, reported = rankings.divide(self.ranking, self.args.folds, fold := self.fold_of[name])
         part = DocumentRanking(self.data_args, replace(self.args, encoders_by_fold=False, fold=fold))
         part.ranking, part.selection = self.ranking.with_queries(reported), self.ranking.with_queries(chosen)
-        if self.bm25 is not None:
-            words, _ = self.bm25
+        if self.by_bm25 is not None:
+            words, _ = self.by_bm25
             first, second = (Retrieved(words.rows[rows], words.scores[rows]) for rows in (reported, chosen))
-            part.bm25 = first, second
+            part.bm25, part.by_bm25 = self.bm25, (first, second)
         return part.measure(name, encoder, is_main)
 
     def add(self, group: EncoderGroup, measured: list[Any]) -> None:

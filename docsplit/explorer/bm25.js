@@ -1,5 +1,6 @@
 // Search by words: BM25 in Lucene's form, as the index of search.py has it. Texts are cut into words as
-// docsplit/data/words.py cuts them: lower case, two letters or more, no stop words, Han and kana by characters.
+// docsplit/data/words.py cuts them: stems of words of two letters or more, no stop words, Han and kana by characters,
+// identifiers whole and in parts. The page brings the stems of all its words.
 const K1 = 1.5, B = 0.75;
 
 function wordPattern(loneLetters) {
@@ -7,9 +8,14 @@ function wordPattern(loneLetters) {
   return new RegExp(`[${lone}]|(?:(?![${lone}])[\\p{L}\\p{N}_]){2,}`, "gu");
 }
 
-function cutter(loneLetters, stopWords) {
-  const pattern = wordPattern(loneLetters), left = new Set(stopWords);
-  return (text) => (text.toLowerCase().match(pattern) || []).filter((word) => !left.has(word));
+function cutter(pattern, borders, stopWords, stems) {
+  const left = new Set(stopWords), between = new RegExp(borders), known = new Map(Object.entries(stems));
+  const wordsOf = (run) => {
+    const parts = run.split(between);
+    return parts.length > 1 ? [run, ...parts.filter((part) => part.length > 1)] : [run];
+  };
+  return (text) => (text.match(pattern) || []).flatMap(wordsOf).map((word) => word.toLowerCase())
+    .filter((word) => !left.has(word)).map((word) => known.get(word) || word);
 }
 
 // Postings of each word: row, count, row, count ...
@@ -29,11 +35,15 @@ function indexTexts(texts, cut) {
   return { postings, lengths, mean: lengths.reduce((sum, length) => sum + length, 0) / Math.max(texts.length, 1) };
 }
 
-// A last word that no text has is taken for the beginning of one, while somebody types.
+// A last word that no text has is taken for the beginning of one, while somebody types. Any other is taken for its
+// longest beginning that is a stem: its own stem is not known.
 function meanings(index, words) {
   return words.map((word, place) => {
-    if (index.postings.has(word) || place < words.length - 1) return [word];
-    return [...index.postings.keys()].filter((known) => known.startsWith(word));
+    if (index.postings.has(word)) return [word];
+    const longer = [...index.postings.keys()].filter((known) => place === words.length - 1 && known.startsWith(word));
+    if (longer.length) return longer;
+    const shorter = [1, 2, 3, 4].map((letters) => word.slice(0, -letters)).filter((start) => start.length > 3);
+    return [shorter.find((start) => index.postings.has(start)) || word];
   });
 }
 
@@ -59,12 +69,12 @@ function rank(index, words) {
   return { rows, scores: rows.map((row) => scores.get(row)), words: lookedFor };
 }
 
-// A text in pieces: [piece, whether it is one of the words].
-function piecesOf(text, pattern, words) {
+// A text in pieces: [piece, whether it has one of the stems].
+function piecesOf(text, pattern, cut, stems) {
   const pieces = [];
   let end = 0;
   for (const match of text.matchAll(pattern)) {
-    if (!words.has(match[0].toLowerCase())) continue;
+    if (!cut(match[0]).some((stem) => stems.has(stem))) continue;
     if (match.index > end) pieces.push([text.slice(end, match.index), false]);
     pieces.push([match[0], true]);
     end = match.index + match[0].length;

@@ -1,14 +1,11 @@
 """The map of a page: vectors as points, and groups of documents on it, each named by the words that set it apart."""
 
-import itertools
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.sparse import coo_array
 from sklearn.cluster import KMeans
 
-from docsplit.data.group_names import name_groups
-from docsplit.data.words import tokenize
+from docsplit.data.group_names import name_groups_of_texts
 from docsplit.evaluation.analysis.maps import has_open_tsne, project
 
 SIDE = 10_000  # of the square that holds all points
@@ -55,22 +52,8 @@ def groups_of(points: np.ndarray, texts: Sequence[str]) -> list[dict[str, list]]
     count = int(np.clip(round(np.sqrt(len(texts)) / 1.5), min(3, len(texts)), MOST_GROUPS))
     means = KMeans(min(count, len(np.unique(points, axis=0))), n_init=4, random_state=0).fit(points)
     groups = []
-    for number, words in enumerate(_names(texts, means.labels_)):
+    for number, words in enumerate(name_groups_of_texts(texts, means.labels_, means.n_clusters)):
         rows = np.flatnonzero(means.labels_ == number)
         distances = np.linalg.norm(points[rows] - means.cluster_centers_[number], axis=1)
         groups.append({"words": words[:NAMING_WORDS], "rows": rows[distances.argsort(kind="stable")].tolist()})
     return sorted(groups, key=lambda group: -len(group["rows"]))
-
-
-def _names(texts: Sequence[str], labels: np.ndarray) -> list[list[str]]:
-    """Choose the words that name each group, from the labels (N,) of all documents, from 0."""
-    tokens = tokenize(texts)
-    words = sorted(tokens.vocab)
-    lengths = np.fromiter(map(len, tokens.ids), np.int64, len(texts))
-    numbers = np.fromiter(itertools.chain.from_iterable(tokens.ids), np.int64, lengths.sum())
-    places = np.repeat(np.arange(len(texts)), lengths), numbers
-    shape = len(texts), max(tokens.vocab.values(), default=-1) + 1
-    counts = coo_array((np.ones(len(numbers)), places), shape=shape).tocsc()
-    counts = counts[:, [tokens.vocab[word] for word in words]]  # (N, V)
-    members = (labels[:, None] == np.arange(labels.max() + 1)).astype(float)  # (N, C)
-    return name_groups(words, counts.T @ members, (counts > 0).astype(float).T @ members, members.sum(axis=0))

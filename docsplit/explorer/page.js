@@ -23,7 +23,7 @@ async function start() {
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   data = JSON.parse(await new Response(stream).text());
   pattern = wordPattern(data.lone_letters);
-  cut = cutter(data.lone_letters, data.stop_words);
+  cut = cutter(pattern, data.borders, data.stop_words, data.stems);
   document.title = data.name;
   byId("name").textContent = data.name;
   byId("summary").textContent = data.summary;
@@ -324,7 +324,7 @@ function keys() {
 // A text with the words of the search marked.
 function marked(text) {
   if (!found) return [text];
-  return piecesOf(text, pattern, found.words).map(([piece, isHit]) => isHit ? classed("hit", make("mark", piece)) : piece);
+  return piecesOf(text, pattern, cut, found.words).map(([piece, isHit]) => isHit ? classed("hit", make("mark", piece)) : piece);
 }
 
 function link(row) {
@@ -361,10 +361,9 @@ function search(query) {
 
 function listHits(words) {
   if (words) {
-    const typed = words.map((word) => found.words.has(word) ? word : `${word}…`);  // the beginning of a word
     const number = make("strong", counted(found.rows.length, "document"));
     const about = !words.length ? ": only very common words were typed"
-      : ` with ${words.length > 1 ? "one or more of " : ""}${typed.join(", ")}${found.rows.length > 1 ? ", the best first (BM25)" : ""}`;
+      : ` with ${words.length > 1 ? "one or more of these words" : "this word"}, the best first (BM25)`;
     byId("count").replaceChildren(number, about);
   }
   byId("hits").replaceChildren(...found.rows.slice(0, shownHits).map((row) => {

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from bm25s.tokenization import STOPWORDS_EN
 from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
 from docsplit.data.passages import HAN_AND_KANA
+from docsplit.data.words import BORDERS, ENGLISH, RUNS, Stems
 from docsplit.embedding import encode
 from docsplit.embedding.attention import document_attention
 from docsplit.embedding.loading import has_graph_attention, is_graph_encoder, tokens_read, words_of
@@ -42,12 +42,14 @@ class PageOptions:
         directory: the encoder's, whose results are shown; it need not exist.
         neighbours: of each document.
         method: of the map; None: as the number of documents has it.
+        language: of the stems that the search counts.
     """
 
     name: str
     directory: Path
     neighbours: int = 8
     method: str | None = None
+    language: str = ENGLISH
 
 
 def build_page(documents: Documents, encoder: SentenceTransformer, options: PageOptions) -> str:
@@ -83,10 +85,18 @@ def build_page(documents: Documents, encoder: SentenceTransformer, options: Page
             "heard": heard_passages(encoder, documents.texts),
             "tables": tables_of(options.directory),
             "curves": f"data:image/png;base64,{_base64(curves.read_bytes())}" if curves.exists() else None,
-            "stop_words": list(STOPWORDS_EN),
             "lone_letters": HAN_AND_KANA,
+            **words_of_page([*documents.titles, *(" ".join(text.sentences) for text in texts)], options.language),
         }
     )
+
+
+def words_of_page(texts: Sequence[str], language: str) -> JsonObject:
+    """Return what the page needs to cut queries and these texts as BM25 does: the stems, where a word is none."""
+    cutter = Stems(language)
+    words = {word for text in texts for run in RUNS.findall(text) for word in cutter.words_of(run)}
+    stems = {word: stem for word in sorted(words) if (stem := cutter.stem(word)) != word}
+    return {"stop_words": sorted(cutter.stop_words), "borders": BORDERS.pattern, "stems": stems}
 
 
 def matches_of(texts: Sequence[ShownText], neighbours: np.ndarray, encoder: SentenceTransformer) -> JsonObject:

@@ -12,11 +12,13 @@ import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from docsplit.data.fusion import FUSIONS, WEIGHT
 from docsplit.data.readers.base import Document
 from docsplit.data.readers.documents import Documents, documents_of, refuse_table
+from docsplit.data.words import ENGLISH, LANGUAGES
 from docsplit.embedding.encoder import Encoder
 from docsplit.index import changes
-from docsplit.index.index import Hit, check_encoder, encoder_of_index, query_words
+from docsplit.index.index import Hit, check_encoder, encoder_of_index
 from docsplit.index.index import Index as Reader
 from docsplit.index.results import METHODS, Added
 
@@ -45,8 +47,9 @@ class Index:
 
     @classmethod
     def build(
-        cls, documents: Documents, encoder: str | Path, directory: str | Path, passage_words: int = 100
-    ) -> "Index":
+        cls, documents: Documents, encoder: str | Path, directory: str | Path, passage_words: int = 100,
+        language: str = ENGLISH,
+    ) -> "Index":  # fmt: skip
         """Make an index of documents; run again after a kill, it goes on.
 
         Args:
@@ -55,15 +58,21 @@ class Index:
             encoder: a SentenceTransformer or any `AutoModel`, by its name on the Hub or its folder.
             directory: a new folder.
             passage_words: words of a passage, about.
+            language: of the stems that searching by words counts, one of `docsplit.data.words.LANGUAGES`.
 
         Raises:
-            ValueError: if there is an index already, if ids repeat, or if no document has text.
+            ValueError: if there is an index already, if ids repeat, if no document has text, or for an unknown
+                language.
         """
+        if language not in LANGUAGES:
+            raise ValueError(f"language is {language!r}: expected one of {', '.join(LANGUAGES)}.")
         if not isinstance(encoder, str | Path):
             raise ValueError(f"The encoder is a {type(encoder).__name__}: give its name on the Hub or its folder.")
         directory = Path(directory)
         loaded = Encoder(str(encoder), cache_dir=directory / "cache")
-        built = changes.build(directory, documents_of(documents), loaded, passage_words, _source(documents))
+        built = changes.build(
+            directory, documents_of(documents), loaded, passage_words, _source(documents), language=language
+        )
         if built.empty:
             logger.warning(f"Documents without text, which are not in the index: {built.empty:,}.")
         index = cls(directory, encoder)
@@ -73,17 +82,21 @@ class Index:
     def __len__(self) -> int:
         return len(self._current())
 
-    def search(self, question: str, count: int = 10, method: str = "hybrid") -> list[Hit]:
+    def search(
+        self, question: str, count: int = 10, method: str = "hybrid", fusion: str = "sum", weight: float = WEIGHT
+    ) -> list[Hit]:
         """Find the best documents for a question, the best first.
 
         Args:
             method: `dense` by meaning, `bm25` by words, `hybrid` by both.
+            fusion: of a hybrid: `sum` of both scores (`docsplit.data.fusion`), or `rrf`, reciprocal ranks.
+            weight: of the meaning in the sum, 0 to 1.
 
-        Returns: at most `count` hits, with `id`, `title`, `score`, and the `passage` that answers the question best. A
-            hybrid's score is that of reciprocal rank fusion.
+        Returns: at most `count` hits, with `id`, `title`, `score`, and the `passage` that answers the question best.
 
         Raises:
-            ValueError: for an empty question, a `count` below 1, an unknown method, or an encoder that has changed.
+            ValueError: for an empty question, a `count` below 1, an unknown method, fusion or weight, or an encoder
+                that has changed.
         """
         if not question.strip():
             raise ValueError("The question is empty: give it words.")
@@ -91,8 +104,10 @@ class Index:
             raise ValueError(f"count is {count}: expected 1 or more.")
         if method not in METHODS:
             raise ValueError(f"method is {method!r}: expected one of {', '.join(METHODS)}.")
+        if fusion not in FUSIONS or not 0 <= weight <= 1:
+            raise ValueError(f"fusion is {fusion!r}, weight {weight!r}: expected sum or rrf, and 0 to 1.")
         vector = None if method == "bm25" else self._loaded().embed_query(question)
-        return self._current().search(vector, query_words(question), count, method)
+        return self._current().search(vector, question, count, method, fusion, weight)
 
     def add(self, documents: Documents, replace: bool = False) -> Added:
         """Add documents; those that are in the index unchanged stay.

@@ -23,6 +23,7 @@ from filelock import FileLock, Timeout
 
 from docsplit.data.passages import to_passages
 from docsplit.data.readers.base import Document, grouped
+from docsplit.data.words import ENGLISH, warn_of_other_language
 from docsplit.index.index import (
     FILE,
     REMEDY,
@@ -65,6 +66,7 @@ def build(
     passage_words: int = 100,
     source: str = "",
     embed: Embed | None = None,
+    language: str = ENGLISH,
 ) -> Built:
     """Make an index of documents.
 
@@ -73,6 +75,7 @@ def build(
             once.
         source: the folder or file that the documents come from; "": Python.
         embed: what `encoder.embed_for_index` gives, computed elsewhere. Default: here.
+        language: of the stems that BM25 counts (`docsplit.data.words.LANGUAGES`).
 
     Raises:
         ValueError: if there is an index already or a folder of somebody else's, if ids repeat, or if no document has
@@ -86,7 +89,8 @@ def build(
             )
     directory.mkdir(parents=True, exist_ok=True)
     flush(directory.parent)
-    with writing(directory, Manifest(encoder.description, passage_words, encoder.has_words, _new_name())) as change:
+    new = Manifest(encoder.description, passage_words, encoder.has_words, _new_name(), language=language)
+    with writing(directory, new) as change:
         built = change.write(documents, encoder, source, embed)
         if not built.documents:
             raise ValueError(f"None of the documents has text ({built.empty} are empty): nothing was built.")
@@ -246,7 +250,7 @@ class Change:
         Raises:
             ValueError: if two have the same id.
         """
-        built, seen, words = Built(), set[str](), self.committed.passage_words
+        built, seen, words, language = Built(), set[str](), self.committed.passage_words, self.committed.language
 
         def with_passages() -> Iterator[tuple[Document, list[str]]]:
             for document in documents:
@@ -260,6 +264,8 @@ class Change:
 
         self.sources = list(dict.fromkeys([*self.sources, source]))
         for batch in grouped(with_passages(), lambda pair: pair[0].text, SEGMENT_DOCUMENTS, SEGMENT_CHARACTERS):
+            if not built.documents:
+                warn_of_other_language([document.text for document, _ in batch], language)
             passages = [passage for _, several in batch for passage in several]
             whole = [document.text for document, several in batch if len(several) > 1]
             vectors = np.asarray((embed or encoder.embed_for_index)([*passages, *whole]), np.float32)
@@ -279,7 +285,7 @@ class Change:
         return built
 
     def _append(self, rows: Sequence[Row]) -> None:
-        self.segments = [*self.segments, append_segment(self.file, arrays_of(rows))]
+        self.segments = [*self.segments, append_segment(self.file, arrays_of(rows, self.committed.language))]
 
     def delete(self, ids: Iterable[str]) -> None:
         """Mark documents of the index as deleted, and leave out segments that have no other."""

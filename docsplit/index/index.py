@@ -10,7 +10,7 @@ take no lock.
     D/lock                   held by the one writer
 
 A segment is some documents, as arrays: strings, vectors of passages and documents, and how often each document has
-each word. It never changes once the manifest names it; the manifest has its digest, and lists its deleted rows. What
+each stem. It never changes once the manifest names it; the manifest has its digest, and lists its deleted rows. What
 lies behind the `length` of the manifest is a change that was stopped. So a reader maps one file, whatever the size of
 the index, and keeps what it has mapped, whatever writers do.
 """
@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import numpy as np
 import xxhash
 
-from docsplit.data.fusion import fuse
+from docsplit.data.fusion import LOWEST, WEIGHT, reciprocal_ranks, sum_of_scores
 from docsplit.data.passages import to_passages
 from docsplit.data.readers.base import Document
-from docsplit.data.words import telling_words, tokenize, words_in
+from docsplit.data.words import ENGLISH, Stems, tokenize
 from docsplit.runtime.command import command_name
 from docsplit.runtime.files import (
     READ_WHEN_OPENED,
@@ -52,9 +52,8 @@ REMEDY = "Restore the index from a copy, or build it again in a new folder."
 SEGMENT_DOCUMENTS, SEGMENT_CHARACTERS = 50_000, 2**28  # at most: what is in memory while a segment is written
 SEGMENT_BYTES = 2**30  # with its vectors, at most, where others are merged
 ALIGNED = 64  # bytes, at a multiple of which each array begins
-FUSED = 1000  # documents of each ranking that a hybrid fuses
+FUSED = 1000  # documents of each ranking whose ranks are fused, or that are candidates beside an inverted file
 K1, B = 1.5, 0.75  # of BM25, bm25s's defaults
-BLOCK_VALUES = 2**20  # similarities at a time: 4 MB
 CANDIDATES = 10  # passages that an inverted file finds, for each document that is wanted
 Scored = list[tuple[int, float]]  # numbers of documents, and their scores
 
@@ -108,7 +107,7 @@ class Manifest:
         file: the data file, and `length`, its bytes that count.
         sources: the folders and files that documents were read from; "" where they came from Python.
         has_words: whether the encoder adds words of documents to their vectors.
-        stems: the language whose stems are counted in place of words.
+        language: of the stems that BM25 counts (`docsplit.data.words.LANGUAGES`).
         is_built: whether the first build has come to its end.
     """
 
@@ -120,7 +119,7 @@ class Manifest:
     segments: list[SegmentEntry] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
     approximate: InvertedFile | None = None  # None: all passages are compared
-    stems: str = "none"
+    language: str = ENGLISH
     is_built: bool = False
 
     def write(self, directory: Path) -> None:
@@ -232,8 +231,8 @@ class Segment:
         digests: of title and text, (N, 16) uint8.
         sources: of each document, a number in the manifest's list, (N,).
         tokens: of the documents, those read in their passages, and those read of them whole, (N, 3); -1: not counted.
-        words: of all documents, sorted; `postings` says which documents have each.
-        lengths: how many words each document has, (N,).
+        words: stems of all documents, sorted; `postings` says which documents have each.
+        lengths: how many stems each document has, (N,).
         alive: which documents are in the index, (N,) bool.
     """
 
@@ -280,15 +279,15 @@ class Segment:
         row = self.ids.find(document_id, self.order)
         return row if row is not None and self.alive[row] else None
 
-    def postings(self, word: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows (D,) of the documents that have a word, and how often they have it (D,)."""
-        number = self.words.find(word, range(len(self.words)))
+    def postings(self, stem: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows (D,) of the documents that have a stem, and how often they have it (D,)."""
+        number = self.words.find(stem, range(len(self.words)))
         part = slice(0) if number is None else slice(self.word_starts[number], self.word_starts[number + 1])
         return self.word_rows[part], self.word_counts[part]
 
-    def has(self, word: str, row: int) -> bool:
-        """Whether a document has a word; the rows of each word are sorted."""
-        rows, _ = self.postings(word)
+    def has(self, stem: str, row: int) -> bool:
+        """Whether a document has a stem; the rows of each are sorted."""
+        rows, _ = self.postings(stem)
         place = int(np.searchsorted(rows, row))
         return place < len(rows) and rows[place] == row
 
@@ -303,15 +302,15 @@ def digest_of(document: Document) -> np.ndarray:
     return np.frombuffer(xxhash.xxh3_128_digest(b"%d;%b%b" % (len(title), title, text)), np.uint8)
 
 
-def arrays_of(rows: Sequence[Row]) -> dict[str, np.ndarray]:
+def arrays_of(rows: Sequence[Row], language: str) -> dict[str, np.ndarray]:
     """Make the arrays of a segment; what UTF-8 cannot hold becomes a question mark in titles and texts."""
     from scipy.sparse import coo_array
 
     documents = [row.document for row in rows]
     ids = [document.id.encode(errors="surrogatepass") for document in documents]
-    cut = tokenize([document.text for document in documents])
+    cut = tokenize([document.text for document in documents], language)
     words = sorted(cut.vocab)
-    # The words that each document has, by bm25s's numbers, become columns in the order of the words
+    # The stems that each document has, by their numbers, become columns in the order of the stems
     columns = np.empty(len(words), dtype=np.int32)
     columns[[cut.vocab[word] for word in words]] = np.arange(len(words), dtype=np.int32)
     lengths = np.fromiter(map(len, cut.ids), np.int32, len(documents))
@@ -363,10 +362,10 @@ class Hit:
     """A document that was found, and its best passage.
 
     Attributes:
-        score: what documents are sorted by: a similarity, BM25, or the reciprocal ranks of both.
+        score: what documents are sorted by: a similarity, BM25, or both fused.
         passage: the nearest to the query; where words alone count, the one with most of them.
         similarity: of that passage and the query; None where words alone count.
-        words: of the query, that the document has; without those that say little.
+        words: of the query, whose stems the document has; without those that say little.
     """
 
     id: str
@@ -422,38 +421,46 @@ class Index:
         return next(((segment, row) for segment, row in places if row is not None), None)
 
     def search(
-        self, vector: np.ndarray | None, words: Sequence[str], count: int = 10, method: str = "hybrid"
-    ) -> list[Hit]:
+        self, vector: np.ndarray | None, query: str, count: int = 10, method: str = "hybrid", fusion: str = "sum",
+        weight: float = WEIGHT,
+    ) -> list[Hit]:  # fmt: skip
         """Find the best documents for a query, the best first.
 
-        `dense`: a document's score is that of its nearest passage. `bm25`: by words. `hybrid`: reciprocal rank fusion
-        of the first `FUSED` of both.
+        `dense`: a document's score is that of its nearest passage. `bm25`: by words. `hybrid`: both, by
+        `docsplit.data.fusion`: the weighted sum, or the reciprocal ranks of the first `FUSED` of both.
 
         Args:
             vector: (H,), of the query; None for `bm25`.
-            words: of the query, by `query_words`.
+            weight: of the similarity in the sum.
 
         Returns: at most `count`; with `bm25` only documents that have one of the words.
         """
-        depth = max(FUSED, count) if method == "hybrid" else count
-        rankings = []
-        if method != "bm25":
-            assert vector is not None
-            rankings += self.nearest(vector[None], depth)
+        stems, depth = Stems(self.manifest.language), max(FUSED, count) if method == "hybrid" else count
+        by_words = similarities = np.empty(0)
         if method != "dense":
-            rankings.append(best_by_words(self.segments, words, depth))
-        ranked = rankings[0] if len(rankings) == 1 else fuse([[number for number, _ in some] for some in rankings])
-        hits = []
-        for number, score in ranked[:count]:
+            by_words = bm25(self.segments, stems.of(query))
+            by_words[by_words == 0] = -np.inf  # no word of the query: not found
+        if vector is not None:
+            similarities = self.similarities(vector, depth, by_words)
+        if method == "hybrid" and fusion == "sum":
+            lowest = LOWEST[self.manifest.encoder["similarity"]]
+            ranked = best_of(sum_of_scores(similarities, np.maximum(by_words, 0), weight, lowest), count)
+        elif method == "hybrid":
+            both = [best_of(scores, depth) for scores in (similarities, by_words)]
+            ranked = reciprocal_ranks([[number for number, _ in ranking] for ranking in both])[:count]
+        else:
+            ranked = best_of(by_words if method == "bm25" else similarities, count)
+        hits, telling = [], stems.telling(query)
+        for number, score in ranked:
             segment, row = self.place(number)
             passages = [passage.text for passage in to_passages(segment.texts[row], self.manifest.passage_words)]
-            matched, similarity = [word for word in telling_words(words) if segment.has(word, row)], None
+            matched, similarity = {word: stem for word, stem in telling.items() if segment.has(stem, row)}, None
             if vector is None:
-                passage = max(passages, key=lambda text: len(words_in(text).intersection(matched)))
+                passage = max(passages, key=lambda text: len({*stems.of(text)}.intersection(matched.values())))
             else:
                 similarities = segment.vectors[segment.passages_of(row)] @ vector
                 passage, similarity = passages[similarities.argmax()], float(similarities.max())
-            hits.append(Hit(segment.ids[row], float(score), segment.titles[row], passage, similarity, matched))
+            hits.append(Hit(segment.ids[row], float(score), segment.titles[row], passage, similarity, [*matched]))
         return hits
 
     def place(self, number: int) -> tuple[Segment, int]:
@@ -461,19 +468,29 @@ class Index:
         which = int(np.searchsorted(self.ends, number, side="right"))
         return self.segments[which], number - int(self.ends[which]) + len(self.segments[which].ids)
 
-    def nearest(self, vectors: np.ndarray, count: int) -> list[Scored]:
-        """Find the documents with the nearest passages to each query (Q, H), the best first.
+    def similarities(self, vector: np.ndarray, count: int, by_words: np.ndarray) -> np.ndarray:
+        """Compute the similarity of the query (H,) and the nearest passage of each document, (N,) float32.
 
-        The search is exact, but for what an inverted file may miss among millions of passages.
+        It is -inf of deleted documents. Beside an inverted file it is -inf of all that are neither among the `count`
+        documents that the file finds, nor among the first of `by_words` (N,), nor too new for it.
         """
         known = self.manifest.approximate
-        if known is None:
-            return nearest(self.segments, vectors, count)
-        covered = [segment.entry.name in known.segments for segment in self.segments]
-        exact = nearest(self.segments, vectors, count, covered)
-        found = self._nearest_in_cells(known.segments, vectors, count)
-        both = ([*some, *more.items()] for some, more in zip(exact, found))
-        return [sorted(ranking, key=lambda scored: (-scored[1], scored[0]))[:count] for ranking in both]
+        names = known.segments if known else []
+        parts = [
+            np.full(len(segment.ids), -np.inf, np.float32)
+            if segment.entry.name in names
+            else nearest_passages(segment, vector)
+            for segment in self.segments
+        ]
+        similarities = np.concatenate([np.empty(0, np.float32), *parts])
+        if known is not None:
+            for number, score in self._nearest_in_cells(known.segments, vector, count).items():
+                similarities[number] = score
+            for number, _ in best_of(by_words, count):
+                if similarities[number] == -np.inf:
+                    segment, row = self.place(number)
+                    similarities[number] = (segment.vectors[segment.passages_of(row)] @ vector).max()
+        return similarities
 
     @cached_property
     def cells(self) -> Any:
@@ -495,10 +512,10 @@ class Index:
         faiss.extract_index_ivf(index).nprobe = self.manifest.approximate.probes
         return index
 
-    def _nearest_in_cells(self, names: Sequence[str], vectors: np.ndarray, count: int) -> list[dict[int, float]]:
+    def _nearest_in_cells(self, names: Sequence[str], vector: np.ndarray, count: int) -> dict[int, float]:
         """Find documents of the segments that the inverted file covers, with probably the nearest passages, unordered.
 
-        Returns: for each query, the exact scores of documents, by their numbers.
+        Returns: their exact similarities, by their numbers.
         """
         from docsplit.embedding.neighbours import search_inverted_file
 
@@ -509,15 +526,13 @@ class Index:
         starts = np.cumsum([0, *map(len, parts)])
         firsts = np.concatenate([start + segment.starts[:-1] for start, (segment, _) in zip(starts, covered)])
         ids = [np.where(segment.alive, np.arange(end - len(segment.ids), end), -1) for segment, end in covered]
-        numbers, rankings = np.concatenate(ids), []
-        for passages, scores in zip(*search_inverted_file(self.cells, parts, vectors, CANDIDATES * count)):
-            best: dict[int, float] = {}
-            documents = numbers[np.searchsorted(firsts, passages[passages >= 0], side="right") - 1]
-            for number, score in zip(documents.tolist(), scores.tolist()):
-                if number >= 0:
-                    best.setdefault(number, score)  # scores fall
-            rankings.append(best)
-        return rankings
+        (passages,), (scores,) = search_inverted_file(self.cells, parts, vector[None], CANDIDATES * count)
+        documents = np.concatenate(ids)[np.searchsorted(firsts, passages[passages >= 0], side="right") - 1]
+        best: dict[int, float] = {}
+        for number, score in zip(documents.tolist(), scores.tolist()):
+            if number >= 0:
+                best.setdefault(number, score)  # scores fall
+        return best
 
     def documents(self) -> Iterator[tuple[Segment, int]]:
         """Iterate over all documents in order: segment and row."""
@@ -569,66 +584,32 @@ class Index:
         )
 
 
-def query_words(text: str) -> list[str]:
-    """Cut a query into words, as documents are cut."""
-    return tokenize([text], return_ids=False)[0]
+def nearest_passages(segment: Segment, vector: np.ndarray) -> np.ndarray:
+    """Compute the similarity of a query (H,) and the nearest passage of each document, (N,); -inf of deleted ones."""
+    similarities = np.maximum.reduceat(segment.passage_vectors @ vector, segment.starts[:-1])
+    similarities[~segment.alive] = -np.inf
+    return similarities
 
 
-def nearest(
-    segments: Sequence[Segment], vectors: np.ndarray, count: int, passed_over: Sequence[bool] | None = None
-) -> list[Scored]:
-    """Find the documents with the nearest passages to each query (Q, H), exactly, the best first.
-
-    Segments are read through their mapping in blocks, so that memory does not grow with them.
-
-    Args:
-        passed_over: segments whose documents are not compared, but counted.
-    """
-    from docsplit.runtime.vectors import best_of_blocks  # it needs torch, as a search by words does not
-
-    def blocks() -> Iterator[np.ndarray]:
-        """Yield the similarity of each query and each document (Q, N'), a block of documents after another."""
-        for segment, is_passed_over in zip(segments, passed_over or [False] * len(segments)):
-            if is_passed_over:
-                yield np.full((len(vectors), len(segment.ids)), -np.inf, np.float32)
-                continue
-            starts, alive = segment.starts, segment.alive
-            step = max(BLOCK_VALUES * len(alive) // (len(vectors) * int(starts[-1])), 1)  # documents
-            for first in range(0, len(alive), step):
-                last = min(first + step, len(alive))
-                scores = vectors @ segment.vectors[starts[first] : starts[last]].T  # (Q, P')
-                if last - first < scores.shape[1]:
-                    scores = np.maximum.reduceat(scores, starts[first:last] - starts[first], axis=1)  # (Q, N')
-                scores[:, ~alive[first:last]] = -np.inf
-                yield scores
-
-    rows, scores = best_of_blocks(blocks(), len(vectors), count)
-    return [
-        [(number, score) for number, score in zip(*ranking) if score > -np.inf]
-        for ranking in zip(rows.tolist(), scores.tolist())
-    ]
+def best_of(scores: np.ndarray, count: int) -> Scored:
+    """Find the documents with the highest of the scores (N,), but -inf: their numbers and scores, the best first."""
+    numbers = np.flatnonzero(scores > -np.inf)
+    if len(numbers) > count:
+        least = np.partition(scores[numbers], -count)[-count]
+        numbers = numbers[scores[numbers] >= least]  # also all that equal the last one
+    numbers = numbers[np.argsort(-scores[numbers], kind="stable")[:count]]
+    return list(zip(numbers.tolist(), scores[numbers].tolist()))
 
 
-def best_by_words(segments: Sequence[Segment], words: Sequence[str], count: int) -> Scored:
-    """Find the documents with the highest BM25 among those that have one of the words, the best first."""
-    scores = bm25(segments, words)
-    rows = np.flatnonzero(scores)  # BM25 is never below 0
-    if len(rows) > count:
-        least = np.partition(scores[rows], -count)[-count]
-        rows = rows[scores[rows] >= least]  # also all that equal the last one
-    rows = rows[np.argsort(-scores[rows], kind="stable")[:count]]
-    return list(zip(rows.tolist(), scores[rows].tolist()))
+def bm25(segments: Sequence[Segment], stems: Sequence[str]) -> np.ndarray:
+    """Compute BM25 (Lucene's form, as bm25s has it) of all documents of some segments for the stems of a query.
 
-
-def bm25(segments: Sequence[Segment], words: Sequence[str]) -> np.ndarray:
-    """Compute BM25 (Lucene's form, as bm25s has it) of all documents of some segments for the words of a query.
-
-    It is computed when a query comes, for its words alone: the statistics of the collection (documents that have a
-    word, mean length) change with each document that comes or goes. bm25s, which the evaluations use, weighs all words
+    It is computed when a query comes, for its stems alone: the statistics of the collection (documents that have a
+    stem, mean length) change with each document that comes or goes. bm25s, which the evaluations use, weighs all stems
     of all documents beforehand; the scores are the same. Only documents that are in the index count: after an addition
     or a deletion, the scores are those of an index that was built so.
 
-    Returns: (N,) float32 of all documents, 0 for those without any of the words and for deleted ones.
+    Returns: (N,) float32 of all documents, 0 for those without any of the stems and for deleted ones.
     """
     if not segments:
         return np.zeros(0, dtype=np.float32)
@@ -637,8 +618,8 @@ def bm25(segments: Sequence[Segment], words: Sequence[str]) -> np.ndarray:
     starts = np.cumsum([0, *(len(segment.ids) for segment in segments)])
     num_documents, scores = int(alive.sum()), np.zeros(len(alive), dtype=np.float32)
     mean_length = max(int(lengths[alive].sum()) / max(num_documents, 1), 1e-9)
-    for word, times in Counter(words).items():  # a word that the query has twice counts twice
-        postings = [segment.postings(word) for segment in segments]
+    for stem, times in Counter(stems).items():  # a stem that the query has twice counts twice
+        postings = [segment.postings(stem) for segment in segments]
         rows = np.concatenate([start + rows for start, (rows, _) in zip(starts, postings)])
         counts = np.concatenate([counts for _, counts in postings])
         rows, counts = rows[alive[rows]], counts[alive[rows]]

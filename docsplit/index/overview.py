@@ -4,13 +4,12 @@ import logging
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse
 from sklearn.cluster import MiniBatchKMeans
 from tqdm.auto import tqdm
 
-from docsplit.data.group_names import name_groups
+from docsplit.data.group_names import name_groups_of_texts
 from docsplit.data.preparation import jaccard_of_pairs
-from docsplit.index.index import Index, Segment
+from docsplit.index.index import Index
 
 logger = logging.getLogger(__name__)
 
@@ -112,29 +111,11 @@ def clusters(index: Index, count: int | None = None, seed: int = 0) -> list[Grou
     means = MiniBatchKMeans(count, n_init=3, random_state=seed, batch_size=4096).fit(vectors)
     labels = means.labels_
     groups = []
-    for number, names in enumerate(_names(index.segments, labels, count)):
+    texts = (segment.texts[row] for segment, row in places)
+    for number, names in enumerate(name_groups_of_texts(texts, labels, count)):
         rows = np.flatnonzero(labels == number)
         distances = np.linalg.norm(vectors[rows] - means.cluster_centers_[number], axis=1)
         nearest = [places[row] for row in rows[distances.argsort(kind="stable")]]
         ids = [segment.ids[row] for segment, row in nearest]
         groups.append(Group(len(rows), names, ids, [segment.titles[row] for segment, row in nearest]))
     return sorted(filter(lambda group: group.size, groups), key=lambda group: -group.size)
-
-
-def _names(segments: list[Segment], labels: np.ndarray, count: int) -> list[list[str]]:
-    """Choose the words that name each group, from the labels (N,) of all documents."""
-    vocabulary = sorted({word for segment in segments for word in segment.words})
-    numbers = {word: number for number, word in enumerate(vocabulary)}
-    totals, in_documents = np.zeros((2, len(vocabulary), count))  # (V, C): how often, and in how many documents
-    start = 0
-    for segment in segments:
-        rows = np.flatnonzero(segment.alive)
-        in_group = np.zeros((len(segment.ids), count))  # of the deleted in none
-        in_group[rows, labels[start : start + len(rows)]] = 1
-        start += len(rows)
-        of_vocabulary = [numbers[word] for word in segment.words]
-        for table, values in ((totals, segment.word_counts), (in_documents, np.ones(len(segment.word_rows)))):
-            shape = len(segment.ids), len(segment.words)
-            counts = scipy.sparse.csc_array((values, segment.word_rows, segment.word_starts), shape=shape)
-            table[of_vocabulary] += counts.T @ in_group
-    return name_groups(vocabulary, totals, in_documents, np.bincount(labels, minlength=count))

@@ -2,13 +2,13 @@
 
 import re
 import textwrap
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from docsplit.data.passages import split_sentences
+from docsplit.data.words import RUNS, WORDS, Stems
 from docsplit.runtime.command import Style, shown
 from docsplit.runtime.files import Damaged
 
@@ -186,6 +186,7 @@ class Answer(Result):
     Attributes:
         similarity: what vectors are compared by, cosine or dot; None: they are not.
         words: of the query; without those that say little.
+        language: of the stems by which words match.
     """
 
     query: str
@@ -195,10 +196,11 @@ class Answer(Result):
     search_ms: float
     similarity: str | None = None
     words: list[str] = field(default_factory=list)
+    language: str = WORDS
 
     def lines(self, style: Style = PLAIN) -> list[str]:
         """Write each hit in three lines or more: rank, title and id; why it was found; the passage."""
-        lines, room = [], style.width - len(INDENT)
+        lines, room, stems = [], style.width - len(INDENT), Stems(self.language)
         for rank, hit in enumerate(self.rows, start=1):
             lines.append(style.document(hit.id, hit.title, f"{rank:3}  "))
             # How similar the passage is, and which of the query's words the document has, where they count
@@ -213,9 +215,10 @@ class Answer(Result):
             if reasons:
                 lines.append(INDENT + style.dim(textwrap.shorten(", ".join(reasons), room, placeholder=" …")))
             if hit.passage:
-                part = shown(shown_part(hit.passage, hit.title, hit.words, PASSAGE_LINES * room))
+                matched = {*stems.of(" ".join(hit.words))}
+                part = shown(shown_part(hit.passage, hit.title, matched, stems, PASSAGE_LINES * room))
                 wrapped = textwrap.wrap(part, room, max_lines=PASSAGE_LINES, placeholder=" …")
-                lines += [INDENT + marked(style, line, hit.words) for line in wrapped]
+                lines += [INDENT + marked(style, line, matched, stems) for line in wrapped]
         return lines or ["Nothing was found."]
 
     def cost(self, documents: int) -> str:
@@ -264,29 +267,22 @@ class Clusters(Result):
         return lines or ["There are no documents, and so no groups."]
 
 
-def marked(style: Style, text: str, words: Collection[str]) -> str:
-    """Make these words of a text bold, if the style has marks; the words are in small letters."""
-    if not style.has_marks or not words:
+def marked(style: Style, text: str, wanted: set[str], stems: Stems) -> str:
+    """Make the words of a text bold that have one of these stems, if the style has marks."""
+    if not style.has_marks or not wanted:
         return text
-    from docsplit.data.words import TOKEN_PATTERN
-
-    def mark(match: re.Match[str]) -> str:
-        return style.bold(match[0]) if match[0].lower() in words else match[0]
-
-    return re.sub(TOKEN_PATTERN, mark, text)
+    return RUNS.sub(lambda run: run[0] if wanted.isdisjoint(stems[run[0]]) else style.bold(run[0]), text)
 
 
-def shown_part(passage: str, title: str, words: Collection[str], characters: int) -> str:
-    """Return a passage from the sentence on that has most of these words within so many characters after it.
+def shown_part(passage: str, title: str, wanted: set[str], stems: Stems, characters: int) -> str:
+    """Return a passage from the sentence on that has most of these stems within so many characters after it.
 
     A first sentence that is the title is left out, and so are lines drawn below headings.
     """
-    from docsplit.data.words import words_in
-
     sentences = [
         " ".join(re.sub(r"(?<!\S)[-=~^*_]{3,}(?!\S)", "", sentence).split()) for sentence in split_sentences(passage)
     ]
     starts = range(int(len(sentences) > 1 and sentences[0].lstrip("# ") == title), len(sentences))
     rests = {start: " ".join(sentences[start:]) for start in starts}
-    best = max(starts, key=lambda start: len(words_in(rests[start][:characters]) & set(words)), default=0)
+    best = max(starts, key=lambda start: len(wanted.intersection(stems.of(rests[start][:characters]))), default=0)
     return f"… {rests[best]}" if best > starts.start else rests.get(best, "")

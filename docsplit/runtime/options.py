@@ -88,7 +88,7 @@ NAMES_OF_BOUNDS = {  # a new option with a number needs its name here
     "max_grad_norm neftune_noise_alpha eval_delay dataloader_num_workers shots",
     Bound(0, above=True): "contrastive_temperature neighbour_temperature bregman_temperature bregman_sigma "
     "num_train_epochs adam_epsilon logging_steps save_steps eval_steps finetune_learning_rate finetune_epochs penalty",
-    Bound(0, 1): "adam_beta1 adam_beta2 momentum smoothing_share label_smoothing_factor",
+    Bound(0, 1): "weight adam_beta1 adam_beta2 momentum smoothing_share label_smoothing_factor",
     COUNT: "passage_words max_train_samples max_test_samples max_queries embedding_tokens shuffle_buffer_size "
     "max_eval_samples preprocessing_num_workers negatives_per_query negatives_depth momentum_queue_size "
     "bregman_subnetworks bregman_width per_device_train_batch_size per_device_eval_batch_size "

@@ -140,14 +140,14 @@ class NegativesCallback(TrainerCallback):
             vectors, weights = self._embed() if kind == "self" else (None, kind)
         ranking = self.dataset.collection.ranking
         about = [weights, ranking.fingerprint(), self.dataset.numbers.tolist(), hash_of_code("docsplit")]
-        about += [options.negatives_depth, options.negatives_min_rank, options.negatives_margin]
+        about += [options.language, options.negatives_depth, options.negatives_min_rank, options.negatives_margin]
         key = hashlib.blake2b(json.dumps(about).encode(), digest_size=12).hexdigest()
 
         def build(folder: Path) -> None:
             depth = min(options.negatives_depth, len(ranking.documents))
             if vectors is None:
                 queries = [ranking.queries[number] for number in self.dataset.numbers]
-                ranked = BM25(ranking.documents).retrieve(queries, depth + 1)
+                ranked = BM25(ranking.documents, options.language).retrieve(queries, depth + 1)
             else:
                 ranked = search(*vectors, depth + 1)
             ranked = ranked.without(ranking.own[self.dataset.numbers], depth)

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from docsplit.data.segmentation import DEFAULT_SPLITTER
 from docsplit.data.views import QUERY_DOCUMENT, VIEWS
+from docsplit.data.words import ENGLISH, LANGUAGES
 from docsplit.modeling.pooling import Pooling
 from docsplit.runtime.command import command_name
 from docsplit.runtime.files import refuse_missing_path
@@ -168,6 +169,9 @@ class QueryArguments:
     )
     negatives_per_query: int | None = option(
         None, "Negatives added to each query by random, bm25 or self. Default: 1."
+    )
+    language: str = option(
+        ENGLISH, "Language of the stems by which bm25 finds negatives; none: whole words.", choices=LANGUAGES
     )
     negatives_depth: int = option(100, "Draw hard negatives from the N best-ranked documents.")
     negatives_min_rank: int = option(0, "Skip the N best-ranked documents, which may be relevant, though unjudged.")

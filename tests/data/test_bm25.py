@@ -6,6 +6,7 @@ import re
 import bm25s
 import numpy as np
 import pytest
+import Stemmer
 from bm25s.stopwords import STOPWORDS_EN
 
 from docsplit.data.bm25 import BM25, bm25_scores
@@ -26,7 +27,8 @@ def test_bm25_is_that_of_each_paper_as_a_query_for_the_other(part, corpus, monke
     part.first[:2], part.second[2:4] = 28, 29
     scores = bm25_scores(texts, part)
     retriever = bm25s.BM25()
-    words = bm25s.tokenize(texts, stopwords="en", return_ids=False, show_progress=False)
+    stemmer = Stemmer.Stemmer("english")
+    words = bm25s.tokenize(texts, stopwords="en", stemmer=stemmer, return_ids=False, show_progress=False)
     retriever.index(words, show_progress=False)
     by_query = [retriever.get_scores(query) if query else np.zeros(30) for query in words]
     expected = [(by_query[a][b] + by_query[b][a]) / 2 for a, b in zip(part.first, part.second)]
@@ -68,6 +70,9 @@ def test_bm25_equals_its_formula(k1, b):
         assert sorted(rows[rows >= 0]) == matching.tolist()
         assert scores[: len(matching)] == pytest.approx(query_scores[rows[rows >= 0]], rel=1e-4)
         assert (np.diff(scores) <= 0).all()
+    rows = rng.integers(-1, len(documents), size=(len(queries), 9))
+    exact = np.where(rows >= 0, np.take_along_axis(expected, rows, axis=1), 0)
+    np.testing.assert_allclose(BM25(documents, k1=k1, b=b).scores(queries, rows), exact, rtol=1e-4)
     assert (retrieved.rows[-2:] == -1).all()  # stop-words alone, and a word that nothing has
 
 

@@ -1,28 +1,32 @@
 """Measures, joined rankings and their weights against slow versions; and that no query finds itself."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 
+from docsplit.data.bm25 import BM25
 from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.rankings import Ranking, Retrieved
 from docsplit.embedding.encode import QueryFacts
+from docsplit.embedding.neighbours import search
 from docsplit.evaluation import ranking
 from docsplit.evaluation.arguments import HYBRID_MEASURES, RetrievalArguments
 from docsplit.evaluation.ranking import (
     MEASURES,
     WEIGHTS,
+    Candidates,
     DocumentRanking,
     best_weight,
     cross_validated,
     curves,
     measure_retrieved,
     reciprocal_rank_fusion,
-    union_of,
     values_of_weights,
 )
 from docsplit.evaluation.results.result import RANKING
+from docsplit.runtime.vectors import unit
 from tests.conftest import make_corpus
 
 
@@ -106,29 +110,36 @@ def example(seed=0):
     return Ranking(names, names, list(judgments), list(judgments), judgments), *lists
 
 
-def scaled(rows, scores):
-    """One list as a dictionary, its scores from 0 to 1."""
-    low, high = scores.min(), scores.max()
-    return {int(row): (score - low) / (high - low) for row, score in zip(rows, scores) if row >= 0}
+def joined(dense, words, seed=0):
+    """Candidates of both lists, whose scores are looked up in whole tables (Q, N)."""
+    tables = []
+    for retrieved, low in ((dense, -1), (words, 0)):
+        table = np.full((QUERIES, SIZE), low, dtype=np.float32)
+        for scores, rows, own in zip(table, retrieved.rows, retrieved.scores):
+            scores[rows[rows >= 0]] = own[rows >= 0]
+        tables.append(table)
+    lookups = [partial(np.take_along_axis, table, axis=1) for table in tables]
+    return Candidates.of((dense, words), *lookups, -1), tables
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.35, 1.0])
 def test_a_weighted_sum_equals_dictionaries(weight):
+    """Of all documents that either list has, both scores count, also those that are in one list alone."""
     _, dense, words = example()
-    retrieved = union_of(dense, words).ranked(np.full(QUERIES, weight), 1000)
+    candidates, (similarities, bm25) = joined(dense, words)
+    retrieved = candidates.ranked(np.full(QUERIES, weight), 1000)
     for query in range(QUERIES):
-        dense_scores, word_scores = (
-            scaled(dense.rows[query], dense.scores[query]),
-            scaled(words.rows[query], words.scores[query]),
-        )
+        found = {*dense.rows[query].tolist(), *words.rows[query].tolist()} - {-1}
+        best = max(similarities[query, row] for row in found) + 1, max(bm25[query, row] for row in found)
         sums = {
-            row: weight * dense_scores.get(row, 0) + (1 - weight) * word_scores.get(row, 0)
-            for row in {*dense_scores, *word_scores}
+            row: weight * (similarities[query, row] + 1) / best[0] + (1 - weight) * bm25[query, row] / best[1]
+            for row in found
         }
         expected = sorted(sums, key=lambda row: (-round(sums[row], 5), row))
-        rows = retrieved.rows[query][retrieved.rows[query] >= 0]
+        is_there = retrieved.scores[query] > -np.inf
+        rows = retrieved.rows[query][is_there].tolist()
         assert {*rows} == {*expected}
-        assert [round(sums[row], 4) for row in rows] == [round(sums[row], 4) for row in expected]
+        assert [round(float(sums[row]), 4) for row in rows] == [round(float(sums[row]), 4) for row in expected]
 
 
 def test_reciprocal_ranks_equal_a_loop():
@@ -149,7 +160,7 @@ def test_what_a_weight_is_chosen_by_is_that_of_ir_measures(measure):
     collection.judgments["q0"] |= dict.fromkeys(
         [*collection.judgments["q0"]][:2], 40_000
     )  # clicks: 16 bits hold fewer
-    union = union_of(dense, words)
+    union, _ = joined(dense, words)
     values = values_of_weights(union, collection, measure)
     for number in (0, 7, 20):
         measured = measure_retrieved(union.ranked(np.full(QUERIES, WEIGHTS[number]), 100), collection)
@@ -158,7 +169,7 @@ def test_what_a_weight_is_chosen_by_is_that_of_ir_measures(measure):
 
 def test_a_weight_is_chosen_on_the_other_folds_alone():
     collection, dense, words = example()
-    union, folds = union_of(dense, words), [np.arange(QUERIES)[0::2], np.arange(QUERIES)[1::2]]
+    union, folds = joined(dense, words)[0], [np.arange(QUERIES)[0::2], np.arange(QUERIES)[1::2]]
     weights = cross_validated(union, collection, folds, "ndcg_at_10")
     values = values_of_weights(union, collection, "ndcg_at_10")
     # The first list is good for even queries: odd ones get the weight that is best there, and the other way round.
@@ -183,28 +194,43 @@ ENCODER = {"pooling": "mean", "num_parameters": 10}
 
 @pytest.fixture
 def ranked():
-    """An evaluation whose collection is in memory, and the lists of an encoder: random."""
+    """An evaluation whose collection is in memory; the lists of an encoder that is random, and its vectors."""
     documents = [row["text"] for row in make_corpus(COUNT, seed=2)]
     names = [f"d{number}" for number in range(COUNT)]
     queries = [" ".join(documents[number].split()[:4]) for number in range(ASKED)]
     judgments = {f"q{number}": {f"d{number}": 1, f"d{(number + 3) % COUNT}": 2} for number in range(ASKED)}
-    evaluation = DocumentRanking(RankingArguments(collection="ships"), RetrievalArguments())
+    evaluation = DocumentRanking(RankingArguments(collection="ships"), RetrievalArguments(fusion=["sum", "rrf"]))
     evaluation.ranking = Ranking(names, documents, [*judgments], queries, judgments)
     evaluation.folds = [np.arange(ASKED)[number::3] for number in range(3)]
-    scores = np.random.default_rng(0).normal(size=(ASKED, COUNT)).astype(np.float32)
-    retrieved = Retrieved.best(np.broadcast_to(np.arange(COUNT), scores.shape), scores, ranking.DEPTH)
-    return evaluation, retrieved.divided(ASKED)
+    rng = np.random.default_rng(0)
+    vectors = (
+        unit(rng.normal(size=(ASKED, 8)).astype(np.float32)),
+        unit(rng.normal(size=(COUNT, 8)).astype(np.float32)),
+    )
+    return evaluation, search(*vectors, 20).divided(ASKED), vectors
 
 
-def test_hybrids_join_the_encoder_with_bm25_of_default_parameters(ranked):
-    evaluation, retrieved = ranked
+def rank(evaluation, retrieved, vectors):
+    return evaluation.rank("ours", retrieved, *vectors, ENCODER | {"similarity": "cosine"}, 0.1)
+
+
+@pytest.mark.parametrize("chooses", [False, True])
+def test_hybrids_join_the_encoder_with_bm25_of_default_parameters(ranked, chooses):
+    """By the weight that is given, or the one that is best on the other folds."""
+    evaluation, retrieved, (queries, documents) = ranked
+    evaluation.args.choose_weight = chooses
     first, second = evaluation.find_by_words()
     assert (first.info["bm25_k1"], second.info["bm25_k1"]) == (1.5, 0.9)
-    dense, hybrid, rrf = evaluation.rank("ours", *retrieved, ENCODER, 0.1)
-    union = union_of(retrieved[0], evaluation.bm25[0])
-    weights = cross_validated(union, evaluation.ranking, evaluation.folds, "ndcg_at_10")
-    expected = {"dense": retrieved[0], "hybrid": union.ranked(weights, ranking.DEPTH)}
-    expected["rrf"] = reciprocal_rank_fusion(retrieved[0], evaluation.bm25[0], ranking.DEPTH)
+    dense, hybrid, rrf = rank(evaluation, retrieved, (queries, documents))
+    words = BM25(evaluation.ranking.documents).scores(evaluation.queries, np.tile(np.arange(COUNT), (ASKED, 1)))
+    lookups = [partial(np.take_along_axis, table, axis=1) for table in (queries @ documents.T, words)]
+    candidates = Candidates.of((retrieved[0], evaluation.by_bm25[0]), *lookups, -1)
+    weights = np.full(ASKED, 0.8)
+    if chooses:
+        weights = cross_validated(candidates, evaluation.ranking, evaluation.folds, "ndcg_at_10")
+        assert (weights != 0.8).any()
+    expected = {"dense": retrieved[0], "hybrid": candidates.ranked(weights, ranking.DEPTH)}
+    expected["rrf"] = reciprocal_rank_fusion(retrieved[0], evaluation.by_bm25[0], ranking.DEPTH)
     for result in (dense, hybrid, rrf):
         for measure, items in measure_retrieved(expected[result.head], evaluation.ranking).items():
             np.testing.assert_array_equal(result.measured[measure].numerators, items.numerators)
@@ -213,18 +239,23 @@ def test_hybrids_join_the_encoder_with_bm25_of_default_parameters(ranked):
 
 
 def test_the_weight_is_that_of_other_queries_where_they_are_given(ranked):
-    evaluation, retrieved = ranked
+    evaluation, retrieved, vectors = ranked
+    evaluation.args.choose_weight = True
     selection = evaluation.ranking.with_queries(range(8, ASKED))
     evaluation.ranking, evaluation.selection = evaluation.ranking.with_queries(range(8)), selection
     assert evaluation.queries == [*evaluation.ranking.queries, *selection.queries]
     evaluation.find_by_words()
     both = Retrieved(retrieved[0].rows, retrieved[0].scores).divided(8)
-    hybrid = evaluation.rank("ours", *both, ENCODER, 0.1)[1]
+    hybrid = rank(evaluation, both, vectors)[1]
     assert len(hybrid.info["hybrid_weights"]) == 1
     np.testing.assert_allclose(hybrid.further["hybrid_weight"].numerators, hybrid.info["hybrid_weights"][0])
     for query in evaluation.ranking.query_ids:  # whatever is relevant to those reported
         evaluation.ranking.judgments[query] = {"d0": 1}
-    assert evaluation.rank("ours", *both, ENCODER, 0.1)[1].info["hybrid_weights"] == hybrid.info["hybrid_weights"]
+    assert rank(evaluation, both, vectors)[1].info["hybrid_weights"] == hybrid.info["hybrid_weights"]
+    for query in selection.query_ids:  # the encoder's best are relevant
+        row = retrieved[0].rows[evaluation.queries.index(selection.queries[selection.query_ids.index(query)])][0]
+        selection.judgments[query] = {f"d{row}": 1}
+    assert rank(evaluation, both, vectors)[1].info["hybrid_weights"][0] > 0.5
 
 
 def test_no_query_finds_itself_by_any_method_nor_where_a_weight_is_chosen(monkeypatch):
@@ -235,7 +266,8 @@ def test_no_query_finds_itself_by_any_method_nor_where_a_weight_is_chosen(monkey
     asked = [f"d{number}" for number in range(0, COUNT, 2)]
     judgments = {name: {f"d{int(name[1:]) + 1}": 1} for name in asked}
     queries = [documents[int(name[1:])] for name in asked]
-    evaluation = DocumentRanking(RankingArguments(collection="ships"), RetrievalArguments())
+    options = RetrievalArguments(fusion=["sum", "rrf"], choose_weight=True)
+    evaluation = DocumentRanking(RankingArguments(collection="ships"), options)
     whole = Ranking(names, documents, asked, queries, judgments)
     evaluation.ranking, evaluation.selection = whole.with_queries(range(8)), whole.with_queries(range(8, len(asked)))
     nearest = np.eye(COUNT, dtype=np.float32)
@@ -257,5 +289,5 @@ def test_no_query_finds_itself_by_any_method_nor_where_a_weight_is_chosen(monkey
     for result in results:
         assert result.measured["ndcg_at_10"].numerators.tolist() == [[1] * 8], result.head
         assert result.further["ndcg@1"].of_runs() == 1
-    assert not (evaluation.bm25[1].rows == whole.own[8:, None]).any()  # the lists that a weight is chosen by
-    assert (evaluation.bm25[1].rows[:, 0] == whole.own[8:] + 1).all()
+    assert not (evaluation.by_bm25[1].rows == whole.own[8:, None]).any()  # the lists that a weight is chosen by
+    assert (evaluation.by_bm25[1].rows[:, 0] == whole.own[8:] + 1).all()

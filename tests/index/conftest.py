@@ -11,10 +11,17 @@ from docsplit.embedding.encoder import Encoder as RealEncoder
 from docsplit.embedding.lexical_ridge import fit, save_with_words
 from docsplit.embedding.loading import load_encoder
 from docsplit.index.changes import build
-from docsplit.index.index import Index, query_words
+from docsplit.index.index import Index
 from tests.conftest import make_corpus
 
-DESCRIPTION = {"name": "test", "hash": "0123456789", "pooling": "mean", "max_seq_length": None, "dimension": 8}
+DESCRIPTION = {
+    "name": "test",
+    "hash": "0123456789",
+    "pooling": "mean",
+    "max_seq_length": None,
+    "dimension": 8,
+    "similarity": "cosine",
+}
 WORDS = 20  # of a passage
 
 
@@ -62,7 +69,7 @@ def built(documents, tmp_path_factory):
 
 def answers(directory, queries, method, count=7):
     index = Index(directory)
-    all_hits = [index.search(embed([query])[0], query_words(query), count, method) for query in queries]
+    all_hits = [index.search(embed([query])[0], query, count, method) for query in queries]
     return [[(hit.id, round(hit.score, 5), hit.passage) for hit in hits] for hits in all_hits]
 
 

@@ -11,7 +11,6 @@ from docsplit.embedding import encoder as encoder_module
 from docsplit.embedding.encoder import Encoder
 from docsplit.index import index as index_module
 from docsplit.index.changes import add, delete
-from docsplit.index.index import query_words
 from tests.conftest import make_corpus
 
 TEXTS = [row["text"] for row in make_corpus(24)]
@@ -40,7 +39,7 @@ def built(scattered, tmp_path):
 def test_it_finds_what_the_reader_finds_with_the_query_embedded(built, scattered, method):
     reader = index_module.Index(built.directory)
     vector = Encoder(str(scattered)).embed_query(QUESTION)
-    expected = reader.search(None if method == "bm25" else vector, query_words(QUESTION), 5, method)
+    expected = reader.search(None if method == "bm25" else vector, QUESTION, 5, method)
     hits = built.search(QUESTION, count=5, method=method)
     assert [(hit.id, hit.title) for hit in hits] == [(hit.id, hit.title) for hit in expected]
     np.testing.assert_allclose([hit.score for hit in hits], [hit.score for hit in expected], rtol=1e-5)
@@ -83,13 +82,13 @@ def test_documents_are_added_replaced_and_deleted(built):
 
 
 def test_what_others_change_is_seen(built, scattered):
-    """No other document has lighthouses."""
-    assert built.search("lighthouses", method="bm25") == []
-    add(built.directory, [Document("theirs", "Lighthouses.")], Encoder(str(scattered)))
-    assert [hit.id for hit in built.search("lighthouses", method="bm25")] == ["theirs"]
+    """No other document has volcanoes."""
+    assert built.search("volcanoes", method="bm25") == []
+    add(built.directory, [Document("theirs", "A volcano.")], Encoder(str(scattered)))
+    assert [hit.id for hit in built.search("volcanoes", method="bm25")] == ["theirs"]
     delete(built.directory, ["theirs"])
     assert len(built) == len(TEXTS)
-    assert built.search("lighthouses", method="bm25") == []
+    assert built.search("volcanoes", method="bm25") == []
 
 
 def test_a_folder_has_the_names_of_its_files_as_ids(scattered, tmp_path, caplog):
@@ -110,6 +109,12 @@ def test_what_cannot_work_is_refused_before_anything_changes(built, encoder, sca
         (lambda: built.search(" "), "The question is empty"),
         (lambda: built.delete([1]), "The id 1 is a int: ids are texts"),
         (lambda: built.search("a", count=0), "count is 0: expected 1 or more"),
+        (lambda: built.search("a", fusion="mean"), "fusion is 'mean', weight 0.8: expected sum or rrf"),
+        (lambda: built.search("a", weight=2), "weight 2: expected"),
+        (
+            lambda: Index.build(TEXTS, scattered, tmp_path / "new", language="latin"),
+            "language is 'latin': expected one",
+        ),
         (lambda: built.search("a", method="words"), "method is 'words': expected one of hybrid, dense, bm25"),
         (lambda: built.add(["A text."]), r"need ids, .*: give \{id: text\}"),
         (lambda: built.add({"a": 3}), "Document 'a' is a int: give texts"),

@@ -11,7 +11,7 @@ from docsplit.embedding import neighbours
 from docsplit.index import changes
 from docsplit.index import index as index_module
 from docsplit.index.changes import add, build, cells_of, delete
-from docsplit.index.index import Index, InvertedFile, SegmentEntry, nearest
+from docsplit.index.index import Index, InvertedFile, SegmentEntry
 from docsplit.index.results import Checked
 from tests.index.conftest import ENCODER, WORDS, answers, embed
 
@@ -70,9 +70,27 @@ def test_candidates_are_scored_exactly_wherever_their_passages_lie(documents, qu
     index.cells = AllCells(np.concatenate(list(covered.values())))
     monkeypatch.setattr(index_module, "CANDIDATES", sum(map(len, covered.values())))
     index.manifest = dataclasses.replace(index.manifest, approximate=known)
-    for ours, exact in zip(index.nearest(vectors, 9), nearest(index.segments, vectors, 9), strict=True):
-        assert [key for key, _ in ours] == [key for key, _ in exact]
-        np.testing.assert_allclose([score for _, score in ours], [score for _, score in exact], atol=1e-6)
+    exact = Index(tmp_path)
+    for vector, query in zip(vectors, queries):
+        for method in ("dense", "hybrid"):
+            hits, expected = (one.search(vector, query, 9, method) for one in (index, exact))
+            assert [hit.id for hit in hits] == [hit.id for hit in expected]
+            np.testing.assert_allclose([hit.score for hit in hits], [hit.score for hit in expected], atol=1e-6)
+
+
+def test_documents_that_words_find_have_their_similarity_though_no_cell_that_is_read_has_them(
+    documents, queries, tmp_path, monkeypatch
+):
+    build(tmp_path, documents, ENCODER, WORDS)
+    index, exact = Index(tmp_path), Index(tmp_path)
+    known = InvertedFile("x.faiss", 0, "", [segment.entry.name for segment in index.segments], 1, 1.0)
+    index.manifest = dataclasses.replace(index.manifest, approximate=known)
+    monkeypatch.setattr(index, "_nearest_in_cells", lambda *_: {})
+    (vector,) = embed(queries[:1])
+    hits = index.search(vector, queries[0], 100, "hybrid")
+    assert {hit.id for hit in hits} == {hit.id for hit in index.search(None, queries[0], 100, "bm25")}
+    similarities = {hit.id: hit.similarity for hit in exact.search(vector, queries[0], 100, "dense")}
+    assert {hit.id: hit.similarity for hit in hits} == {hit.id: similarities[hit.id] for hit in hits}
 
 
 @pytest.mark.parametrize(("covered", "needed"), [(None, True), ("ab", False), ("a", True), ("abc", True)])

@@ -8,7 +8,7 @@ import pytest
 import search
 from docsplit.data.readers.base import Document
 from docsplit.index.changes import add, build, delete
-from docsplit.index.index import Index, query_words
+from docsplit.index.index import Index
 from docsplit.index.results import Checked
 from tests.index.conftest import ENCODER, WORDS, embed
 from tests.index.mutations import trial
@@ -35,7 +35,7 @@ def index(small, tmp_path):
 def answers(directory):
     index = Index(directory)
     hits = [
-        index.search(embed([query])[0], query_words(query), 5, method)
+        index.search(embed([query])[0], query, 5, method)
         for query in QUERIES
         for method in ("hybrid", "dense", "bm25")
     ]

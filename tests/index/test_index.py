@@ -10,11 +10,11 @@ import pytest
 from docsplit.data.bm25 import BM25
 from docsplit.data.passages import to_passages
 from docsplit.data.readers.base import Document
-from docsplit.data.words import words_in
+from docsplit.data.words import Stems
 from docsplit.index import changes
 from docsplit.index import index as index_module
 from docsplit.index.changes import add, build, delete
-from docsplit.index.index import Index, best_by_words, bm25, nearest, query_words
+from docsplit.index.index import Index, bm25
 from docsplit.runtime.files import ROOT
 from tests.index.conftest import DESCRIPTION, ENCODER, WORDS, Encoder, answers, embed
 
@@ -30,7 +30,7 @@ def test_the_nearest_passage_counts(built, documents, queries):
             scores = embed(passages) @ vector
             expected[document.id] = float(scores.max()), passages[int(scores.argmax())]
         best = sorted(expected, key=lambda key: -expected[key][0])[:5]
-        hits = index.search(vector, [], 5, "dense")
+        hits = index.search(vector, "", 5, "dense")
         assert [hit.id for hit in hits] == best
         for hit in hits:
             assert (pytest.approx(hit.score, abs=1e-6), hit.passage) == expected[hit.id]
@@ -50,26 +50,37 @@ def test_words_are_weighed_as_bm25s_does(documents, queries, tmp_path, monkeypat
     for query in [*queries, "harbour harbour ship", "nothingofthekind"]:
         found = retriever.retrieve([query], len(kept))
         expected = {kept[row].id: score for row, score in zip(found.rows[0], found.scores[0]) if row >= 0}
-        hits = index.search(None, query_words(query), 100, "bm25")
+        hits = index.search(None, query, 100, "bm25")
         assert {hit.id: hit.score for hit in hits} == pytest.approx(expected, rel=1e-5)
         scores = [hit.score for hit in hits]
         assert scores == sorted(scores, reverse=True)
         assert len(hits) < len(kept)
 
 
-def test_a_hybrid_counts_both_ranks(built, queries):
-    index = Index(built)
+@pytest.mark.parametrize("language", ["english", "none"])
+@pytest.mark.parametrize(("fusion", "weight"), [("sum", 0.8), ("sum", 0.0), ("sum", 1.0), ("rrf", 0.8)])
+def test_a_hybrid_joins_both_as_a_loop_over_all_documents_does(documents, queries, tmp_path, language, fusion, weight):
+    """Also in several segments, after a deletion; of documents that words do not find the similarity alone counts."""
+    build(tmp_path, documents[:50], ENCODER, WORDS, language=language)
+    add(tmp_path, documents[50:], ENCODER)
+    delete(tmp_path, [documents[3].id])
+    index = Index(tmp_path)
     for query in queries:
-        vector, words = embed([query])[0], query_words(query)
-        both = [
-            [(hit.id, hit.score) for hit in index.search(vector, words, 1000, method)] for method in ("dense", "bm25")
-        ]
+        vector = embed([query])[0]
+        dense, words = ({hit.id: hit.score for hit in index.search(vector, query, 1000, m)} for m in ("dense", "bm25"))
         expected: dict[str, float] = {}
-        for rank, hit in (place for ranking in both for place in enumerate(ranking, start=1)):
-            expected[hit[0]] = expected.get(hit[0], 0) + 1 / (60 + rank)
-        hits = index.search(vector, words, 5, "hybrid")
-        assert [hit.score for hit in hits] == sorted(expected.values(), reverse=True)[:5]
-        assert all(expected[hit.id] == hit.score for hit in hits)
+        for found in (dense, words):
+            for rank, key in enumerate(found, start=1):
+                expected[key] = expected.get(key, 0) + 1 / (60 + rank)
+        if fusion == "sum":
+            best = max(dense.values()) + 1, max(words.values())
+            expected = {
+                key: weight * (score + 1) / best[0] + (1 - weight) * words.get(key, 0) / best[1]
+                for key, score in dense.items()
+            }
+        hits = index.search(vector, query, 5, "hybrid", fusion, weight)
+        assert [hit.score for hit in hits] == pytest.approx(sorted(expected.values(), reverse=True)[:5], abs=1e-6)
+        assert all(expected[hit.id] == pytest.approx(hit.score, abs=1e-6) for hit in hits)
 
 
 def test_documents_are_embedded_whole_too(built, documents):
@@ -78,16 +89,6 @@ def test_documents_are_embedded_whole_too(built, documents):
         passages = [passage.text for passage in to_passages(segment.texts[row], WORDS)]
         whole = passages[0] if len(passages) == 1 else segment.texts[row]
         assert vector.tolist() == embed([whole])[0].tolist()
-
-
-def test_many_queries_are_answered_as_one_by_one_whatever_a_block_holds(built, queries, monkeypatch):
-    segments, vectors = Index(built).segments, embed(queries)
-    expected = [nearest(segments, vector[None], 9)[0] for vector in vectors]
-    for values in (1, 300, 10**6):
-        monkeypatch.setattr(index_module, "BLOCK_VALUES", values)
-        for hits, wanted in zip(nearest(segments, vectors, 9), expected):
-            assert [number for number, _ in hits] == [number for number, _ in wanted]
-            np.testing.assert_allclose([score for _, score in hits], [score for _, score in wanted], atol=1e-6)
 
 
 def test_copies_come_in_the_order_of_segments_and_rows(documents, tmp_path, monkeypatch):
@@ -99,13 +100,10 @@ def test_copies_come_in_the_order_of_segments_and_rows(documents, tmp_path, monk
     delete(tmp_path, ["copy 2"])
     index, vectors = Index(tmp_path), encoder.embed_for_index([documents[0].text])
     expected = [f"copy {number}" for number in (0, 1, 3, 4, 5, 6, 7, 8, 9, 10, 11)]
-    for values in (1, 40, 10**6):
-        monkeypatch.setattr(index_module, "BLOCK_VALUES", values)
-        for count in (3, 7, 11):
-            (dense,) = nearest(index.segments, vectors, count)
-            for ranking in (dense, best_by_words(index.segments, query_words(documents[0].text), count)):
-                places = [index.place(number) for number, _ in ranking]
-                assert [segment.ids[row] for segment, row in places] == expected[:count]
+    for count in (3, 7, 11):
+        for method in ("dense", "bm25", "hybrid"):
+            vector = None if method == "bm25" else vectors[0]
+            assert [hit.id for hit in index.search(vector, documents[0].text, count, method)] == expected[:count]
 
 
 def test_an_index_without_documents_finds_nothing(documents, tmp_path):
@@ -113,7 +111,7 @@ def test_an_index_without_documents_finds_nothing(documents, tmp_path):
     delete(tmp_path, [document.id for document in documents[:2]])
     index = Index(tmp_path)
     assert len(index) == index.num_passages() == len(bm25(index.segments, ["ship"])) == 0
-    assert index.search(embed(["ship"])[0], ["ship"], 5, "hybrid") == []
+    assert index.search(embed(["ship"])[0], "ship", 5, "hybrid") == []
     assert index.reading() is None
     assert add(tmp_path, documents[:3], ENCODER).documents == len(Index(tmp_path)) == 3
 
@@ -121,17 +119,19 @@ def test_an_index_without_documents_finds_nothing(documents, tmp_path):
 def test_a_hit_has_the_words_that_its_document_has(built, documents):
     """With the passage that has most of them where words alone count."""
     index, text_of = Index(built), {document.id: document.text for document in documents}
-    words = query_words("how does the kettle boil in a harbour with butter")
+    query, stems = "how does the kettles boil in a harbouring with butter", Stems()
     for method in ("bm25", "hybrid"):
         vector = None if method == "bm25" else embed(["kettle"])[0]
-        for hit in index.search(vector, words, 20, method):
+        for hit in index.search(vector, query, 20, method):
             text = text_of[hit.id]
-            assert hit.words == [word for word in ("kettle", "boil", "harbour", "butter") if word in words_in(text)]
+            said = ("kettles", "boil", "harbouring", "butter")
+            assert hit.words == [word for word in said if stems.stem(word) in stems.of(text)]
             passages = [passage.text for passage in to_passages(text, WORDS)]
             if method == "bm25":
                 assert hit.similarity is None
-                most = max(len(set(hit.words) & words_in(passage)) for passage in passages)
-                assert len(set(hit.words) & words_in(hit.passage)) == most > 0
+                wanted = {*map(stems.stem, hit.words)}
+                most = max(len(wanted.intersection(stems.of(passage))) for passage in passages)
+                assert len(wanted.intersection(stems.of(hit.passage))) == most > 0
             else:
                 scores = embed(passages) @ vector
                 assert hit.similarity == pytest.approx(float(scores.max()), abs=1e-6)
@@ -156,7 +156,7 @@ def test_what_is_open_can_be_read_whatever_writers_do(documents, queries, built,
     monkeypatch.setattr(index_module, "read_manifest", overtaken)
     assert answers(tmp_path, queries, "hybrid") == wanted
     assert not (tmp_path / opened.manifest.file).exists()
-    assert [hit.id for hit in opened.search(None, query_words(queries[0]), 1, "bm25")] == [documents[0].id]
+    assert [hit.id for hit in opened.search(None, queries[0], 1, "bm25")] == [documents[0].id]
     data = tmp_path / Index(tmp_path).manifest.file
     data.unlink()
     with pytest.raises(ValueError, match=rf"{data.name} is missing\. Restore the index"):

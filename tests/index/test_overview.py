@@ -1,51 +1,26 @@
 """The overview of an index, against slow versions."""
 
-from collections import Counter
-
 import numpy as np
 import pytest
 
-from docsplit.index import changes
 from docsplit.index import overview as index_overview
 from docsplit.index.changes import build, delete
-from docsplit.index.index import Index, query_words
-from docsplit.index.overview import _most_similar, _names, clusters, duplicates
+from docsplit.index.index import Index
+from docsplit.index.overview import _most_similar, clusters, duplicates
 from tests.index.conftest import ENCODER, WORDS
 
 
-def test_names_are_those_of_a_count_word_by_word(documents, tmp_path, monkeypatch):
-    """Of several segments, and without what is deleted."""
-    monkeypatch.setattr(changes, "SEGMENT_DOCUMENTS", 30)
-    build(tmp_path, documents, ENCODER, WORDS)
-    delete(tmp_path, [documents[5].id])
-    index = Index(tmp_path)
-    texts = [query_words(segment.texts[row]) for segment, row in index.documents()]
-    labels = np.random.default_rng(0).integers(3, size=len(texts))
-    labels[labels == 2] = 1
-    labels[7] = 2  # a group of one document
-    words = sorted({word for text in texts for word in text})
-    totals, having = np.zeros((len(words), 3)), np.zeros((len(words), 3))
-    for text, label in zip(texts, labels):
-        for word, count in Counter(text).items():
-            totals[words.index(word), label] += count
-            having[words.index(word), label] += 1
-    given = {}
-    monkeypatch.setattr(index_overview, "name_groups", lambda *arguments: given.update(arguments=arguments))
-    _names(index.segments, labels, 3)
-    of_index, totals_of_index, having_of_index, sizes = given["arguments"]
-    order = np.argsort(of_index)
-    assert [of_index[row] for row in order] == words
-    np.testing.assert_array_equal(totals_of_index[order], totals)
-    np.testing.assert_array_equal(having_of_index[order], having)
-    np.testing.assert_array_equal(sizes, np.bincount(labels))
-
-
-def test_a_group_names_the_documents_at_its_centre(documents, tmp_path):
+def test_a_group_names_the_documents_at_its_centre_and_is_named_by_whole_words(documents, tmp_path):
     build(tmp_path, documents, ENCODER, WORDS)
     index = Index(tmp_path)
     title_of = {document.id: document.title for document in documents}
+    named = []
     for group in clusters(index, 4):
         assert group.titles == [title_of[name] for name in group.ids]
+        texts = [document.text.lower() for document in documents if document.id in group.ids]
+        assert all(any(word in text.split() for text in texts) for word in group.words)
+        named += group.words
+    assert named
     for pair in duplicates(index, 0.5):
         assert (pair.title, pair.other_title) == (title_of[pair.id], title_of[pair.other])
 

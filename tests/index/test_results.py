@@ -2,6 +2,7 @@
 
 import pytest
 
+from docsplit.data.words import Stems
 from docsplit.index.index import Hit, Index
 from docsplit.index.overview import Group, Pair
 from docsplit.index.results import (
@@ -80,9 +81,9 @@ def test_hits_fit_the_terminal_whatever_their_length():
 
 
 def test_words_of_the_query_are_marked_on_a_terminal_alone():
-    hit = Hit("a.txt", 0.03, "", "A Ship in the 船 harbour. Shipping.", 0.6, ["ship", "船"])
-    answer = Answer("query", "hybrid", [hit], 1.0, 1.0, "cosine", ["ship"])
-    marked = "A \033[1mShip\033[0m in the \033[1m船\033[0m harbour. Shipping."
+    hit = Hit("a.txt", 0.03, "", "A Ship in the 船 harbour. Shipyards.", 0.6, ["ships", "船"])
+    answer = Answer("query", "hybrid", [hit], 1.0, 1.0, "cosine", ["ships"], "english")
+    marked = "A \033[1mShip\033[0m in the \033[1m船\033[0m harbour. Shipyards."
     assert marked in answer.lines(Style(100, has_marks=True))[-1]
     assert "\033" not in "".join(answer.lines())
 
@@ -109,20 +110,21 @@ def test_a_group_has_its_words_and_first_documents():
     assert Clusters([Group(1, [], ["a"], [""])]).lines()[0].startswith("1 document: (no word")
 
 
+STEMS = Stems()
 SENTENCES = ["Title of it.", "Nothing is here.", "A ship is in the harbour.", "Anchors are heavy."]
 
 
 @pytest.mark.parametrize(
     ("words", "characters", "first"),
-    [([], 100, 0), (["ship"], 100, 0), (["ship"], 20, 2), (["ship", "anchors"], 46, 2), (["anchors"], 20, 3)],
+    [([], 100, 0), (["ship"], 100, 0), (["ship"], 20, 2), (["ship", "anchor"], 46, 2), (["anchor"], 20, 3)],
 )
 def test_a_passage_is_shown_from_the_sentence_with_most_words_within_reach(words, characters, first):
-    shown = shown_part(" ".join(SENTENCES), "Another title", words, characters)
+    shown = shown_part(" ".join(SENTENCES), "Another title", {*words}, STEMS, characters)
     assert shown == ("… " if first else "") + " ".join(SENTENCES[first:])
 
 
 def test_a_first_sentence_that_is_the_title_is_left_out():
-    assert shown_part(" ".join(SENTENCES), "Title of it.", [], 100) == " ".join(SENTENCES[1:])
-    assert shown_part("Title of it.", "Title of it.", [], 100) == "Title of it."
-    assert shown_part("See Also --------\nload : it ---x", "Title", [], 100) == "See Also load : it ---x"
-    assert shown_part("", "Title", ["ship"], 100) == ""
+    assert shown_part(" ".join(SENTENCES), "Title of it.", set(), STEMS, 100) == " ".join(SENTENCES[1:])
+    assert shown_part("Title of it.", "Title of it.", set(), STEMS, 100) == "Title of it."
+    assert shown_part("See Also --------\nload : it ---x", "Title", set(), STEMS, 100) == "See Also load : it ---x"
+    assert shown_part("", "Title", {"ship"}, STEMS, 100) == ""

@@ -32,7 +32,7 @@ def test_documents_carry_words_and_queries_none(worded, worded_encoder, document
     for query in queries[:3]:
         vector = encoder.embed_query(query)
         np.testing.assert_allclose(vector, model.encode_query(query, normalize_embeddings=True), atol=1e-2)
-        (hit,) = index.search(vector, [], 1, "dense")
+        (hit,) = index.search(vector, "", 1, "dense")
         scores = expected @ vector
         assert (hit.score, hit.passage) == (pytest.approx(scores.max(), abs=1e-5), flat[scores.argmax()])
 

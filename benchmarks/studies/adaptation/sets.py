@@ -8,7 +8,7 @@ import json
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from docsplit.data.sets.rankings import Retrieved, load_collection
 from docsplit.evaluation.heads.base import HeadInput, runs_of
 from docsplit.evaluation.heads.frozen import linear
 from docsplit.evaluation.links import cosine_scores
-from docsplit.evaluation.ranking import cross_validated, measure_retrieved, top_of_scores, union_of
+from docsplit.evaluation.ranking import Candidates, cross_validated, measure_retrieved, top_of_scores
 from docsplit.evaluation.results.result import micro_f1_items, predictions
 
 MAX_DOCUMENTS, MAX_TEST = 2000, 1000
@@ -170,20 +170,28 @@ def _ranking(options: RankingArguments, size: int | None = None) -> DataSet:
         values = measure_retrieved(retrieved, ranking)["ndcg_at_10"].numerators[0]
         return Measured("ndcg_at_10", _of_items(values), len(values))
 
-    def ranked(features: Any) -> Retrieved:
+    def dense(features: Any) -> np.ndarray:
         scores = features[count:] @ features[:count].T
-        return top_of_scores(scores.toarray() if issparse(scores) else scores, DEPTH)
+        return scores.toarray() if issparse(scores) else scores
+
+    def ranked(features: Any) -> Retrieved:
+        return top_of_scores(dense(features), DEPTH)
 
     def measure(features: Any) -> Measured:
         return figure_of(ranked(features))
 
     @cache
+    def index() -> BM25:
+        return BM25(ranking.documents)
+
+    @cache
     def by_words() -> Retrieved:
-        return BM25(ranking.documents).retrieve(ranking.queries, DEPTH)
+        return index().retrieve(ranking.queries, DEPTH)
 
     def beside_bm25(features: Any) -> Measured:
         """Mix both by the weight that is best for the queries of the other four fifths."""
-        union = union_of(ranked(features), by_words())
+        scores = partial(np.take_along_axis, dense(features), axis=1)
+        union = Candidates.of((ranked(features), by_words()), scores, partial(index().scores, ranking.queries), -1)
         folds = np.array_split(np.random.default_rng(0).permutation(len(ranking.queries)), FOLDS)
         return figure_of(union.ranked(cross_validated(union, ranking, folds, "ndcg_at_10"), DEPTH))
 
