@@ -1,4 +1,4 @@
-"""The collections of `benchmarks.studies.search.report`: judged ones, and titles or first lines taken out of documents.
+"""The collections of `benchmarks.studies.search.report`: judged ones, and documents whose titles or first lines ask.
 
 A query that was taken out of a document is not in that document any more (`docsplit.data.sets.rankings`).
 """

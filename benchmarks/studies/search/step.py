@@ -1,9 +1,9 @@
 """One cell of the study of search: rank the documents of a set for its queries in all ways, with one encoder.
 
     python -m benchmarks.studies.search.step --data scifact --data_dir DIR --encoder NAME --rows rows.json \\
-        [--vectors DIR] [--peers txtai lancedb]
+        [--peers txtai lancedb]
 
-Vectors are kept in a folder outside the repository, for an encoder is slow on a CPU and all ways to rank are fast.
+Vectors are kept in the cache, outside the repository: an encoder is slow on a CPU, and all ways to rank are fast.
 """
 
 import argparse
@@ -34,21 +34,18 @@ MEASURED = 100  # documents of a list that are measured, and that others are ask
 METRICS = {"ndcg_at_10": "ndcg@10", "recall_at_100": "recall@100"}
 OURS = "sum, stems"
 WEIGHTS = (0.5, 0.6, 0.7, 0.75, 0.85, 0.9, 0.95)  # beside `WEIGHT`
-LANGUAGES = {"": "none", ", stems": "english"}  # of the words of BM25, by what a method's name ends with
 
 
-def embed(name: str, data: str, ranking: Ranking, folder: Path) -> tuple[np.ndarray, np.ndarray]:
+def embed(encoder: Encoder, stem: Path, ranking: Ranking) -> tuple[np.ndarray, np.ndarray]:
     """Return the vectors of the documents (N, H) and of the queries (Q, H), of length one.
 
     Args:
-        folder: where they are kept, with a hash of what they were made of.
+        stem: of the files where they are kept, with what they were made of.
     """
-    encoder = Encoder(name, EncoderArguments([name]), folder)
     made_of = f"{ranking.fingerprint()} {encoder.description['hash']} {encoder.dtype}"
-    stem = folder / f"{Path(name).name}-{data}"
     paths, note = [Path(f"{stem}-{part}.npy") for part in ("documents", "queries")], Path(f"{stem}.txt")
     if not note.exists() or note.read_text() != made_of:
-        folder.mkdir(parents=True, exist_ok=True)
+        stem.parent.mkdir(parents=True, exist_ok=True)
         note.unlink(missing_ok=True)
         np.save(paths[0], unit(encoder.embed(ranking.documents)))
         np.save(paths[1], unit(encoder.embed_queries(ranking.queries)[0]))
@@ -66,16 +63,16 @@ def rank(ranking: Ranking, documents: np.ndarray, queries: np.ndarray) -> Iterat
     def similarities(rows: np.ndarray) -> np.ndarray:
         return np.stack([documents[found] @ query for found, query in zip(rows, queries)])
 
-    for ending, language in LANGUAGES.items():
+    for ending, language in {"": "none", ", stems": "english"}.items():
         index = BM25(ranking.documents, language)
         words = index.retrieve(ranking.queries, DEPTH + 1).without(own, DEPTH)
         yield f"BM25{ending}", words
         yield f"RRF{ending}", reciprocal_rank_fusion(dense, words, DEPTH)
         both = (dense, words)
         candidates = Candidates.of(both, similarities, partial(index.scores, ranking.queries), LOWEST["cosine"])
-        for weight in (WEIGHT, *WEIGHTS):
-            name = f"sum{ending}" if weight == WEIGHT else f"sum{ending}, w {weight}"
-            yield name, candidates.ranked(np.full(len(queries), weight), DEPTH)
+        yield f"sum{ending}", candidates.ranked(np.full(len(queries), WEIGHT), DEPTH)
+    for weight in WEIGHTS:
+        yield f"{OURS}, w {weight}", candidates.ranked(np.full(len(queries), weight), DEPTH)
 
 
 def rank_by_others(
@@ -96,8 +93,8 @@ def rows_of(values: dict[str, ItemScores], metric: str) -> Iterator[Row]:
     for method, system in drawn.items():
         low, high = interval(system)
         yield {"method": method, "metric": metric, "value": float(system.scores.mean()), "low": low, "high": high}
-    others = [name for name in drawn if name != OURS and ", w " not in name]
-    for method, other in [*((OURS, name) for name in others), ("BM25, stems", "BM25")]:
+    others = [name for name in drawn if name != OURS and ", w " not in name] if OURS in drawn else []
+    for method, other in [*((OURS, name) for name in others), *([("BM25, stems", "BM25")] if others else [])]:
         found = paired_bootstrap(drawn[method], drawn[other])
         row = {"method": method, "against": other, "metric": f"{metric}_difference"}
         yield row | {"value": found.difference, "low": found.low, "high": found.high}
@@ -121,18 +118,29 @@ def main() -> None:
     parser.add_argument("--data_dir", type=Path, required=True)
     parser.add_argument("--encoder", required=True)
     parser.add_argument("--rows", type=Path, required=True, help="file for the rows")
-    parser.add_argument("--vectors", type=Path, default=None, help="folder of vectors (default: in the cache)")
     parser.add_argument("--peers", nargs="*", default=[], choices=["txtai", "lancedb"])
+    parser.add_argument("--max_seq_length", type=int, help="tokens of a text (default: the encoder's)")
+    parser.add_argument(
+        "--dtype", default="auto", help="of the encoder's products (default: bfloat16 where it is fast)"
+    )
+    parser.add_argument("--dense_alone", action="store_true", help="rank by the encoder alone")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO)
-    ranking = load(options.data, options.data_dir)
-    vectors = embed(options.encoder, options.data, ranking, options.vectors or cache_directory() / "search_study")
-    facts: dict[str, Any] = {"data": options.data, "encoder": Path(options.encoder).name}
+    folder = cache_directory() / "search_study"
+    changed = {} if options.max_seq_length is None else {"max_seq_length": options.max_seq_length}
+    ranking, name = load(options.data, options.data_dir), Path(options.encoder).name
+    encoder = Encoder(options.encoder, EncoderArguments([options.encoder], **changed, dtype=options.dtype), folder)
+    facts: dict[str, Any] = {"encoder": name, "tokens": encoder.max_seq_length, "dtype": str(encoder.dtype)[6:]}
     facts |= {"queries": len(ranking.queries), "documents": len(ranking.documents)}
+    stem = "-".join(map(str, [name, options.data, *changed.values(), *({options.dtype} - {"auto"})]))
+    documents, queries = embed(encoder, folder / stem, ranking)
 
     def lists() -> Iterator[tuple[str, Retrieved]]:
-        yield from rank(ranking, *vectors)
-        yield from rank_by_others(ranking, *vectors, options.peers)
+        if options.dense_alone:
+            yield "dense", search(queries, documents, MEASURED)
+            return
+        yield from rank(ranking, documents, queries)
+        yield from rank_by_others(ranking, documents, queries, options.peers)
 
     rows = [facts | row for row in measure(ranking, lists())]
     options.rows.parent.mkdir(parents=True, exist_ok=True)
