@@ -300,7 +300,7 @@ def run_study(
     arguments: Arguments,
     markdown: Callable[[Results], str] | None = None,
     plot: Callable[[Results, Path], None] | None = None,
-    name: str | None = None,
+    results_name: str | None = None,
 ) -> NoReturn:
     """List or run the cells of a study as its command line says, then write tables and a figure of all results so far.
 
@@ -310,14 +310,14 @@ def run_study(
         path: of the YAML.
         doc: the help.
         arguments: options, as `add_argument` takes them; variables of the YAML where they are given.
-        name: of the results and of the folder of the cells. Default: that of the YAML's folder.
+        results_name: of the results and of the folder of the cells. Default: the name of the YAML's folder.
     """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for option, settings in arguments.items():
-        parser.add_argument(f"--{option}", **settings)
-    add_options(parser, name or path.parent.name)
+    for name, settings in arguments.items():
+        parser.add_argument(f"--{name}", **settings)
+    add_options(parser, results_name or path.parent.name)
     options = parser.parse_args()
-    given = {option: value for option in arguments if (value := getattr(options, option)) is not None}
+    given = {name: value for name in arguments if (value := getattr(options, name)) is not None}
     try:
         study = Study(path, options.work_dir, given, options.output, options.any_code)
     except Damaged as error:
@@ -327,8 +327,8 @@ def run_study(
         )
     except (OSError, ValueError) as error:
         end_with(str(error))
-    missing = tuple(option for option in arguments if option not in study.variables)
-    study.groups = {group: parts for group, parts in study.groups.items() if not group.startswith(missing)}
+    missing = tuple(name for name in arguments if name not in study.variables)
+    study.groups = {name: group for name, group in study.groups.items() if not name.startswith(missing)}
     with only_runner(study.work_dir) as is_alone:
         if options.list:
             print(show(study, is_active=not is_alone))

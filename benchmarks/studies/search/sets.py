@@ -6,7 +6,7 @@ A query that was taken out of a document is not in that document any more (`docs
 import re
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +19,6 @@ from docsplit.data.sets.rankings import Ranking, load_collection
 
 DRAWN = 2500  # documents of a large corpus
 SUBJECT = re.compile(r"^Subject:\s*(?:Re:\s*)*(.*)$", re.IGNORECASE | re.MULTILINE)
-
-
-def load(name: str, data_dir: Path) -> Ranking:
-    """Return a collection by its name.
-
-    Raises:
-        ValueError: if there is no such set.
-    """
-    if name not in SETS:
-        raise ValueError(f"There is no collection {name!r}, expected one of {', '.join(SETS)}.")
-    return SETS[name](data_dir)
 
 
 def judged(folder: str) -> Callable[[Path], Ranking]:
@@ -80,18 +69,34 @@ def citations(data_dir: Path) -> Ranking:
     return ranking.with_queries([row for row, query in enumerate(ranking.query_ids) if cited[query]])
 
 
-SETS: dict[str, Callable[[Path], Ranking]] = {
-    "scifact": judged("scifact"),
-    "cacm": judged("cacm"),
-    "cranfield": judged("cranfield"),
-    "pubmedqa": judged("pubmedqa"),
-    "qmsum": judged("qmsum"),
-    "wikipedia_titles": wikipedia,
-    "docstrings": lambda data_dir: load_collection(RankingArguments()),
-    "aan_titles": lambda data_dir: by_title(papers(data_dir).drop(columns="links")),
-    "aan_citations": citations,
-    "newsgroup_subjects": newsgroups,
-    "dbpedia_sentences": lambda data_dir: load_collection(
-        RankingArguments(str(data_dir / "dbpedia" / "test.jsonl"), "all", queries="first_sentence", max_queries=1000)
+def dbpedia(data_dir: Path) -> Ranking:
+    """Search first paragraphs for their first sentences."""
+    file = str(data_dir / "dbpedia" / "test.jsonl")
+    return load_collection(RankingArguments(file, "all", queries="first_sentence", max_queries=1000))
+
+
+@dataclass
+class Collection:
+    """How a collection is loaded, and what asks and is found in a reader's words."""
+
+    words: str
+    load: Callable[[Path], Ranking]
+
+
+SETS = {
+    "scifact": Collection("SciFact: claims, abstracts that support or refute them", judged("scifact")),
+    "cacm": Collection("CACM: questions, abstracts on computing", judged("cacm")),
+    "cranfield": Collection("Cranfield: questions, abstracts on aerodynamics", judged("cranfield")),
+    "pubmedqa": Collection("PubMedQA: questions, the abstract that answers", judged("pubmedqa")),
+    "qmsum": Collection("QMSum: questions, pieces of meetings", judged("qmsum")),
+    "wikipedia_titles": Collection("Wikipedia: titles, their articles", wikipedia),
+    "docstrings": Collection(
+        "Python: first lines, the rest of the docstring", lambda _: load_collection(RankingArguments())
     ),
+    "aan_titles": Collection(
+        "ACL papers: titles, their papers", lambda data_dir: by_title(papers(data_dir).drop(columns="links"))
+    ),
+    "aan_citations": Collection("ACL papers: titles, papers that these cite", citations),
+    "newsgroup_subjects": Collection("20 Newsgroups: subjects, posts of the thread", newsgroups),
+    "dbpedia_sentences": Collection("DBpedia: first sentences, the rest of the paragraph", dbpedia),
 }

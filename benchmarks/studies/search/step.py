@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.engine.results import Row
 from benchmarks.studies.search.peers import PEERS
-from benchmarks.studies.search.sets import load
+from benchmarks.studies.search.sets import SETS
 from docsplit.data.bm25 import BM25
 from docsplit.data.fusion import LOWEST, WEIGHT
 from docsplit.data.sets.rankings import Ranking, Retrieved
@@ -33,7 +33,7 @@ from docsplit.runtime.vectors import unit
 MEASURED = 100  # documents of a list that are measured, and that others are asked for
 METRICS = {"ndcg_at_10": "ndcg@10", "recall_at_100": "recall@100"}
 OURS = "sum, stems"
-WEIGHTS = (0.5, 0.6, 0.7, 0.75, 0.85, 0.9, 0.95)  # beside `WEIGHT`
+WEIGHTS = (0.5, 0.6, 0.7, 0.75, WEIGHT, 0.85, 0.9, 0.95)
 
 
 def embed(encoder: Encoder, stem: Path, ranking: Ranking) -> tuple[np.ndarray, np.ndarray]:
@@ -71,7 +71,7 @@ def rank(ranking: Ranking, documents: np.ndarray, queries: np.ndarray) -> Iterat
         both = (dense, words)
         candidates = Candidates.of(both, similarities, partial(index.scores, ranking.queries), LOWEST["cosine"])
         yield f"sum{ending}", candidates.ranked(np.full(len(queries), WEIGHT), DEPTH)
-    for weight in WEIGHTS:
+    for weight in [each for each in WEIGHTS if each != WEIGHT]:
         yield f"{OURS}, w {weight}", candidates.ranked(np.full(len(queries), weight), DEPTH)
 
 
@@ -114,21 +114,19 @@ def measure(ranking: Ranking, lists: Iterator[tuple[str, Retrieved]]) -> list[Ro
 def main() -> None:
     """Measure one set with one encoder."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", required=True)
+    parser.add_argument("--data", required=True, choices=SETS)
     parser.add_argument("--data_dir", type=Path, required=True)
     parser.add_argument("--encoder", required=True)
     parser.add_argument("--rows", type=Path, required=True, help="file for the rows")
     parser.add_argument("--peers", nargs="*", default=[], choices=["txtai", "lancedb"])
     parser.add_argument("--max_seq_length", type=int, help="tokens of a text (default: the encoder's)")
-    parser.add_argument(
-        "--dtype", default="auto", help="of the encoder's products (default: bfloat16 where it is fast)"
-    )
+    parser.add_argument("--dtype", default="auto", help="of products (default: bfloat16 where it is fast)")
     parser.add_argument("--dense_alone", action="store_true", help="rank by the encoder alone")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO)
     folder = cache_directory() / "search_study"
     changed = {} if options.max_seq_length is None else {"max_seq_length": options.max_seq_length}
-    ranking, name = load(options.data, options.data_dir), Path(options.encoder).name
+    ranking, name = SETS[options.data].load(options.data_dir), Path(options.encoder).name
     encoder = Encoder(options.encoder, EncoderArguments([options.encoder], **changed, dtype=options.dtype), folder)
     facts: dict[str, Any] = {"encoder": name, "tokens": encoder.max_seq_length, "dtype": str(encoder.dtype)[6:]}
     facts |= {"queries": len(ranking.queries), "documents": len(ranking.documents)}

@@ -29,13 +29,13 @@ def test_the_cells_have_sets_that_there_are(tmp_path):
         (tmp_path / "files" / name).mkdir(parents=True)
         (tmp_path / "files" / name / "data.txt").write_text(name)
     cells = Study(report.STUDY, tmp_path, {"data_dir": str(tmp_path / "files"), "peers": ["txtai"]}).cells()
-    assert {cell.fields["data"] for cell in cells.values()} == sets.SETS.keys() == report.SETS.keys()
+    assert {cell.fields["data"] for cell in cells.values()} == sets.SETS.keys()
     options = next(iter(cells.values())).steps[0]["options"]
     assert (options["encoder"], options["peers"]) == ("sentence-transformers/all-MiniLM-L6-v2", ["txtai"])
 
 
 def test_a_step_measures_all_ways_and_a_table_shows_them(encoder, tmp_path, run_here, monkeypatch):
-    monkeypatch.setitem(sets.SETS, "scifact", lambda data_dir: collection())
+    monkeypatch.setitem(sets.SETS, "scifact", sets.Collection("small", lambda _: collection()))
     monkeypatch.setattr(step, "cache_directory", lambda: tmp_path)
     given = ["--data", "scifact", "--data_dir", tmp_path, "--encoder", encoder, "--rows", tmp_path / "rows.json"]
     run_here(step.main, *given)
@@ -55,16 +55,16 @@ def test_a_step_measures_all_ways_and_a_table_shows_them(encoder, tmp_path, run_
     monkeypatch.setattr(step.Encoder, "embed", lambda self, texts: np.ones((len(texts), first.shape[1]), np.float32))
     other = collection()
     other.documents = [*TEXTS[1:], TEXTS[0]]
-    monkeypatch.setitem(sets.SETS, "scifact", lambda data_dir: other)
+    monkeypatch.setitem(sets.SETS, "scifact", sets.Collection("other", lambda _: other))
     run_here(step.main, *given, "--dense_alone")
     (again, _) = json.loads((tmp_path / "rows.json").read_text())
     assert again["method"] == "dense"
     assert again["value"] < value["dense"]
 
-    fields = {"data": "scifact", "task": "search"}
-    done = Record("x", "done", "x", "x", rows=[fields | row for row in rows])
+    fields = {"data": "scifact", "task": "search", "encoder": "all-MiniLM-L6-v2"}
+    done = Record("x", "done", "x", "x", rows=[row | fields for row in rows])
     text = report.markdown(Results(not_run=["z"], cells={"x": done}))
-    assert f"| 30 | 10 | {100 * value['dense']:.1f} |" in text.replace("*", "")
+    assert f"| other | 30 | 10 | {100 * value['dense']:.1f} |" in text.replace("*", "")
     assert f"({100 * against['dense']['low']:+.1f} to {100 * against['dense']['high']:+.1f})" in text
     assert "Cells not run: z." in text
 
@@ -89,9 +89,7 @@ def test_what_asks_is_taken_out_of_documents_and_a_thread_is_relevant(tmp_path, 
     frame = sets.pd.DataFrame({"id": [f"p{n}" for _, n in posts], "label": 0, "text": [text for text, _ in posts]})
     frame.to_parquet(tmp_path / "20newsgroups" / "test.parquet")
     monkeypatch.setattr(sets, "DRAWN", 6)
-    ranking = sets.load("newsgroup_subjects", tmp_path)
+    ranking = sets.newsgroups(tmp_path)
     assert sorted(ranking.queries) == ["Topic 0", "Topic 1", "Topic 2"]
     assert all("Topic" not in text and "body" in text for text in ranking.documents)
     assert all(len(grades) == 2 for grades in ranking.judgments.values())
-    with pytest.raises(ValueError, match="no collection 'no'"):
-        sets.load("no", tmp_path)
