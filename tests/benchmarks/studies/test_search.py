@@ -93,3 +93,12 @@ def test_what_asks_is_taken_out_of_documents_and_a_thread_is_relevant(tmp_path, 
     assert sorted(ranking.queries) == ["Topic 0", "Topic 1", "Topic 2"]
     assert all("Topic" not in text and "body" in text for text in ranking.documents)
     assert all(len(grades) == 2 for grades in ranking.judgments.values())
+
+
+def test_the_interval_of_a_mean_is_that_of_independent_sets():
+    ours = {"method": step.OURS, "against": "dense"}
+    rows = [{"data": "cacm", "value": 0.01, "low": -0.01, "high": 0.02}]
+    rows += [{"data": "scifact", "value": 0.03, "low": 0.01, "high": 0.05}]
+    table = report.differences(report.pd.DataFrame([ours | row for row in rows]))
+    assert [*table.index] == ["scifact", "cacm", "mean of 2"]
+    assert [*table.dense] == ["**+3.0** (+1.0 to +5.0)", "+1.0 (-1.0 to +2.0)", "**+2.0** (+0.8 to +3.2)"]
