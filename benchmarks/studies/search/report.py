@@ -95,7 +95,7 @@ def markdown(results: Results) -> str:
         lines += ["nDCG@10 of the sum with stems less that of others, with 95 % intervals over queries:", ""]
         lines += [*markdown_of(differences(ahead)), "Recall@100:", "", *markdown_of(values(recall, METHODS + OTHERS))]
         lines += [f"nDCG@10 of the sum with stems by w, the weight of the vectors ({OURS}: {WEIGHT}):", ""]
-        lines += markdown_of(by_weight)
+        lines += markdown_of(by_weight.rename(columns=lambda name: name.removeprefix(f"{OURS}, ")))
     lines += ["nDCG@10 on SciFact by the encoder alone, beside MTEB's:", "", *markdown_of(published(rows))]
     return "\n".join([*lines, results.what_is_missing()]) + "\n"
 
