@@ -44,7 +44,7 @@ test: install-dev  ## the default tests, WORKERS at a time, without GPUs: `pytho
 test-all: install-dev  ## and the slow ones
 	CUDA_VISIBLE_DEVICES= $(BIN)/python -m pytest -m "not gpu"
 
-soak: install-dev  ## attack for hours: kills, full disks, damage, hostile files; goes on where it was stopped
+soak: install-dev  ## attack for hours: kills, full disks, damage, odd documents; goes on where it was stopped
 	$(BIN)/python -m tests.soak
 
 test-engines: $(VENV)/installed-engines  ## tests with Ray, Milvus, faiss and markitdown, which it installs

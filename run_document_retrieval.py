@@ -12,7 +12,7 @@
 
     # Robust04 with its five folds; MS MARCO's documents, the hybrid's weight chosen on other queries than dev's
     python run_document_retrieval.py --collection data/robust04 --folds data/robust04/folds.json \\
-        --model_name_or_path outputs/docsplit
+        --choose_weight --model_name_or_path outputs/docsplit
     python run_document_retrieval.py --collection data/msmarco --split dev --selection_split train \\
         --model_name_or_path outputs/docsplit
 
@@ -21,8 +21,8 @@
         --model_name_or_path outputs/docsplit
 
 Each document is embedded once per encoder, and kept in the cache. Each encoder alone is compared with BM25 (with
-bm25s's default parameters, then k1 0.9 and b 0.4), with their weighted sum (hybrid) and with reciprocal rank fusion
-(rrf). The hybrid's weight is never chosen on the queries that it is measured on.
+bm25s's default parameters, then k1 0.9 and b 0.4) and with both together: their weighted sum (hybrid), or reciprocal
+ranks (--fusion rrf). A weight that is chosen (--choose_weight) is never chosen on the queries that it is measured on.
 """
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)

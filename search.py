@@ -108,6 +108,8 @@ def query(options: argparse.Namespace) -> Iterator[Answer]:
         encoder = _loaded(options)
         if words := index.words():
             logger.info(words)
+        if options.method == "hybrid" and encoder.description["similarity"] == "dot":
+            logger.info("The encoder compares by dot products, which have no lowest value: the sum counts from 0.")
     similarity = None if encoder is None else encoder.description["similarity"]
 
     def answer(text: str) -> Answer:

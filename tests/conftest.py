@@ -193,16 +193,18 @@ def tiny_model(wordpiece):
     return DocSplitForContrastivePretraining(tiny_config(wordpiece), pooling="mean", max_seq_length=64)
 
 
+def save_checkpoint(tokenizer, folder: Path, length: int = 40, seed: int = 0, **config: float) -> Path:
+    """Write a random encoder of this project, mean-pooled."""
+    torch.manual_seed(seed)
+    model = DocSplitForContrastivePretraining(tiny_config(tokenizer, **config), pooling="mean", max_seq_length=length)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def encoder(wordpiece, tmp_path_factory):
-    """A folder with a random checkpoint of this project, mean-pooled."""
-    folder = tmp_path_factory.mktemp("encoders") / "ours"
-    torch.manual_seed(0)
-    DocSplitForContrastivePretraining(tiny_config(wordpiece), pooling="mean", max_seq_length=64).save_pretrained(
-        folder
-    )
-    wordpiece.save_pretrained(folder)
-    return folder
+    return save_checkpoint(wordpiece, tmp_path_factory.mktemp("encoders") / "ours", 64)
 
 
 @pytest.fixture
@@ -211,24 +213,22 @@ def texts():
 
 
 @pytest.fixture
-def checkpoint(tokenizer, tmp_path):
-    """A checkpoint of this project with each tokenizer, which is a SentenceTransformer directory."""
-    torch.manual_seed(0)
-    model = DocSplitForContrastivePretraining(tiny_config(tokenizer), pooling="mean", max_seq_length=40)
-    model.save_pretrained(tmp_path / "checkpoint")
-    tokenizer.save_pretrained(tmp_path / "checkpoint")
-    return tmp_path / "checkpoint"
+def checkpoint(wordpiece, tmp_path):
+    """A checkpoint of this project, which is a SentenceTransformer directory."""
+    return save_checkpoint(wordpiece, tmp_path / "checkpoint")
+
+
+@pytest.fixture
+def any_checkpoint(tokenizer, tmp_path):
+    """One with each tokenizer."""
+    return save_checkpoint(tokenizer, tmp_path / "checkpoint")
 
 
 @pytest.fixture(scope="session")
 def scattered(tmp_path_factory, wordpiece):
     """A folder with a random encoder, mean-pooled, whose documents lie apart: something to distil."""
     folder = tmp_path_factory.mktemp("scattered")
-    torch.manual_seed(0)
-    config = tiny_config(wordpiece, hidden_dropout_prob=0.1, initializer_range=0.3)
-    DocSplitForContrastivePretraining(config, pooling="mean", max_seq_length=48).save_pretrained(folder)
-    wordpiece.save_pretrained(folder)
-    return folder
+    return save_checkpoint(wordpiece, folder, 48, hidden_dropout_prob=0.1, initializer_range=0.3)
 
 
 @pytest.fixture(scope="session")

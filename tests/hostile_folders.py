@@ -137,37 +137,26 @@ def _text(file: str, text: str | bytes) -> Change:
     return change
 
 
-def _without(file: str, *keys: str) -> Change:
-    """Remove keys of a JSON file, or the file."""
-
-    def change(folder: Path) -> None:
-        path = folder / file
-        if not keys:
-            return path.unlink()
-        content = json.loads(path.read_text(encoding="utf-8"))
-        path.write_text(json.dumps({key: value for key, value in content.items() if key not in keys}))
-        return None
-
-    return change
+def _without(file: str) -> Change:
+    return lambda folder: (folder / file).unlink()
 
 
 def _cut(file: str, share: float) -> Change:
-    def change(folder: Path) -> None:
-        os.truncate(folder / file, int((folder / file).stat().st_size * share))
+    return lambda folder: os.truncate(folder / file, int((folder / file).stat().st_size * share))
 
-    return change
+
+def _all(*changes: Change) -> Change:
+    return lambda folder: [change(folder) for change in changes]
 
 
 def _with_code(*changes: Change) -> Change:
     """Give a folder code that nobody asked for, and make its files ask for it."""
 
-    def change(folder: Path) -> None:
+    def bring(folder: Path) -> None:
         for name in ("evil.py", "sitecustomize.py", "modeling_evil.py"):
             (folder / name).write_text(evil(folder) + "EvilConfig = EvilModel = Evil = Module = object\n")
-        for one in changes:
-            one(folder)
 
-    return change
+    return _all(bring, *changes)
 
 
 def _replaced_code(folder: Path) -> None:
@@ -201,190 +190,151 @@ def _tensors(change_of: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tens
     return change
 
 
-def _both(*changes: Change) -> Change:
-    def change(folder: Path) -> None:
-        for one in changes:
-            one(folder)
-
-    return change
-
-
 def _modules(*types: Any) -> Change:
     """Name other modules."""
     entries = [{"idx": n, "name": str(n), "path": "", "type": kind} for n, kind in enumerate(types)]
     return _text("modules.json", json.dumps(entries))
 
 
-def _directory(file: str) -> Change:
-    def change(folder: Path) -> None:
-        (folder / file).unlink()
-        (folder / file).mkdir()
-
-    return change
-
-
 TRANSFORMER, POOLING = "sentence_transformers.models.Transformer", "sentence_transformers.models.Pooling"
 OPTIONS = "sentence_bert_config.json"
-NO_JSON = {
-    "empty": "",
-    "a list": "[]",
-    "half": '{"model_type": ',
-    "no UTF-8": b'{"model_type": "\xff\xfe"}',
-    "nested": "[" * DEEP + "]" * DEEP,
-}
 HEADER = (2**63 - 1).to_bytes(8, "little")
 
 
 def _code() -> Iterator[Case]:
     """Code that a folder brings."""
-    for kind in ("longformer", "graph"):
+    for kind in ("longformer", "graph", "words"):
         yield Case("its code was replaced", kind, _replaced_code, loads=True)
-    yield Case("its code was replaced", "words", _replaced_code, loads=True)
     for kind in ("plain", "stock", "ours"):
         yield Case("auto_map beside a known type", kind, _with_code(_values("config.json", auto_map=CODE)), loads=True)
         unknown = _values("config.json", auto_map=CODE, model_type="evil", architectures=["EvilModel"])
         yield Case("auto_map of an unknown type", kind, _with_code(unknown))
-        foreign = _values("config.json", auto_map={"AutoConfig": "evil/code--evil.EvilConfig"}, model_type="evil")
-        yield Case("auto_map to another repository", kind, _with_code(foreign))
-        tokenizer = _values("tokenizer_config.json", auto_map=CODE, tokenizer_class="EvilTokenizer")
-        yield Case("auto_map of the tokenizer", kind, _with_code(tokenizer), loads=True)
-    for file in ("processor_config.json", "preprocessor_config.json"):
-        processor = json.dumps({"auto_map": {"AutoProcessor": "evil.Evil"}, "processor_class": "Evil"})
-        for kind in ("plain", "stock"):
-            yield Case(f"auto_map in {file}", kind, _with_code(_text(file, processor)), loads=True)
+    foreign = _values("config.json", auto_map={"AutoConfig": "evil/code--evil.EvilConfig"}, model_type="evil")
+    yield Case("auto_map to another repository", "plain", _with_code(foreign))
+    tokenizer = _values("tokenizer_config.json", auto_map=CODE, tokenizer_class="EvilTokenizer")
+    yield Case("auto_map of the tokenizer", "stock", _with_code(tokenizer), loads=True)
+    processor = json.dumps({"auto_map": {"AutoProcessor": "evil.Evil"}, "processor_class": "Evil"})
+    yield Case("auto_map of the processor", "stock", _with_code(_text("processor_config.json", processor)), loads=True)
     inner = _values("config.json", passage_encoder={"model_type": "evil", "auto_map": CODE})
     yield Case("auto_map of the passage encoder", "graph", _with_code(inner))
-    for name in ("evil.Module", "modeling_evil.Module", "os.system", "subprocess.Popen", "builtins.eval", "posix"):
+    for name in ("evil.Module", "os.system", "builtins.eval"):
         yield Case(f"module {name}", "stock", _with_code(_modules(TRANSFORMER, name)))
         yield Case(f"first module {name}", "ours", _with_code(_modules(name, POOLING)))
-    for name in ("torch.load", "base.model.torch", "base.model.os", "util.misc.importlib", "util.import_from_string"):
+    for name in ("torch.load", "base.model.os", "util.misc.importlib"):
         yield Case(f"module sentence_transformers.{name}", "stock", _modules(f"sentence_transformers.{name}"))
     yield Case("code inside words", "words", _with_code(_text("words/config.json", '{"inner_type": "evil.Module"}')))
-    yield Case(
-        "an activation of its own",
-        "stock",
-        _with_code(_values("2_Dense/config.json", activation_function="evil.Module")),
-    )
-    yield Case("an activation of os", "stock", _values("2_Dense/config.json", activation_function="torch.os.system"))
-    yield Case("an activation that is no text", "stock", _values("2_Dense/config.json", activation_function=5))
+    for activation in ("evil.Module", "torch.os.system", 5):
+        change = _with_code(_values("2_Dense/config.json", activation_function=activation))
+        yield Case(f"the activation {activation}", "stock", change)
 
 
 def _options_of_loading() -> Iterator[Case]:
     """Options that would let code run."""
-    trusting = {"trust_remote_code": True}
-    for key in ("model_kwargs", "model_args", "config_kwargs", "config_args", "processor_kwargs", "tokenizer_args"):
-        yield Case(f"{key} trust code", "stock", _with_code(
-            _values(OPTIONS, **{key: trusting}), _values("config.json", auto_map=CODE, model_type="evil")
-        ))  # fmt: skip
-    for values in ({"weights_only": False}, {"weights_only": False, "dtype": "auto"}):
-        yield Case(f"pickles with {values}", "stock", _both(_pickle(), _values(OPTIONS, model_kwargs=values)))
-    for value in ("evil/kernel", "kernels-community/evil", "evil/kernel@main:forward"):
-        yield Case(f"a kernel {value}", "stock", _values(OPTIONS, model_kwargs={"attn_implementation": value}))
-    yield Case("all kernels", "stock", _values(OPTIONS, model_kwargs={"allow_all_kernels": True, "use_kernels": True}))
-    yield Case("the options of loading are a list", "stock", _values(OPTIONS, model_kwargs=[1]))
-    yield Case("an adapter that imports", "plain", _text("adapter_config.json", json.dumps(
-        {"peft_type": "LORA", "base_model_name_or_path": "evil/base", "megatron_core": "evil", "megatron_config": {}}
-    )))  # fmt: skip
-    yield Case("an adapter of nothing", "plain", _text("adapter_config.json", "[]"))
+    evil_type = _values("config.json", auto_map=CODE, model_type="evil")
+    for key in ("model_kwargs", "config_args", "processor_kwargs", "tokenizer_args"):
+        trusting = _values(OPTIONS, **{key: {"trust_remote_code": True}})
+        yield Case(f"{key} trust code", "stock", _with_code(trusting, evil_type))
+    trusting = _values(OPTIONS, model_kwargs={"weights_only": False})
+    yield Case("pickles without weights_only", "stock", _all(_pickle(), trusting))
+    for values in ({"attn_implementation": "evil/kernel@main:forward"}, {"allow_all_kernels": True}, [1]):
+        yield Case(f"loading with {values}", "stock", _values(OPTIONS, model_kwargs=values))
+    adapter = {"peft_type": "LORA", "base_model_name_or_path": "evil/base", "megatron_core": "evil"}
+    for content in (adapter, []):
+        yield Case(f"an adapter {content}", "plain", _text("adapter_config.json", json.dumps(content)))
 
 
 def _pickles() -> Iterator[Case]:
     """Pickles."""
-    for kind in ("plain", "stock", "ours", "longformer", "graph", "words"):
+    for kind in KINDS:
         yield Case("pickled weights", kind, _pickle())
-    for protocol in (2, 4):
-        yield Case(f"a plain pickle, protocol {protocol}", "plain", _pickle(protocol=protocol))
+    yield Case("a plain pickle", "plain", _pickle(protocol=4))
     yield Case("pickled Dense weights", "stock", _pickle("2_Dense/model.safetensors", "2_Dense/pytorch_model.bin"))
     yield Case("weights that are a pickle", "plain", _pickle(pickled="model.safetensors", protocol=4))
 
 
 def _sizes() -> Iterator[Case]:
     """Sizes that no memory has, and values that are no sizes."""
-    huge = {"hidden_size": 10**9, "num_hidden_layers": 10**9, "vocab_size": 10**12, "intermediate_size": 10**15}
-    huge |= {"max_position_embeddings": 10**12, "num_attention_heads": 10**9, "type_vocab_size": 10**14}
-    for name, value in huge.items():
-        yield Case(f"{name} {value:.0e}", "plain", _values("config.json", **{name: value}))
-        yield Case(f"{name} {value:.0e}", "ours", _values("config.json", **{name: value}))
-    yield Case("hidden_size 10^6", "plain", _values("config.json", hidden_size=10**6))
-    yield Case("a window of 10^12", "longformer", _values("config.json", attention_window=[10**12]))
-    yield Case(
-        "a passage encoder of 10^9", "graph", _values("config.json", passage_encoder=SIZES | {"hidden_size": 10**9})
-    )
-    yield Case("a graph of 10^9", "graph", _values("config.json", graph_hidden_size=10**9))
-    for name, value in (("hidden_size", 0), ("num_hidden_layers", -1), ("hidden_size", "wide"), ("vocab_size", 2.5),
-                        ("hidden_act", "evil"), ("model_type", None), ("model_type", ["bert"])):  # fmt: skip
+    for name, value in (
+        *(("hidden_size", 10**9), ("num_hidden_layers", 10**9), ("vocab_size", 10**12), ("hidden_size", 10**6)),
+        *(("hidden_size", 0), ("num_hidden_layers", -1), ("hidden_size", "wide"), ("vocab_size", 2.5)),
+        *(("hidden_act", "evil"), ("model_type", None), ("model_type", ["bert"])),
+    ):
         yield Case(f"{name} is {value!r}", "plain", _values("config.json", **{name: value}))
+    yield Case("a window of 10^12", "longformer", _values("config.json", attention_window=[10**12]))
+    inner = SIZES | {"hidden_size": 10**9}
+    yield Case("a passage encoder of 10^9", "graph", _values("config.json", passage_encoder=inner))
+    yield Case("a graph of 10^9", "graph", _values("config.json", graph_hidden_size=10**9))
     for name, value in (("dtype", "evil"), ("pad_token_id", "x"), ("quantization_config", 5), ("rope_scaling", "x")):
         yield Case(f"{name} is {value!r}", "plain", _values("config.json", **{name: value}), loads=True)
 
 
 def _no_json() -> Iterator[Case]:
     """Files that are no JSON, or say something else."""
-    for name, text in NO_JSON.items():
-        yield Case(f"config.json is {name}", "plain", _text("config.json", text))
-        yield Case(f"modules.json is {name}", "ours", _text("modules.json", text), loads=name == "a list")
-        yield Case(f"{OPTIONS} is {name}", "stock", _text(OPTIONS, text))
-        yield Case(f"tokenizer.json is {name}", "ours", _text("tokenizer.json", text))
-        yield Case(f"tokenizer_config.json is {name}", "ours", _text("tokenizer_config.json", text))
-        yield Case(f"the pooling is {name}", "stock", _text("1_Pooling/config.json", text))
-        yield Case(f"the model's file is {name}", "stock", _text("config_sentence_transformers.json", text))
-        yield Case(f"the words' file is {name}", "words", _text("words/config.json", text))
-    for entries in ([5], [{}], [{"type": 5, "path": ""}], [{"type": TRANSFORMER}], [{"type": TRANSFORMER, "path": 7}],
-                    [{"type": TRANSFORMER, "path": "../../..", "name": "0", "idx": 0}]):  # fmt: skip
+    no_utf8, nested = b'{"model_type": "\xff\xfe"}', "[" * DEEP + "]" * DEEP
+    for kind, file, text in (
+        *(("plain", "config.json", text) for text in ("", "[]", '{"a": ', no_utf8, nested)),
+        *(("ours", file, '{"a": ') for file in ("modules.json", "tokenizer.json", "tokenizer_config.json")),
+        *(("stock", file, "[]") for file in (OPTIONS, "1_Pooling/config.json", "config_sentence_transformers.json")),
+        *(("ours", "tokenizer.json", nested), ("stock", OPTIONS, no_utf8), ("words", "words/config.json", "")),
+    ):
+        yield Case(f"{file} is {text[:8]!r}", kind, _text(file, text))
+    for entries in (
+        [5],
+        [{"type": 5, "path": ""}],
+        [{"type": TRANSFORMER, "path": "../../..", "name": "0", "idx": 0}],
+    ):
         yield Case(f"modules {entries}", "stock", _text("modules.json", json.dumps(entries)))
-    for value in ("x", -3, 0):
-        yield Case(f"max_seq_length is {value!r}", "stock", _values(OPTIONS, max_seq_length=value))
-    for name, value in (("prompts", 5), ("prompts", {"document": 5}), ("default_prompt_name", "none"),
-                        ("similarity_fn_name", "evil"), ("similarity_fn_name", 5), ("prompts", ["a"])):  # fmt: skip
-        yield Case(f"{name} is {value!r}", "stock", _values("config_sentence_transformers.json", **{name: value}))
-    for name, value in (("pooling", "evil"), ("max_seq_length", -1), ("sentence_transformer", {"dense": [5]}),
-                        ("objective", "evil")):  # fmt: skip
-        # `load_encoder` does not read all of it; a training does
-        yield Case(f"settings: {name} is {value!r}", "ours", _both(_without("modules.json"), _settings(name, value)),
-                   loads=name == "objective")  # fmt: skip
-    yield Case("settings are a list", "ours", _both(_without("modules.json"), _values("config.json", docsplit=[1])))
+    for file, name, value in (
+        *((OPTIONS, "max_seq_length", value) for value in ("x", -3, 0)),
+        *(("config_sentence_transformers.json", "prompts", value) for value in (5, {"document": 5})),
+        *(
+            ("config_sentence_transformers.json", name, "none")
+            for name in ("default_prompt_name", "similarity_fn_name")
+        ),
+    ):
+        yield Case(f"{name} is {value!r}", "stock", _values(file, **{name: value}))
+    for name, value in (
+        *(("pooling", "evil"), ("max_seq_length", -1), ("sentence_transformer", {"dense": [5]})),
+        ("objective", "evil"),  # which a training reads alone
+    ):
+        change = _all(_without("modules.json"), _settings(name, value))
+        yield Case(f"settings: {name} is {value!r}", "ours", change, loads=name == "objective")
+    yield Case("settings are a list", "ours", _all(_without("modules.json"), _values("config.json", docsplit=[1])))
     yield Case("two poolings and no width", "stock", _text("1_Pooling/config.json", "{}"))
-    for name, value in (("model_max_length", "x"), ("tokenizer_class", "Evil"), ("added_tokens_decoder", 5),
-                        ("pad_token", {"a": 1}), ("padding_side", "up"), ("truncation_side", 5)):  # fmt: skip
+    for name, value in (("model_max_length", "x"), ("added_tokens_decoder", 5), ("padding_side", "up")):
         changed = _values("tokenizer_config.json", **{name: value})
         yield Case(f"tokenizer: {name} is {value!r}", "ours", changed, loads=True)
-    for name in ("model", "added_tokens", "normalizer"):
-        yield Case(f"tokenizer.json: {name} is 5", "ours", _values("tokenizer.json", **{name: 5}))
+    yield Case("tokenizer.json: model is 5", "ours", _values("tokenizer.json", model=5))
     rules = {"type": "WordPiece", "continuing_subword_prefix": "##", "max_input_chars_per_word": 9}
-    for name, vocab in (("no vocabulary", {}), ("ids beyond all", {"a": 2**32 - 1, "[UNK]": 0})):
-        model = rules | {"vocab": vocab, "unk_token": "[UNK]" if vocab else "x"}
-        yield Case(name, "ours", _values("tokenizer.json", model=model))
+    beyond = rules | {"vocab": {"a": 2**32 - 1, "[UNK]": 0}, "unk_token": "[UNK]"}
+    yield Case("ids beyond all", "ours", _values("tokenizer.json", model=beyond))
 
 
 def _weights() -> Iterator[Case]:
     """Weights that are cut, of other shapes, or elsewhere."""
-    for share in (0, 0.5, 0.99):
-        for kind in ("plain", "ours"):
-            yield Case(f"{share:.0%} of the weights", kind, _cut("model.safetensors", share))
-    yield Case("half of the Dense weights", "stock", _cut("2_Dense/model.safetensors", 0.5))
-    yield Case("half of the words", "words", _cut("words/words.safetensors", 0.5))
-    yield Case("half of the tokenizer", "ours", _cut("tokenizer.json", 0.5))
+    for kind, file, share in (
+        *(("plain", "model.safetensors", 0), ("ours", "model.safetensors", 0.99), ("ours", "tokenizer.json", 0.5)),
+        *(("stock", "2_Dense/model.safetensors", 0.5), ("words", "words/words.safetensors", 0.5)),
+    ):
+        yield Case(f"{share:.0%} of {file}", kind, _cut(file, share))
     yield Case("a header of 2^63 bytes", "plain", _text("model.safetensors", HEADER + b"{}"))
     yield Case("weights of other shapes", "plain", _tensors(lambda t: {k: v.flatten() for k, v in t.items()}))
     yield Case("other weights", "plain", _tensors(lambda t: {f"x.{k}": v for k, v in t.items()}))
     yield Case("no weights", "plain", _tensors(lambda t: {}))
-    yield Case("no file of weights", "plain", _without("model.safetensors"))
-    yield Case("weights are a folder", "plain", _directory("model.safetensors"))
-    yield Case("config.json is a folder", "plain", _directory("config.json"))
-    for name, index in (
-        ("an index that leads out", {"weight_map": {"embeddings.word_embeddings.weight": "../../x.safetensors"}}),
-        ("an index of nothing", []),
-    ):
+    for file in ("model.safetensors", "config.json"):
+        yield Case(
+            f"{file} is a folder", "plain", _all(_without(file), lambda folder, file=file: (folder / file).mkdir())
+        )
+    outside = {"weight_map": {"embeddings.word_embeddings.weight": "../../x.safetensors"}}
+    for index in (outside, []):
         text = _text("model.safetensors.index.json", json.dumps(index))
-        yield Case(name, "plain", _both(_without("model.safetensors"), text))
+        yield Case(f"the index {index}", "plain", _all(_without("model.safetensors"), text))
 
 
 def _settings(name: str, value: Any) -> Change:
     def change(folder: Path) -> None:
-        path = folder / "config.json"
-        config = json.loads(path.read_text())
-        config["docsplit"][name] = value
-        path.write_text(json.dumps(config))
+        settings = json.loads((folder / "config.json").read_text())["docsplit"]
+        _values("config.json", docsplit=settings | {name: value})(folder)
 
     return change
 

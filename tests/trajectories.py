@@ -64,13 +64,11 @@ class Variant:
     Attributes:
         options: of the script, beside `COMMON`.
         start: the options that say with which encoder and tokenizer to start.
-        old_options: those that mean the same to a commit in which `options` do not exist yet.
         processes: more than 1: with torchrun.
     """
 
     options: str = ""
     start: tuple[str, ...] = RANDOM_START
-    old_options: str | None = None
     processes: int = 1
 
 
@@ -79,8 +77,7 @@ VARIANTS = {
     "simcse": Variant("--view simcse --symmetric_loss --gradient_accumulation_steps 2"),
     "contrastive_tension": Variant("--view simcse --objective contrastive_tension --mlm_weight 0"),
     "momentum_contrast": Variant(
-        "--view crop --objective momentum_contrast --momentum_queue_size 32 --momentum 0.9 --mlm_weight 0",
-        old_options="--view crop --momentum_queue_size 32 --momentum 0.9 --mlm_weight 0",
+        "--view crop --objective momentum_contrast --momentum_queue_size 32 --momentum 0.9 --mlm_weight 0"
     ),
     "bregman": Variant("--view simcse --objective info_nce+bregman --bregman_subnetworks 4 --mlm_weight 0"),
     "lora": Variant("--lora_r 2 --learning_rate 1e-2", start=PRETRAINED_START),
@@ -114,10 +111,9 @@ class Trajectory:
         return [entry["loss"] for entry in self.log if "loss" in entry]
 
 
-def options_of(variant: Variant, old: bool = False) -> list[str]:
+def options_of(variant: Variant) -> list[str]:
     """The words of the command line, without those that say how long to train and where to write."""
-    options = variant.options if not old or variant.old_options is None else variant.old_options
-    return [*COMMON, *variant.start, *(word.format(documents=DOCUMENTS) for word in options.split())]
+    return [*COMMON, *variant.start, *(word.format(documents=DOCUMENTS) for word in variant.options.split())]
 
 
 def read_log(checkpoint: Path) -> list[dict[str, Any]]:
@@ -143,21 +139,11 @@ def start_run(code: Path, words: Sequence[str], folder: Path, processes: int = 1
     folder.mkdir(parents=True)
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"] * (processes > 1)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    environment |= {
-        "HF_HUB_OFFLINE": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-        "HF_DATASETS_CACHE": str(folder / "cache"),
-    }
-    environment |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+    environment |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
+    environment |= {"OMP_WAIT_POLICY": "PASSIVE", "HF_DATASETS_CACHE": str(folder / "cache")}
     with (folder / "log.txt").open("w") as log:
-        return subprocess.Popen(
-            [sys.executable, *launcher, str(code / "run_docsplit_pretraining.py"), *words, "--output_dir", "run"],
-            cwd=folder,
-            env=environment,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        command = [sys.executable, *launcher, str(code / "run_docsplit_pretraining.py"), *words, "--output_dir", "run"]
+        return subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT, text=True)
 
 
 def finish_run(process: subprocess.Popen[str], folder: Path) -> Path:
@@ -171,14 +157,14 @@ def finish_run(process: subprocess.Popen[str], folder: Path) -> Path:
     return folder / "run"
 
 
-def train_side_by_side(name: str, codes: Sequence[Path], folder: Path, old_options: bool = False) -> list[Trajectory]:
-    """Train a variant with each of these checkouts at once; `old_options` are for all but the first."""
+def train_side_by_side(name: str, codes: Sequence[Path], folder: Path) -> list[Trajectory]:
+    """Train a variant with each of these checkouts at once."""
     variant, steps = VARIANTS[name], ["--max_steps", str(NUM_STEPS), "--save_steps", str(NUM_STEPS)]
     folders = [folder / f"{name}-{index}" for index in range(len(codes))]
     processes = []
     try:
         for index, code in enumerate(codes):
-            words = [*options_of(variant, old=old_options and index > 0), *steps]
+            words = [*options_of(variant), *steps]
             processes.append(start_run(code, words, folders[index], variant.processes))
         return [read_trajectory(finish_run(*run)) for run in zip(processes, folders)]
     finally:
@@ -220,12 +206,12 @@ def checkout(commit: str, folder: Path) -> Iterator[Path]:
         subprocess.run([*git, "remove", "--force", str(folder)], check=True)
 
 
-def compare(commit: str, names: Sequence[str], old_options: bool) -> bool:
+def compare(commit: str, names: Sequence[str]) -> bool:
     """Train with this code and with that of a commit, and print a line a variant; whether all are equal."""
     all_equal = True
     with tempfile.TemporaryDirectory() as folder, checkout(commit, Path(folder) / "code") as code:
         for name in names:
-            ours, theirs = train_side_by_side(name, (ROOT, code), Path(folder), old_options)
+            ours, theirs = train_side_by_side(name, (ROOT, code), Path(folder))
             difference = first_difference(ours, theirs)
             all_equal = all_equal and difference is None
             equal = f"equal ({len(ours.losses)} losses, {len(ours.tensors)} tensors)"
@@ -248,7 +234,6 @@ def main() -> None:
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument("--against", metavar="COMMIT", help="compare with the code of this commit")
     action.add_argument("--write", action="store_true", help=f"write {TRAJECTORIES.relative_to(ROOT)}")
-    parser.add_argument("--old_options", action="store_true", help="the commit has options from before a change")
     parser.add_argument("variants", nargs="*", metavar="variant", help=f"default: all of {', '.join(VARIANTS)}")
     arguments = parser.parse_args()
     if unknown := set(arguments.variants) - set(VARIANTS):
@@ -257,7 +242,7 @@ def main() -> None:
     if arguments.write:
         write_trajectories(names)
     else:
-        sys.exit(not compare(arguments.against, names, arguments.old_options))
+        sys.exit(not compare(arguments.against, names))
 
 
 if __name__ == "__main__":

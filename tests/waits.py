@@ -1,8 +1,5 @@
 """Where a training makes the host wait for the device, by call site, found on a CPU with a simulated device.
 
-    # of a training with these options, the second step: how often each line waits
-    python -m tests.waits --micro_batch_tokens 256 --cache_gradients
-
 A GPU works through a queue, and the host runs ahead of it. A read of a number, a shape that depends on values, or a
 copy that blocks makes the host wait until the queue is empty. Here tensors of the device `simulated` compute on the
 CPU, and each operation that would wait is noted with the line that asked for it. `run_docsplit_pretraining.main` runs
@@ -67,9 +64,6 @@ class Event:
 
     def synchronize(self) -> None:
         watch().note("an event of this step" if self.step == watch().step else "an event of the step before")
-
-    def query(self) -> bool:
-        return True
 
 
 class Device:
@@ -143,9 +137,6 @@ class OnDevice(Tensor):
     def __init__(self, values: Tensor):
         self.on_cpu = values
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
-        return f"OnDevice(shape={tuple(self.shape)})"
-
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return watch().run(func, args, kwargs or {})
@@ -170,38 +161,26 @@ class Watch:
 
     step: int = 0
     waits: dict[int, Counter[Site]] = field(default_factory=dict)
-    pinned: dict[int, Tensor] = field(default_factory=dict)  # by address; kept, so that no address comes again
 
     def note(self, why: str) -> None:
         """Note that the host waits now, for the innermost line of ours, of transformers' or of accelerate's."""
         self.waits.setdefault(self.step, Counter())[site(why)] += 1
 
-    def is_pinned(self, tensor: Tensor) -> bool:
-        return tensor.untyped_storage().data_ptr() in self.pinned
-
-    def pin(self, tensor: Tensor) -> Tensor:
-        copy = tensor.clone()
-        self.pinned[copy.untyped_storage().data_ptr()] = copy
-        return copy
-
     def run(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run an operation on the CPU; its results are on the device if its tensors are, or if it says so."""
         packet = func.overloadpacket
         if packet is aten.is_pinned:
-            return self.is_pinned(args[0])
+            return False
         if packet is aten._pin_memory:
-            return self.pin(args[0])
+            return args[0].clone()
         tensors = list(_tensors((args, *kwargs.values())))
         goes_to_device = any(isinstance(tensor, OnDevice) for tensor in tensors)
         self._check(func, packet, tensors, args, kwargs)
         if kwargs.get("device") is not None:
             goes_to_device = torch.device(kwargs["device"]).type == NAME
             kwargs = kwargs | ({"device": torch.device("cpu")} if goes_to_device else {})
-        to_pin = bool(kwargs.get("pin_memory"))
         kwargs = {name: value for name, value in kwargs.items() if name != "pin_memory"}
         result = func(*_on_cpu(args), **{name: _on_cpu(value) for name, value in kwargs.items()})
-        if to_pin and not goes_to_device:
-            return self.pin(result)
         returned = func._schema.returns
         if len(returned) == 1 and returned[0].alias_info is not None and returned[0].alias_info.is_write:
             return kwargs.get("out", args[0])  # in place: the same tensor
@@ -218,13 +197,8 @@ class Watch:
         elif any(on_device) and packet in INDEXING:
             if not isinstance(args[0], OnDevice):
                 raise RuntimeError("indices should be on the host, as the tensor is")
-            for index in filter(lambda index: index is not None, args[1]):
-                if index.dtype in (torch.bool, torch.uint8):
-                    self.note("an index of booleans")
-                if not isinstance(index, OnDevice):
-                    self.note("an index from the host")
-            if len(args) > 2 and not isinstance(args[2], OnDevice):
-                self.note("a value from the host")
+            if any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1]):
+                self.note("an index of booleans")
         elif any(on_device) and any(not there and tensor.dim() for there, tensor in zip(on_device, tensors)):
             raise RuntimeError(f"{func}: expected all tensors on the same device")
 
@@ -232,17 +206,11 @@ class Watch:
         if packet is aten.copy_:
             target, source = args[:2]
             to_device, non_blocking = isinstance(target, OnDevice), (args[2:] or (kwargs.get("non_blocking"),))[0]
-            arrives_pinned = to_device or self.is_pinned(target)
         else:
             source, device, non_blocking = args[0], kwargs.get("device"), kwargs.get("non_blocking")
             to_device = isinstance(source, OnDevice) if device is None else torch.device(device).type == NAME
-            arrives_pinned = True  # torch takes pinned memory for a copy that does not block
-        if isinstance(source, OnDevice) == to_device:
-            return
-        if not non_blocking:
+        if isinstance(source, OnDevice) != to_device and not non_blocking:
             self.note(f"a copy to the {'device' if to_device else 'host'} that blocks")
-        elif not (arrives_pinned if not to_device else self.is_pinned(source)):
-            self.note(f"a copy to the {'device' if to_device else 'host'}, without pinned memory")
 
 
 _watches = [Watch()]  # the first is there so that a model can be moved before it is trained
@@ -389,10 +357,6 @@ class Step:
     forward_passes: int
     waits: list[tuple[Site, int]]
 
-    @property
-    def total(self) -> int:
-        return sum(count for _, count in self.waits)
-
 
 def second_step(words: Sequence[object]) -> Step:
     """Run the script's training with these options on the device, and watch its second step, data loading included."""
@@ -430,17 +394,3 @@ def second_step(words: Sequence[object]) -> Step:
     ):
         run_docsplit_pretraining.main()
     return Step(forward_passes[1], sorted(found.waits.get(1, Counter()).items()))
-
-
-def main() -> None:
-    """Print the waits of a step."""
-    from tests.trajectories import COMMON, RANDOM_START
-
-    step = second_step([*COMMON, *RANDOM_START, *sys.argv[1:]])
-    print(f"{step.forward_passes} forward passes of the encoder, {step.total} waits")
-    for place, count in step.waits:
-        print(f"  {count:3} {place}")
-
-
-if __name__ == "__main__":
-    main()

@@ -87,7 +87,7 @@ def load_corpus(
     elif Path(corpus).exists():
         dataset = load_local(saved_split(Path(corpus), split), text_column, encoding)
     else:
-        dataset = _of_hub(corpus, split, lambda *name: datasets.load_dataset(*name, split=split))
+        dataset = of_hub(corpus, lambda *name: datasets.load_dataset(*name, split=split))
     if len(dataset) == 0:
         raise ValueError(f"The corpus {corpus!r} has no documents.")
     return dataset
@@ -357,11 +357,11 @@ def stream_corpus(
         rows = builder.as_streaming_dataset(split=split).reshard()
         return CorpusStream(rows, Hasher.hash((str(builder.cache_dir), split)))
 
-    return _of_hub(corpus, split, open_stream)
+    return of_hub(corpus, open_stream)
 
 
-def _of_hub(corpus: str, split: str, load: Callable[[str, str | None], T]) -> T:
-    """Load a data set of the Hub by its name and configuration.
+def of_hub(corpus: str, load: Callable[[str, str | None], T]) -> T:
+    """Load what a data set of the Hub has, by its name and configuration.
 
     Raises:
         ValueError: in one line, if the Hub does not give it.
@@ -372,8 +372,8 @@ def _of_hub(corpus: str, split: str, load: Callable[[str, str | None], T]) -> T:
         return load(name, configuration or None)
     except (FileNotFoundError, ConnectionError, ValueError) as error:
         raise ValueError(
-            f"{corpus!r} is neither {PYTHON_DOCS!r}, nor a file or folder here, nor a data set that the Hub gave "
-            f"(split {split!r}): {error}"
+            f"{corpus!r} is neither {PYTHON_DOCS!r}, nor a file or folder here, nor a data set that the Hub gave: "
+            f"{' '.join(str(error).split())}"
         ) from error
 
 

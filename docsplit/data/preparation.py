@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 from datasets import Dataset, Features, List, Value
 from datasets.fingerprint import Hasher
-from pyarrow import compute
 from sklearn.feature_extraction.text import HashingVectorizer
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from docsplit.data.passages import LONGEST_PASSAGE, clean_text, count_words, segment
+from docsplit.data.passages import clean_text, segment
 from docsplit.data.seen_documents import SHINGLE_WORDS, SKETCH_SIZE, document_id, sketch
 from docsplit.data.segmentation import DEFAULT_SPLITTER, SentenceSplitter, load_sentence_splitter
 from docsplit.data.tokenization import cut_in_two, has_initial_form, tokenize_units
@@ -27,9 +26,8 @@ from docsplit.runtime.files import hash_of_code, map_once
 logger = logging.getLogger(__name__)
 
 DROP_REASONS = ("used", "not_a_string", "empty", "fewer_than_two_words", "fewer_than_two_passages")
-PASSAGE_COLUMNS = ("passage_units", "passage_sections", "passage_words")
+PASSAGE_COLUMNS = ("passage_units", "passage_sections")
 CHUNK_RUNS = 2**23  # runs of words of pairs that are compared at a time
-MADE_TO_BE_COUNTED = ("drop_reason", "passage_words")  # columns removed after the counting
 
 
 @dataclass(frozen=True)
@@ -103,14 +101,12 @@ def tokenize(
     if counts["used"] == 0:
         remedy = "Check --text_column." if passage_words is None else "Check --text_column, lower --passage_words."
         raise ValueError(f"None of the {len(dataset):,} documents can be used: {counts}. {remedy}")
-    if passage_words is not None:
-        logger.info(_describe_passages(tokenized.data, passage_words))
     if counts["used"] < len(dataset) and not segmentation.keep_all:
         dropped = {name.replace("_", " "): count for name, count in counts.items() if count and name != "used"}
         shown = ", ".join(f"{count:,} {name}" for name, count in dropped.items())
         logger.warning(f"{sum(dropped.values()):,} of {len(dataset):,} documents are left out: {shown}.")
         tokenized = tokenized.select(np.flatnonzero(reasons == 0))
-    return tokenized.remove_columns([name for name in MADE_TO_BE_COUNTED if name in features]), counts
+    return tokenized.remove_columns("drop_reason"), counts
 
 
 def _fingerprint(dataset: Dataset, tokenizer: Any, segmentation: Segmentation) -> str:
@@ -121,25 +117,10 @@ def _fingerprint(dataset: Dataset, tokenizer: Any, segmentation: Segmentation) -
     return Hasher.hash((dataset._fingerprint, tokenizer_state, asdict(segmentation), code))
 
 
-def _describe_passages(table: Any, wanted: int) -> str:
-    """Describe in a sentence how many passages documents have, and how long these are; without dropped documents."""
-    per_document = compute.list_value_length(table["passage_words"]).to_numpy()
-    words = compute.list_flatten(table["passage_words"]).to_numpy()
-    return (
-        f"Passages of about {wanted} words: {len(words):,} in {(per_document > 0).sum():,} documents. They have "
-        f"{words.mean():.1f} words on average; {100 * (words < wanted / 2).mean():.1f} % have fewer than "
-        f"{wanted / 2:g}, {100 * (words > LONGEST_PASSAGE * wanted).mean():.1f} % more than "
-        f"{LONGEST_PASSAGE * wanted:g}."
-    )
-
-
 def tokenize_batch(
     batch: dict[str, list[Any]], tokenizer: PreTrainedTokenizerBase, segmentation: Segmentation
 ) -> dict[str, list[Any]]:
-    """Turn each text into a row of the features of `tokenize`; dropped texts have a reason and no units.
-
-    Where there are passages, a row also has the words of each.
-    """
+    """Turn each text into a row of the features of `tokenize`; dropped texts have a reason and no units."""
     split, passage_words = load_sentence_splitter(segmentation.sentence_splitter), segmentation.passage_words
     texts = batch[segmentation.text_column]
     documents = [_segment(text, split, passage_words) for text in texts]
@@ -180,32 +161,25 @@ def tokenize_batch(
     return rows
 
 
-def _segment(
-    text: Any, split: SentenceSplitter, passage_words: int | None
-) -> tuple[list[str], list[tuple[int, int, int]]]:
-    """Cut a text into sentences; passages are (number of sentences, section, number of words)."""
+def _segment(text: Any, split: SentenceSplitter, passage_words: int | None) -> tuple[list[str], list[tuple[int, int]]]:
+    """Cut a text into sentences; passages are (number of sentences, section)."""
     if not isinstance(text, str):
         return [], []
     if passage_words is None:
         return split(clean_text(text)), []
     sections = segment(text, passage_words, split)
-    passages = [
-        (len(units), number, sum(map(count_words, units)))
-        for number, section in enumerate(sections)
-        for units in section
-    ]
+    passages = [(len(units), number) for number, section in enumerate(sections) for units in section]
     return [unit for section in sections for units in section for unit in units], passages
 
 
-def _passage_columns(passages: list[tuple[int, int, int]], kept: list[int]) -> dict[str, list[int]]:
+def _passage_columns(passages: list[tuple[int, int]], kept: list[int]) -> dict[str, list[int]]:
     """Make the columns of passages, without the units that are dropped and the passages left empty by that."""
-    num_units, sections, words = np.array(passages, dtype=np.int64).reshape(-1, 3).T
+    num_units, sections = np.array(passages, dtype=np.int64).reshape(-1, 2).T
     passage_of_unit = np.repeat(np.arange(len(passages)), num_units)
     num_units = np.bincount(passage_of_unit[kept], minlength=len(passages))
     left = num_units > 0
     sections = np.unique(sections[left], return_inverse=True)[1]
-    columns = (num_units[left], sections, words[left])
-    return {name: column.tolist() for name, column in zip(PASSAGE_COLUMNS, columns)}
+    return dict(zip(PASSAGE_COLUMNS, (num_units[left].tolist(), sections.tolist())))
 
 
 def _lengths_name(ids_name: str) -> str:

@@ -38,7 +38,7 @@ from transformers import PreTrainedTokenizerBase
 from docsplit.data.collators import Feature
 from docsplit.data.corpora import CorpusStream, take_problems
 from docsplit.data.passages import clean_text, segment
-from docsplit.data.preparation import MADE_TO_BE_COUNTED, Segmentation, tokenize_batch
+from docsplit.data.preparation import Segmentation, tokenize_batch
 from docsplit.data.readers.base import Problems
 from docsplit.data.readers.rows import check_text_column, join_paragraphs, join_sections
 from docsplit.data.seen_documents import document_id
@@ -261,7 +261,7 @@ class DocumentStream(torch.utils.data.IterableDataset):
     def _tokenize(self, texts: list[str]) -> Iterator[Feature]:
         """Yield a feature for each text; without units after all, it is counted and the collator drops it."""
         columns = tokenize_batch({self.segmentation.text_column: texts}, self.tokenizer, self.segmentation)
-        columns = {name: values for name, values in columns.items() if name not in MADE_TO_BE_COUNTED}
+        del columns["drop_reason"]
         for values in zip(*columns.values()):
             feature = {
                 name: np.asarray(value) if isinstance(value, list) else value for name, value in zip(columns, values)

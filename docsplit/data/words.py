@@ -88,9 +88,7 @@ def warn_of_other_language(texts: Sequence[str], language: str) -> None:
     counts = {name: sum(runs[word] for word in words) for name, words in STOP_WORDS.items() if name != WORDS}
     likely = max(counts, key=lambda name: counts[name])
     if language != WORDS and counts[likely] > 2 * counts.get(language, 0):
-        logger.warning(
-            f"Most texts look {likely.title()}, not {language.title()}: give --language {likely}."
-        )
+        logger.warning(f"Most texts look {likely.title()}, not {language.title()}: give --language {likely}.")
 
 
 def tfidf_counter(**options: Any) -> Any:

@@ -26,7 +26,7 @@ from transformers import PreTrainedTokenizerBase
 
 from docsplit.data.passages import Passage
 from docsplit.embedding.encode import CHUNK_TEXTS, Layout, tokenized_batches, valid_unicode
-from docsplit.embedding.loading import has_graph_attention, plain_encoder, pooling_of, without_words
+from docsplit.embedding.loading import has_graph_attention, pooling_of, without_words
 from docsplit.modeling.families.table import family_of
 
 logger = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ def attention_to_tokens(
     Raises:
         ValueError: if the encoder returns no attention weights, or its tokenizer no places.
     """
-    model = plain_encoder(model, "Attention")
+    model = without_words(model)
     transformer, tokenizer = model[0], getattr(model[0], "processor", None)
     is_transformer = isinstance(transformer, Transformer)
     if not (is_transformer and isinstance(tokenizer, PreTrainedTokenizerBase) and tokenizer.is_fast):
@@ -154,7 +154,7 @@ def document_attention(model: Any, texts: Sequence[str], kind: str | None = None
         model: from `load_encoder`, with `has_graph_attention(model)`.
         kind: the kind of graph, in place of the one it was trained with.
     """
-    module: Any = plain_encoder(model, "Graph attention")[0]
+    module: Any = without_words(model)[0]
     trained = module.config.graph_kind
     for start in range(0, len(texts), CHUNK_DOCUMENTS):
         chunk = valid_unicode(texts[start : start + CHUNK_DOCUMENTS])

@@ -11,7 +11,6 @@ import math
 import re
 import threading
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -363,18 +362,6 @@ def without_words(model: Any) -> Any:
     if words_of(model) is None:
         return model
     return SentenceTransformer(modules=[model[0].inner, *list(model)[1:-1]], **_options(model))
-
-
-@cache
-def _log_once(message: str) -> None:
-    logger.info(message)
-
-
-def plain_encoder(model: Any, use: str) -> Any:
-    """Return the encoder without words, for a use that words have no part in; the log says so once."""
-    if words_of(model) is not None:
-        _log_once(f"{use} is of the plain encoder: the words that are added to its vectors are left out.")
-    return without_words(model)
 
 
 def save_plain(model: Any, folder: Path) -> None:

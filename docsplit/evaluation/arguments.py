@@ -127,8 +127,7 @@ class RetrievalArguments(ComparisonArguments):
     weight: float = option(WEIGHT, "Weight of the encoder in the sum; the rest is that of BM25.", common=True)
     choose_weight: bool = option(
         False,
-        "Choose the weight of the sum on other queries: of the other folds (--folds), of the next one (--fold) or of "
-        "another split (--selection_split).",
+        "Choose the weight of the sum on queries of the other folds (--folds), or of the next one (--fold).",
     )
     language: str = option(ENGLISH, "Language of the stems that BM25 counts; none: whole words.", choices=LANGUAGES)
     query_prompt: str | None = option(
@@ -146,7 +145,7 @@ class RetrievalArguments(ComparisonArguments):
         common=True,
     )
     selection_split: str | None = option(
-        None, "With --choose_weight: choose on queries of this split, at most 1,000. Default: on the other folds."
+        None, "Choose the weight of the sum on queries of this split, at most 1,000. Default: on the other folds."
     )
     hybrid_measure: str = option(
         "ndcg_at_10",
@@ -162,8 +161,7 @@ class RetrievalArguments(ComparisonArguments):
 
     def __post_init__(self) -> None:
         check_folds(self.folds, self.fold)
-        if self.selection_split is not None and not self.choose_weight:
-            raise ValueError("--selection_split says on which queries a weight is chosen: give --choose_weight too.")
+        self.choose_weight |= self.selection_split is not None
         if self.selection_split is not None and (self.fold is not None or self.encoders_by_fold):
             raise ValueError("--fold and --encoders_by_fold say which queries choose: leave out --selection_split.")
         if self.encoders_by_fold and self.fold is not None:

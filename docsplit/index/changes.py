@@ -23,6 +23,7 @@ from filelock import FileLock, Timeout
 
 from docsplit.data.passages import to_passages
 from docsplit.data.readers.base import Document, grouped
+from docsplit.data.readers.documents import TITLE_IN
 from docsplit.data.words import ENGLISH, warn_of_other_language
 from docsplit.index.index import (
     FILE,
@@ -91,7 +92,7 @@ def build(
     flush(directory.parent)
     new = Manifest(encoder.description, passage_words, encoder.has_words, _new_name(), language=language)
     with writing(directory, new) as change:
-        built = change.write(documents, encoder, source, embed)
+        built = change.write(map(with_title, documents), encoder, source, embed)
         if not built.documents:
             raise ValueError(f"None of the documents has text ({built.empty} are empty): nothing was built.")
         built.reading = change.commit().reading()
@@ -119,7 +120,7 @@ def add(
 
     def new_documents() -> Iterator[Document]:
         nonlocal unchanged
-        for document in documents:
+        for document in map(with_title, documents):
             if (place := change.index.find(document.id)) is not None:
                 segment, row = place
                 if np.array_equal(segment.digests[row], digest_of(document)):
@@ -139,6 +140,14 @@ def add(
         change.delete(replaced)
         built.reading = change.commit().reading()
     return Added(**vars(built), replaced=len(replaced), unchanged=unchanged)
+
+
+def with_title(document: Document) -> Document:
+    """Put the title before a text whose beginning lacks it, as that of a row with a column for it: it is searched."""
+    beginning = " ".join(document.text[:TITLE_IN].split())
+    if not beginning or document.title.rstrip("…") in beginning:
+        return document
+    return replace(document, text=f"{document.title}\n\n{document.text}")
 
 
 def delete(directory: Path, ids: Iterable[str]) -> int:

@@ -264,7 +264,7 @@ class Segment:
         """Vectors of the passages, (P, H) float32."""
         return self.vectors[: self.starts[-1]]
 
-    @property
+    @cached_property
     def document_rows(self) -> np.ndarray:
         """The rows of `vectors` that are the documents', (N,); a document of one passage is that passage."""
         has_several = np.diff(self.starts) > 1
@@ -426,8 +426,9 @@ class Index:
     ) -> list[Hit]:  # fmt: skip
         """Find the best documents for a query, the best first.
 
-        `dense`: a document's score is that of its nearest passage. `bm25`: by words. `hybrid`: both, by
-        `docsplit.data.fusion`: the weighted sum, or the reciprocal ranks of the first `FUSED` of both.
+        `dense`: a document's score is that of its nearest passage. `bm25`: by words. `hybrid`: by both, fused as
+        `docsplit.data.fusion` says: the weighted sum, or the reciprocal ranks of the first `FUSED` of both; there the
+        whole document counts beside its nearest passage.
 
         Args:
             vector: (H,), of the query; None for `bm25`.
@@ -441,7 +442,7 @@ class Index:
             by_words = bm25(self.segments, stems.of(query))
             by_words[by_words == 0] = -np.inf  # no word of the query: not found
         if vector is not None:
-            similarities = self.similarities(vector, depth, by_words)
+            similarities = self.similarities(vector, depth, by_words, method == "hybrid")
         if method == "hybrid" and fusion == "sum":
             lowest = LOWEST[self.manifest.encoder["similarity"]]
             ranked = best_of(sum_of_scores(similarities, np.maximum(by_words, 0), weight, lowest), count)
@@ -468,28 +469,25 @@ class Index:
         which = int(np.searchsorted(self.ends, number, side="right"))
         return self.segments[which], number - int(self.ends[which]) + len(self.segments[which].ids)
 
-    def similarities(self, vector: np.ndarray, count: int, by_words: np.ndarray) -> np.ndarray:
-        """Compute the similarity of the query (H,) and the nearest passage of each document, (N,) float32.
+    def similarities(self, vector: np.ndarray, count: int, by_words: np.ndarray, is_hybrid: bool) -> np.ndarray:
+        """Compute the similarity of the query (H,) and each document, (N,) float32, by `similarity_of`.
 
         It is -inf of deleted documents. Beside an inverted file it is -inf of all that are neither among the `count`
         documents that the file finds, nor among the first of `by_words` (N,), nor too new for it.
         """
         known = self.manifest.approximate
-        names = known.segments if known else []
         parts = [
             np.full(len(segment.ids), -np.inf, np.float32)
-            if segment.entry.name in names
-            else nearest_passages(segment, vector)
+            if known is not None and segment.entry.name in known.segments
+            else np.where(segment.alive, similarity_of(segment, vector, is_hybrid), -np.inf)
             for segment in self.segments
         ]
         similarities = np.concatenate([np.empty(0, np.float32), *parts])
         if known is not None:
-            for number, score in self._nearest_in_cells(known.segments, vector, count).items():
-                similarities[number] = score
-            for number, _ in best_of(by_words, count):
-                if similarities[number] == -np.inf:
-                    segment, row = self.place(number)
-                    similarities[number] = (segment.vectors[segment.passages_of(row)] @ vector).max()
+            found = self._nearest_in_cells(known.segments, vector, count)
+            for number in {*found, *(number for number, _ in best_of(by_words, count))}:
+                segment, row = self.place(number)
+                similarities[number] = similarity_of(segment, vector, is_hybrid, row)
         return similarities
 
     @cached_property
@@ -512,11 +510,8 @@ class Index:
         faiss.extract_index_ivf(index).nprobe = self.manifest.approximate.probes
         return index
 
-    def _nearest_in_cells(self, names: Sequence[str], vector: np.ndarray, count: int) -> dict[int, float]:
-        """Find documents of the segments that the inverted file covers, with probably the nearest passages, unordered.
-
-        Returns: their exact similarities, by their numbers.
-        """
+    def _nearest_in_cells(self, names: Sequence[str], vector: np.ndarray, count: int) -> set[int]:
+        """Find documents of the segments that the inverted file covers, with probably the nearest passages."""
         from docsplit.embedding.neighbours import search_inverted_file
 
         by_name = {segment.entry.name: (segment, int(end)) for segment, end in zip(self.segments, self.ends)}
@@ -526,13 +521,9 @@ class Index:
         starts = np.cumsum([0, *map(len, parts)])
         firsts = np.concatenate([start + segment.starts[:-1] for start, (segment, _) in zip(starts, covered)])
         ids = [np.where(segment.alive, np.arange(end - len(segment.ids), end), -1) for segment, end in covered]
-        (passages,), (scores,) = search_inverted_file(self.cells, parts, vector[None], CANDIDATES * count)
+        (passages,), _ = search_inverted_file(self.cells, parts, vector[None], CANDIDATES * count)
         documents = np.concatenate(ids)[np.searchsorted(firsts, passages[passages >= 0], side="right") - 1]
-        best: dict[int, float] = {}
-        for number, score in zip(documents.tolist(), scores.tolist()):
-            if number >= 0:
-                best.setdefault(number, score)  # scores fall
-        return best
+        return {*documents.tolist()} - {-1}
 
     def documents(self) -> Iterator[tuple[Segment, int]]:
         """Iterate over all documents in order: segment and row."""
@@ -584,11 +575,18 @@ class Index:
         )
 
 
-def nearest_passages(segment: Segment, vector: np.ndarray) -> np.ndarray:
-    """Compute the similarity of a query (H,) and the nearest passage of each document, (N,); -inf of deleted ones."""
-    similarities = np.maximum.reduceat(segment.passage_vectors @ vector, segment.starts[:-1])
-    similarities[~segment.alive] = -np.inf
-    return similarities
+def similarity_of(segment: Segment, vector: np.ndarray, is_hybrid: bool, row: int | None = None) -> np.ndarray:
+    """Compute the similarity of a query (H,) and each document of a segment, (N,), or the one of a row.
+
+    It is that of the nearest passage; of a hybrid, its mean with that of the whole document, as far as the encoder
+    reads: docs/searching.md has what either is worth.
+    """
+    if row is not None:
+        nearest = (segment.vectors[segment.passages_of(row)] @ vector).max()
+        return (nearest + segment.vectors[segment.document_rows[row]] @ vector) / 2 if is_hybrid else nearest
+    products = segment.vectors @ vector  # of passages, and of whole documents
+    nearest = np.maximum.reduceat(products[: segment.starts[-1]], segment.starts[:-1])
+    return (nearest + products[segment.document_rows]) / 2 if is_hybrid else nearest
 
 
 def best_of(scores: np.ndarray, count: int) -> Scored:

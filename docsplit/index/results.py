@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from docsplit.data.passages import split_sentences
-from docsplit.data.words import RUNS, WORDS, Stems
+from docsplit.data.words import ENGLISH, RUNS, WORDS, Stems
 from docsplit.runtime.command import Style, shown
 from docsplit.runtime.files import Damaged
 
@@ -137,6 +137,7 @@ class Info(Result):
         words: where words come from that the vectors carry, as a sentence; None: they carry none.
         reading: as in `Built`.
         first: id and title of the first documents.
+        language: of the stems that a search by words counts.
     """
 
     documents: int
@@ -147,6 +148,7 @@ class Info(Result):
     max_seq_length: int | None
     reading: str | None
     first: list[tuple[str, str]]
+    language: str = ENGLISH
 
     @classmethod
     def of(cls, index: "Index") -> "Info":
@@ -154,13 +156,17 @@ class Info(Result):
         encoder, documents = index.manifest.encoder, islice(index.documents(), SHOWN_DOCUMENTS)
         first = [(segment.ids[row], segment.titles[row]) for segment, row in documents]
         settings = encoder["name"], index.words(), index.manifest.passage_words, encoder["max_seq_length"]
-        return cls(len(index), index.num_passages(), *settings, index.reading(), first)
+        return cls(len(index), index.num_passages(), *settings, index.reading(), first, index.manifest.language)
 
     def lines(self, style: Style = PLAIN) -> list[str]:
         """Write what it holds, what the encoder reads, and the first documents."""
         passages = f"{counted(self.passages, 'passage')} of about {counted(self.passage_words, 'word')}"
         reads = f"up to {self.max_seq_length:,} tokens" if self.max_seq_length else "whole texts"
-        lines = [f"{counted(self.documents, 'document')} in {passages}.", f"Encoder: {self.encoder}, reads {reads}."]
+        stems = "whole words" if self.language == WORDS else f"{self.language.title()} stems"
+        lines = [
+            f"{counted(self.documents, 'document')} in {passages}, and {stems}.",
+            f"Encoder: {self.encoder}, reads {reads}.",
+        ]
         lines += [line for line in (self.reading, self.words) if line]
         first = [style.document(document_id, title, INDENT) for document_id, title in self.first]
         return [*lines, "The first documents:", *first] if first else lines

@@ -1,10 +1,11 @@
-"""A folder of files, and markitdown: a stub of it, or none."""
+"""A folder of files; markitdown: a stub of it, or none; and docstrings."""
 
 import sys
 import types
 
 import pytest
 
+from docsplit.data.python_docs import corpus
 from docsplit.data.readers import documents
 
 
@@ -60,3 +61,11 @@ def markitdown(monkeypatch):
         setattr(converters, f"{kind}Converter", kind.lower)
     monkeypatch.setitem(sys.modules, "markitdown", module)
     monkeypatch.setitem(sys.modules, "markitdown.converters", converters)
+
+
+@pytest.fixture(scope="session")
+def installed_documents():
+    """The docstrings of a few packages."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(corpus, "PACKAGES", ("click", "joblib", "networkx", "requests"))
+        return list(corpus.read_python_docs())

@@ -42,7 +42,12 @@ def flat(batch):
 
 
 def equal(first, second):
-    return all(same(a, b) for a, b in zip(first, second, strict=True))
+    """Whether two lists of batches hold the same."""
+    pairs = [(flat(left), flat(right)) for left, right in zip(first, second, strict=True)]
+    return all(
+        left.keys() == right.keys() and all(np.array_equal(left[name], right[name]) for name in left)
+        for left, right in pairs
+    )
 
 
 def test_shapes_padding_and_no_mask_in_the_contrastive_inputs(dataset, collator, wordpiece):
@@ -63,21 +68,17 @@ def test_workers_see_the_epoch_and_each_epoch_differs(dataset, collator):
 
 
 def test_masking_against_its_definition(collator, wordpiece):
-    rng = np.random.default_rng(0)
-    special_ids = np.array(wordpiece.all_special_ids)
+    rng, special_ids = np.random.default_rng(0), np.array(wordpiece.all_special_ids)
     ids = np.concatenate([rng.choice(special_ids, 500), rng.choice(collator.ordinary_ids, 200_000), special_ids])
     masked, targets = collator.mask(ids, rng)
-    chosen = targets != IGNORED
+    chosen, is_mask = targets != IGNORED, masked == wordpiece.mask_token_id
     assert (targets[chosen] == ids[chosen]).all()
     assert (masked[~chosen] == ids[~chosen]).all()
-    assert not chosen[:500].any()
     assert not np.isin(ids[chosen], special_ids).any()
-    mask_share = (masked[chosen] == wordpiece.mask_token_id).mean()
-    kept_share = (masked[chosen] == ids[chosen]).mean()
+    assert not np.isin(masked[chosen & ~is_mask], special_ids).any()
     np.testing.assert_allclose(chosen[500:].mean(), MLM_PROBABILITY, atol=0.005)
-    np.testing.assert_allclose(mask_share, 0.8, atol=0.01)
-    np.testing.assert_allclose(kept_share, 0.1, atol=0.01)  # a random token is rarely the same one
-    assert not np.isin(masked[chosen & (masked != wordpiece.mask_token_id)], special_ids).any()
+    np.testing.assert_allclose(is_mask[chosen].mean(), 0.8, atol=0.01)
+    np.testing.assert_allclose((masked == ids)[chosen].mean(), 0.1, atol=0.01)  # a random one is rarely the same
 
 
 def test_the_whole_document_twice_is_said_to_be_one_text(dataset, wordpiece):
@@ -88,19 +89,18 @@ def test_the_whole_document_twice_is_said_to_be_one_text(dataset, wordpiece):
 
 
 def test_truncated_shares_count_documents_and_tokens(dataset, wordpiece):
-    nothing = truncated_shares(dataset, DocSplitCollator(wordpiece, max_seq_length=512))
-    assert nothing == {"documents_truncated_share": 0.0, "tokens_truncated_share": 0.0}
+    assert {*truncated_shares(dataset, DocSplitCollator(wordpiece, max_seq_length=512)).values()} == {0.0}
     collator = DocSplitCollator(wordpiece, max_seq_length=10)
-    lost = total = documents = 0
-    for feature in dataset:
-        halves = [view.sum() for view in collator.view(feature["unit_lengths"], collator.generator(feature))]
-        documents += any(half > 8 for half in halves)
-        lost += sum(max(half - 8, 0) for half in halves)
-        total += sum(halves)
+    lengths = [
+        [view.sum() for view in collator.view(feature["unit_lengths"], collator.generator(feature))]
+        for feature in dataset
+    ]
     shares = truncated_shares(dataset, collator)
-    assert shares["documents_truncated_share"] == pytest.approx(documents / len(dataset))
-    assert shares["tokens_truncated_share"] == pytest.approx(lost / total)
-    assert 0 < shares["tokens_truncated_share"] < 1
+    documents = np.mean([max(pair) > 8 for pair in lengths])
+    assert shares["documents_truncated_share"] == pytest.approx(documents)
+    tokens = sum(max(length - 8, 0) for pair in lengths for length in pair) / np.sum(lengths)
+    assert shares["tokens_truncated_share"] == pytest.approx(tokens)
+    assert 0 < tokens < 1
 
 
 # --- Rows that are passages ---
@@ -124,10 +124,9 @@ def documents(texts, tokenizer):
 def rows_of(batch):
     """Map (document, view) to its rows: (position, section, is_query, ids without padding)."""
     rows_of_view = {}
-    for number in range(len(batch["input_ids"])):
+    for number, ids in enumerate(batch["input_ids"]):
         place = {name: int(value[number]) for name, value in batch["rows"].items()}
-        ids = batch["input_ids"][number][batch["attention_mask"][number] == 1].tolist()
-        row = place["position"], place["section"], place["is_query"], ids
+        row = *(place[name] for name in ("position", "section", "is_query")), ids[batch["attention_mask"][number] == 1]
         rows_of_view.setdefault((place["document"], place["view"]), []).append(row)
     return rows_of_view
 
@@ -136,70 +135,56 @@ def rows_of(batch):
 @pytest.mark.parametrize("max_passages", [2, 5, 50])
 def test_rows_are_the_passages_of_the_text_divided_between_two_views(texts, documents, tokenizer, view, max_passages):
     collator = PassageCollator(tokenizer, view, max_seq_length=24, max_passages=max_passages)
-    batch = collator([documents[number] for number in range(len(documents))])
-    assert batch["rows"].keys() == {"document", "view", "section", "position", "is_query"}
-    assert all(value.dtype == np.int64 for value in batch["rows"].values())
-    rows, queries_at = rows_of(batch), set()
+    rows, queries_at = rows_of(collator([documents[number] for number in range(len(documents))])), set()
     assert list(rows) == [(number, view) for number in range(len(texts)) for view in (0, 1)]  # one after another
     for number, text in enumerate(texts):
         passages = to_passages(text, WORDS)[:max_passages]
         first, second = rows[number, 0], rows[number, 1]
         assert len(first) == (len(passages) // 2 if view == "passages" else 1)
-        for rows_of_view in (first, second):
-            assert [row[0] for row in rows_of_view] == sorted(row[0] for row in rows_of_view)
-        assert all(row[2] == (view == "passage_vs_rest") for row in first)
-        assert not any(row[2] for row in second)
-        queries_at |= {row[0] for row in first}
-        together = sorted([*first, *second])
-        assert [row[0] for row in together] == [*range(len(passages))]
-        assert [row[1] for row in together] == [passage.section for passage in passages]
+        places = [[position for position, *_ in rows_of_view] for rows_of_view in (first, second)]
+        assert places == [sorted(positions) for positions in places]
+        assert all(is_query == (view == "passage_vs_rest") for _, _, is_query, _ in first)
+        assert not any(is_query for _, _, is_query, _ in second)
+        queries_at |= {*places[0]}
+        together = sorted([*first, *second], key=lambda row: row[0])
         expected = tokenizer([passage.text for passage in passages], truncation=True, max_length=24)["input_ids"]
-        assert [row[3] for row in together] == expected
+        assert [(position, section, ids.tolist()) for position, section, _, ids in together] == [
+            (position, passage.section, ids) for position, (passage, ids) in enumerate(zip(passages, expected))
+        ]
     assert len(queries_at) > 1
 
 
 def test_passages_are_masked_and_prompted_as_views_are(documents, tokenizer):
-    prompt = "bread and "
-    collator = PassageCollator(tokenizer, max_seq_length=64, mlm=True, prompt=prompt)
+    collator = PassageCollator(tokenizer, max_seq_length=64, mlm=True, prompt="bread and ")
     batch = collator([documents[number] for number in range(len(documents))])
     masked = batch["mlm_targets"] != IGNORED
     assert 0.1 < masked.sum() / (batch["attention_mask"].sum() - 2 * len(masked)) < 0.2
     assert (batch["mlm_targets"][masked] == batch["input_ids"][masked]).all()
     assert not masked[:, collator.prompt_positions].any()
-    assert all(
-        text.strip().startswith("bread and ")
-        for text in tokenizer.batch_decode(batch["input_ids"], skip_special_tokens=True)
-    )
-    no_masks = PassageCollator(tokenizer, max_seq_length=64, prompt=prompt)([documents[0]])
-    assert not {"mlm_input_ids", "mlm_targets"} & set(no_masks)
-
-
-def same(first, second):
-    first, second = flat(first), flat(second)
-    return first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
+    texts = tokenizer.batch_decode(batch["input_ids"], skip_special_tokens=True)
+    assert all(text.strip().startswith("bread and ") for text in texts)
+    assert not {"mlm_input_ids", "mlm_targets"} & set(PassageCollator(tokenizer, max_seq_length=64)([documents[0]]))
 
 
 @pytest.mark.parametrize("view", ["passages", "passage_vs_rest"])
 def test_passages_are_drawn_by_seed_epoch_and_document_alone(documents, tokenizer, view):
     """A killed run that a new collator resumes within an epoch sees the views that it would have seen."""
 
-    def batches(start=0, epoch=1, seed=3, workers=0):
+    def drawn(start=0, epoch=1, seed=3, workers=0):
         collator = PassageCollator(tokenizer, view, seed=seed)
-        collator.epoch.value = epoch
-        rest = documents.select(range(start, len(documents)))
-        return list(DataLoader(rest, batch_size=4, collate_fn=collator, num_workers=workers))
+        return batches(documents.select(range(start, len(documents))), collator, epoch, workers)
 
-    whole = batches()
-    for resumed in (batches(start=8), batches(start=8, workers=2)):
-        assert all(same(left, right) for left, right in zip(resumed, whole[2:], strict=True))
-    others = rows_of(batches(start=2)[0])  # other documents beside it
+    whole = drawn()
+    assert equal(drawn(start=8), whole[1:])
+    assert equal(drawn(start=8, workers=2), whole[1:])
+    others = rows_of(drawn(start=2)[0])  # other documents beside it
     assert [row[:3] for row in others[0, 0]] == [row[:3] for row in rows_of(whole[0])[2, 0]]
-    for different in (batches(epoch=2), batches(seed=4)):
-        assert not all(same(left, right) for left, right in zip(different, whole))
+    assert not equal(drawn(epoch=2), whole)
+    assert not equal(drawn(seed=4), whole)
     fixed = preparation.with_fixed_draws(documents)
     collator = PassageCollator(tokenizer, view, seed=3)
     evaluated = [collator([fixed[0], fixed[1]]) for collator.epoch.value in (0, 5)]
-    assert same(*evaluated)
+    assert equal(evaluated[:1], evaluated[1:])
 
 
 def test_the_size_of_a_batch_is_that_of_its_documents(dataset, documents, collator, tokenizer):
@@ -226,12 +211,15 @@ def test_a_collator_for_a_model_draws_what_the_settings_say(dataset, wordpiece):
     settings = model.config.docsplit
     assert (settings["view"], settings["max_seq_length"], prompt_of(settings)) == ("crop", 30, "ship ")
     assert "passage_words" not in settings
-    with pytest.raises(ValueError, match="positions for 128 tokens"):
-        DocSplitCollator.for_model(model, wordpiece, max_seq_length=129)
     assert prompt_of(DocSplitForContrastivePretraining(model.config).config.docsplit) == "ship "
     DocSplitCollator.for_model(model, wordpiece, prompt="")
     assert prompt_of(model.config.docsplit) == ""
     assert model(**collator(features)).loss > 0
+    with pytest.raises(ValueError, match="positions for 128 tokens"):
+        DocSplitCollator.for_model(model, wordpiece, max_seq_length=129)
+    # Else the released encoder would read fewer tokens of a document than it was trained on
+    with pytest.raises(ValueError, match=r"views of \d+ tokens.*max_seq_length 30.*DocSplitCollator.for_model"):
+        model(**DocSplitCollator(wordpiece)(features))
 
 
 def test_a_collator_for_a_graph_makes_passages(documents, tokenizer):
@@ -242,11 +230,3 @@ def test_a_collator_for_a_graph_makes_passages(documents, tokenizer):
     assert (collator.max_passages, collator.max_seq_length) == (4, 48)
     assert model.config.docsplit["view"] == "passages"
     assert model(**collator([documents[number] for number in range(3)])).loss > 0
-
-
-def test_views_longer_than_the_settings_say_are_refused(dataset, wordpiece):
-    """Else the released encoder would read fewer tokens of a document than it was trained on."""
-    model = DocSplitForContrastivePretraining(tiny_config(wordpiece), max_seq_length=20)
-    batch = DocSplitCollator(wordpiece)([dataset[number] for number in range(8)])
-    with pytest.raises(ValueError, match=r"views of \d+ tokens.*max_seq_length 20.*DocSplitCollator.for_model"):
-        model(**batch)

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import lzma
 import os
 from collections import Counter
 from pathlib import Path
@@ -14,16 +13,8 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Value, load_fro
 from pyarrow import parquet
 
 from docsplit.data import corpora
-from docsplit.data.corpora import (
-    PROBLEMS,
-    add_text,
-    documents_to_search,
-    load_corpus,
-    load_local,
-    stream_corpus,
-    take_problems,
-)
-from docsplit.data.passages import SECTION_BREAK, clean_text, to_passages
+from docsplit.data.corpora import PROBLEMS, documents_to_search, load_corpus, load_local, stream_corpus, take_problems
+from docsplit.data.passages import clean_text, to_passages
 from docsplit.data.readers.base import Problems
 from docsplit.data.readers.documents import read_documents
 from docsplit.data.readers.rows import join_sections
@@ -34,29 +25,6 @@ from docsplit.data.sets.labelled import load_labelled
 from docsplit.training import adapting
 from tests.conftest import make_corpus
 
-TEXTS = ["The ship was in the storm. It had a sail.", "Bread and butter. Flour to sugar."]
-
-
-@pytest.mark.parametrize("suffix", ["jsonl", "csv", "txt"])
-def test_other_encodings_are_detected_and_damage_is_counted_and_placed(write, caplog, suffix):
-    """Far from the beginning of a file: if there is UTF-8 before, it is damaged, otherwise it has another one."""
-    line = {"csv": "{},1", "txt": "{}"}.get(suffix, '{{"text": "{}"}}')
-    texts = ["caf\xe9 au lait" + " and a ship" * 20] * 2
-    for first in ("a ship in a storm", "a sh\xeep\xe9"):
-        head = (["text,label"] if suffix == "csv" else []) + [line.format(first)] * 50
-        content = "\n".join(head).encode() + b"\n" + "\n".join(map(line.format, texts)).encode("latin-1")
-        path = write(f"{len(first)}.{suffix}", content)
-        is_utf8 = not first.isascii()
-        read = load_corpus(str(path))["text"][:]
-        assert read[-3:] == [first, *[text.replace("\xe9", "\ufffd" if is_utf8 else "\xe9") for text in texts]]
-        said = (
-            f"({path.name}, line {len(head) + 1} ...)"
-            if is_utf8
-            else f"cp1252, it seems; --encoding names another ({path.name})"
-        )
-        assert said in caplog.text
-        assert load_corpus(str(path), encoding="cp1251")["text"][-1] == texts[-1].replace("\xe9", "\u0439")
-
 
 def test_a_parquet_file_whose_strings_are_no_utf8_is_refused(tmp_path):
     buffers = [None, pyarrow.py_buffer(np.int32([0, 3, 6])), pyarrow.py_buffer(b"abccf\xe9")]
@@ -66,38 +34,18 @@ def test_a_parquet_file_whose_strings_are_no_utf8_is_refused(tmp_path):
         load_corpus(str(tmp_path / "bad.parquet"))
 
 
-def test_sections_become_the_text_where_there_is_none(corpus):
-    sections = [{"heading": "", "text": "A ship."}, {"heading": "Storm", "text": "It sank."}]
-    dataset = add_text(Dataset.from_dict({"sections": [sections, []]}), "text")
-    assert dataset["text"][:] == [f"A ship.\n\n{SECTION_BREAK}Storm\n\nIt sank.", ""]
-    assert add_text(corpus, "text") is corpus
-    with pytest.raises(ValueError, match=r"'body'.*\['text', 'label'\]"):
-        add_text(corpus, "body")
-
-
 def test_breaks_of_sections_change_neither_sentences_nor_the_document_id():
-    sections = [
-        *(
-            {"heading": "Ships", "text": None},
-            {"heading": "Sails", "text": "A sail.\nTorn"},
-            {"heading": "", "text": ""},
-        ),
-        *({"heading": None, "text": "A rope. A tar"}, {"heading": "Storms", "text": "It sank."}),
-    ]
-    (text,) = [join_sections({"sections": sections})]
+    parts = [("Ships", None), ("Sails", "A sail.\nTorn"), ("", ""), (None, "A rope. A tar"), ("Storms", "It sank.")]
+    text = join_sections({"sections": [{"heading": heading, "text": part} for heading, part in parts]})
     plain = "Ships\n\nSails\n\nA sail.\nTorn\n\nA rope. A tar\n\nStorms\n\nIt sank."
     assert text != plain
-    assert document_id(text) == document_id(plain)
-    assert sketch([text]).tolist() == sketch([plain]).tolist()
+    assert (document_id(text), sketch([text]).tolist()) == (document_id(plain), sketch([plain]).tolist())
     for name in ("rules", "sentencizer"):
         split = load_sentence_splitter(name)
         assert split(clean_text(text)) == split(plain)
     # a heading without a text begins the section of the next one
-    assert [passage.text for passage in to_passages(text, 10)] == [
-        "Ships Sails A sail. Torn",
-        "A rope. A tar",
-        "Storms It sank.",
-    ]
+    expected = ["Ships Sails A sail. Torn", "A rope. A tar", "Storms It sank."]
+    assert [passage.text for passage in to_passages(text, 10)] == expected
 
 
 @pytest.fixture
@@ -113,69 +61,55 @@ def built_in(monkeypatch, tmp_path):
     return rows
 
 
-def test_the_built_in_corpus_is_cached_with_its_parts_and_a_pretraining_reads_one(built_in, monkeypatch):
-    first = load_corpus("python_docs").to_list()
-    assert [{name: row[name] for name in built_in[0]} for row in first] == built_in
-    assert Counter(row["part"] for row in first) == {"train": 73, "validation": 12, "test": 15}
+def test_the_built_in_corpus_is_cached_and_a_pretraining_and_a_search_read_a_part_of_it(built_in, monkeypatch):
+    rows = load_corpus("python_docs").to_list()
+    assert [{name: row[name] for name in built_in[0]} for row in rows] == built_in
+    assert Counter(row["part"] for row in rows) == {"train": 73, "validation": 12, "test": 15}
     monkeypatch.setattr(corpora, "read_python_docs", None)  # would fail if it were called
     dataset = load_corpus("python_docs")
-    assert dataset.to_list() == first
-    ids = [row["id"] for row in first if row["part"] == "train"]
-    assert corpora.for_pretraining("python_docs", dataset)["id"][:] == ids
-    assert sorted(row["id"] for row in corpora.stream_corpus("python_docs").rows) == sorted(ids)
+    assert dataset.to_list() == rows
+    ids = {part: [row["id"] for row in rows if part in ("", row["part"])] for part in ("", "train", "test")}
+    assert corpora.for_pretraining("python_docs", dataset)["id"][:] == ids["train"]
+    assert sorted(row["id"] for row in stream_corpus("python_docs").rows) == sorted(ids["train"])
     assert corpora.for_pretraining("my.jsonl", dataset) is dataset  # the name says what is sealed, not a column
-
-
-def test_a_search_reads_the_built_in_corpus_or_a_part_of_it(built_in, tmp_path):
-    rows = load_corpus("python_docs").to_list()
-    whole = [(document.id, document.text) for document in corpora.documents_to_search(Path("python_docs"))]
-    assert whole == [(row["id"], row["text"]) for row in rows]
-    sealed = [document.id for document in corpora.documents_to_search(Path("python_docs:test"))]
-    assert sealed == [row["id"] for row in rows if row["part"] == "test"]
-    assert len(sealed) == 15
+    whole, sealed = (list(documents_to_search(Path(name))) for name in ("python_docs", "python_docs:test"))
+    assert [(row.id, row.text) for row in whole] == [(row["id"], row["text"]) for row in rows]
+    assert [row.id for row in sealed] == ids["test"]
     with pytest.raises(ValueError, match="no part 'tset': choose among train, validation and test"):
-        list(corpora.documents_to_search(Path("python_docs:tset")))
-    (tmp_path / "notes").mkdir()
-    (tmp_path / "notes" / "a.txt").write_text("A ship.")
-    assert [document.text for document in corpora.documents_to_search(tmp_path / "notes")] == ["A ship."]
+        list(documents_to_search(Path("python_docs:tset")))
 
 
 @pytest.fixture
 def saved(tmp_path):
     """A data set with two splits as `datasets` saves it; of an earlier time a file is left over in one."""
-    features = Features({"text": Value("string"), "label": ClassLabel(names=["sea", "land"]), "id": Value("string")})
+    features = Features({"text": Value("string"), "label": ClassLabel(names=["sea", "land"])})
     splits = DatasetDict()
     for name in ("train", "test"):
-        rows = [{"text": f"{name} {row}", "label": row % 2, "id": f"{name[0]}{row}"} for row in range(12)]
+        rows = [{"text": f"{name} {row}", "label": row % 2} for row in range(12)]
         splits[name] = Dataset.from_list(rows, features=features)
     splits.save_to_disk(tmp_path / "saved", num_shards={"train": 3, "test": 1})
     splits["train"].with_format("numpy").save_to_disk(tmp_path / "saved" / "train", num_shards=2)
     return tmp_path / "saved"
 
 
-def test_a_saved_data_set_gives_its_train_split_wherever_a_folder_is_read(saved, caplog):
+TRAIN, TEST = ([f"{name} {row}" for row in range(12)] for name in ("train", "test"))
+
+
+def test_a_saved_data_set_gives_its_train_split_or_the_one_that_is_named(saved, caplog):
     caplog.set_level("INFO")
-    texts = [f"train {row}" for row in range(12)]
     expected = load_from_disk(saved)["train"].with_format(None)
     for text_column in (None, "text"):
         dataset = load_corpus(str(saved), text_column=text_column)
         assert (dataset.to_list(), dataset.features) == (expected.to_list(), expected.features)
-    assert [row["text"] for row in stream_corpus(str(saved), text_column="text").rows] == texts
-    assert [(row.id, row.text) for row in documents_to_search(saved)] == list(zip(expected["id"], texts))
-    assert adapting.read_texts(str(saved), "text") == texts
-    notes = [message for message in caplog.messages if "splits" in message]
-    assert notes == [f"{saved} is a data set with the splits train, test: train is read."] * 5
-    caplog.clear()
+    assert f"{saved} is a data set with the splits train, test: train is read." in caplog.messages
+    assert [row["text"] for row in stream_corpus(str(saved), text_column="text").rows] == TRAIN
+    assert [row.text for row in documents_to_search(saved)] == adapting.read_texts(str(saved), "text") == TRAIN
+    assert load_corpus(str(saved), "test")["text"][:] == load_corpus(str(saved / "test"))["text"][:] == TEST
+    assert [row["text"] for row in stream_corpus(str(saved), "test", "text").rows] == TEST
+    assert [row.text for row in documents_to_search(saved / "test")] == TEST
     (saved.parent / "a.txt").write_text("A note.")
     assert [row.text for row in documents_to_search(saved.parent)] == ["A note."]  # among other files: which split?
     assert "1 that are data sets with splits: name one (saved)" in caplog.text
-
-
-def test_a_split_of_a_saved_data_set_is_read_by_its_name_or_folder(saved):
-    tests = [f"test {row}" for row in range(12)]
-    assert load_corpus(str(saved), "test")["text"][:] == load_corpus(str(saved / "test"))["text"][:] == tests
-    assert [row["text"] for row in stream_corpus(str(saved), "test", "text").rows] == tests
-    assert [row.text for row in documents_to_search(saved / "test")] == tests
     with pytest.raises(ValueError, match=r"saved has no split 'dev', but train, test: .*saved/train"):
         load_corpus(str(saved), "dev")
     (saved / "test" / "data-00000-of-00001.arrow").write_bytes(b"damage")
@@ -190,20 +124,18 @@ def test_a_split_of_a_saved_data_set_is_read_by_its_name_or_folder(saved):
 
 def test_the_splits_of_a_saved_data_set_are_the_parts_of_labelled_documents(saved):
     """By --dataset_name, as those of the Hub, and by --train_file."""
-    train, test = ([f"{name} {row}" for row in range(12)] for name in ("train", "test"))
-    for options in (
-        LabelledArguments(dataset_name=str(saved)),
-        LabelledArguments(train_file=str(saved)),
-        LabelledArguments(train_file=str(saved / "train"), test_file=str(saved)),
+    folder, train = str(saved), str(saved / "train")
+    for options, parts in (
+        ({"dataset_name": folder}, (TRAIN, TEST)),
+        ({"train_file": folder}, (TRAIN, TEST)),
+        ({"train_file": train, "test_file": folder}, (TRAIN, TEST)),
+        ({"dataset_name": folder, "train_split": "test", "test_split": "train"}, (TEST, TRAIN)),
     ):
-        split = load_labelled(options)
-        assert (split.train_texts, split.test_texts) == (train, test)
-        assert split.class_names == ["land", "sea"]
-        assert split.test_labels.tolist() == [1, 0] * 6
-    other = load_labelled(LabelledArguments(dataset_name=str(saved), train_split="test", test_split="train"))
-    assert (other.train_texts, other.test_texts) == (test, train)
-    alone = load_labelled(LabelledArguments(dataset_name=str(saved / "train")))
-    assert sorted([*alone.train_texts, *(alone.validation_texts or []), *alone.test_texts]) == sorted(train)
+        split = load_labelled(LabelledArguments(**options))
+        assert (split.train_texts, split.test_texts) == parts
+        assert (split.class_names, split.test_labels.tolist()) == (["land", "sea"], [1, 0] * 6)
+    alone = load_labelled(LabelledArguments(dataset_name=train))
+    assert sorted([*alone.train_texts, *(alone.validation_texts or []), *alone.test_texts]) == sorted(TRAIN)
 
 
 # --- Local files: what is read, and when it is read anew ---
@@ -266,11 +198,11 @@ def test_data_files_of_one_format_keep_their_columns_and_types(tmp_path, write):
     """As their maker wrote them; json's types fit all rows, and no text becomes a time, wherever it stands."""
     features = Features({"text": Value("string"), "label": ClassLabel(names=["sea", "land"])})
     rows = Dataset.from_dict({"text": ["a ship", "a tree"], "label": [0, 1]}, features=features)
-    for name in "ab":
+    for name in ("a", "a[1]"):  # a name is no pattern
         rows.to_parquet(tmp_path / f"{name}.parquet")
-    for text_column in ("text", None):
-        dataset = load_local(tmp_path, text_column)
-        assert (dataset.to_list(), dataset.features) == ([*rows, *rows], features)
+    assert load_local(tmp_path / "a[1].parquet", "text").to_list() == [*rows]
+    dataset = load_local(tmp_path, "text")
+    assert (dataset.to_list(), dataset.features) == ([*rows, *rows], features)
     first = {"text": "a", "day": "2024-01-01", "n": 1, "deep": {"day": "2024-01-01T00:00:00Z"}}
     second = {"text": "b", "day": "2024-02-01", "n": 1.5, "deep": {"day": "2024-02-01", "more": [1]}, "late": True}
     path = write("rows/a.jsonl", f"{json.dumps(first)}\n{json.dumps(second)}\n")
@@ -302,14 +234,6 @@ def test_cells_of_tables_are_texts_as_they_are_written(write, tmp_path, text_col
     assert load_local(write("d.csv", "text,a\0b\na ship,1\n")).column_names == ["text", "ab"]
 
 
-def test_a_table_beside_other_files_keeps_its_labels_where_a_table_is_wanted(tmp_path, write, caplog):
-    write("rows/a.csv", "text,label\na ship,sea\n")
-    write("rows/README.md", "What it is.")
-    assert load_local(tmp_path / "rows").to_list() == [{"text": "a ship", "label": "sea"}]
-    assert "Skipped 1 file: 1 .md (README.md)" in caplog.messages
-    assert load_local(tmp_path / "rows", "text")["id"][:] == ["README.md", "a.csv#0"]
-
-
 def test_one_text_file_has_a_document_in_each_line_and_a_folder_one_in_each_file(tmp_path, write, caplog):
     caplog.set_level("INFO")
     lines = write("docs/a.txt", "A ship.\nA storm.\n")
@@ -321,123 +245,87 @@ def test_one_text_file_has_a_document_in_each_line_and_a_folder_one_in_each_file
     assert load_local(write("b.md", "# B\n"), "text").to_list() == [{"id": "b.md", "title": "B", "text": "# B\n"}]
 
 
-def test_a_folder_is_the_same_in_maps_and_streams(tmp_path, write):
-    write("docs/a.txt", "Déjà vu.".encode("utf-16"))
-    write("docs/b.txt", "Déjà vu.".encode("latin-1"))
-    write("docs/c.txt", b"\x89PNG\x00\x00")
-    rows = list(stream_corpus(str(tmp_path / "docs"), text_column="text").rows)
-    assert [row["text"] for row in rows if row["text"]] == ["Déjà vu."] * 2
-    assert load_corpus(str(tmp_path / "docs"), text_column="text")["text"][:] == ["Déjà vu."] * 2
-    problems = Problems()
-    for row in rows:
-        problems.merge(Problems.from_json(row[PROBLEMS] or "{}"))
-    assert problems.counts["file"] == {".txt that are binary": (1, "c.txt")}
-    lines = write("lines.txt", "Déjà vu.\nA ship.".encode("latin-1"))
-    assert next(iter(stream_corpus(str(lines), encoding="cp1251").rows))["text"] == "D\u0439j\u0430 vu."
+TABLES = {  # what a corpus reads of it, and why no table of labels is read
+    "a.jsonl": ('{"text": "A ship.", "label": 1}\n{"text": "A s\n{"text": "A rope."}\n', ["A ship.", "A rope."],
+                r"a\.jsonl, line 2 cannot be read, as one of the rows that are no JSON: "),
+    "a.csv": ("text,label\na ship,sea,1\na sail,sea,\n", ["a sail"], r"line 2 .*with more fields than the header"),
+}  # fmt: skip
 
 
-def test_a_row_that_cannot_be_read_costs_a_corpus_that_row_and_a_table_the_run(tmp_path, write, caplog):
-    path = write("a.jsonl", '{"text": "A ship.", "label": 1}\n{"text": "A s\n{"text": "A rope."}\n')
-    assert load_local(path, "text")["text"][:] == ["A ship.", "A rope."]
-    assert "Skipped 1 row: 1 that are no JSON (a.jsonl, line 2)" in caplog.messages
-    with pytest.raises(ValueError, match=r"a\.jsonl, line 2 cannot be read, as one of the rows that are no JSON: "):
+@pytest.mark.parametrize("name", TABLES)
+def test_a_row_that_cannot_be_read_costs_a_corpus_that_row_and_a_table_the_run(write, name, caplog):
+    """With a field too many, pandas would take the first column for the names of the rows."""
+    content, texts, message = TABLES[name]
+    path = write(name, content)
+    assert load_local(path, "text")["text"][:] == texts
+    assert f"({name}, line 2)" in caplog.text
+    with pytest.raises(ValueError, match=message):
         load_local(path)
 
 
-def test_a_name_is_no_pattern(tmp_path):
-    for name in ("a1", "a[1]"):
-        Dataset.from_dict({"text": [name]}).to_parquet(tmp_path / f"{name}.parquet")
-    assert load_local(tmp_path / "a[1].parquet", "text")["text"][:] == ["a[1]"]
-
-
-def test_a_file_that_vanishes_after_the_listing_is_counted(tmp_path, write, monkeypatch, caplog):
-    write("docs/a.txt", "A ship.")
-    gone = write("docs/b.txt", "A storm.")
-    find = corpora.find_documents
-
-    def find_and_lose(path):
-        found = find(path)
-        gone.unlink(missing_ok=True)
-        return found
-
-    monkeypatch.setattr(corpora, "find_documents", find_and_lose)
-    rows = list(stream_corpus(str(tmp_path / "docs"), text_column="text").rows)
-    assert [row["text"] for row in rows] == ["A ship.", ""]
-    assert ".txt that are gone" in rows[1][PROBLEMS]
-    gone.write_text("A storm.")
-    assert load_local(tmp_path / "docs", "text")["text"][:] == ["A ship."]
-    assert "Skipped 1 file: 1 .txt that are gone (b.txt)" in caplog.messages
-
-
-def test_a_field_too_many_never_shifts_the_columns(tmp_path):
-    """pandas takes the first column for the names of the rows: the text would be the label."""
-    (tmp_path / "a.csv").write_text("text,label\na ship,sea,1\na tree,land,2\n")
-    with pytest.raises(ValueError, match=r"a\.csv, line 2 .*with more fields than the header"):
-        load_local(tmp_path / "a.csv")
-    assert len(load_local(tmp_path / "a.csv", "text")) == 0
-    (tmp_path / "a.csv").write_text("text,label\na ship,sea,\n")
-    assert load_local(tmp_path / "a.csv").to_list() == [{"text": "a ship", "label": "sea"}]
-
-
-def test_a_damaged_file_is_one_line_and_logged_nowhere(tmp_path, caplog):
-    whole = lzma.compress(b"text\na ship\n" * 1000)
-    (tmp_path / "a.csv.xz").write_bytes(whole[:50] + b"\xff" * 9 + whole[60:])
-    (tmp_path / "b.parquet").write_bytes(b"no parquet")
-    for name in ("a.csv.xz", "b.parquet"):
-        with pytest.raises(ValueError, match=name) as caught:
-            load_local(tmp_path / name)
-        assert "\n" not in str(caught.value)
-    assert caplog.messages == []
+def test_a_table_beside_other_files_keeps_its_labels_where_a_table_is_wanted(tmp_path, write, caplog):
+    write("rows/a.csv", "text,label\na ship,sea\n")
+    write("rows/README.md", "What it is.")
+    assert load_local(tmp_path / "rows").to_list() == [{"text": "a ship", "label": "sea"}]
+    assert "Skipped 1 file: 1 .md (README.md)" in caplog.messages
+    assert load_local(tmp_path / "rows", "text")["id"][:] == ["README.md", "a.csv#0"]
 
 
 # --- Streams ---
-
-
-def test_a_stream_copies_only_what_datasets_cannot_stream(folder, tmp_path, write):
-    assert sorted(row["body"] for row in stream_corpus(str(folder), text_column="body").rows) == sorted(
-        load_local(folder, "body")["body"]
-    )
-    assert corpora._stream_local(folder, "body", None) is None
-    for name in ("x.txt", "y.txt"):
-        write(f"notes/{name}", f"A note called\n{name}.")
-    rows = stream_corpus(str(tmp_path / "notes"), text_column="text").rows
-    assert sorted(row["text"] for row in rows) == ["A note called\nx.txt.", "A note called\ny.txt."]
 
 
 def texts_of(stream):
     return [row["text"] for row in stream if not row[PROBLEMS]]
 
 
+def test_a_stream_has_the_texts_of_a_corpus_and_what_was_wrong(tmp_path, write, monkeypatch):
+    write("docs/a.txt", "Déjà vu.".encode("utf-16"))
+    write("docs/b.txt", "Déjà vu.".encode("latin-1"))
+    write("docs/c.txt", b"\x89PNG\x00\x00")
+    gone = write("docs/d.md", "A storm.")
+    find = corpora.find_documents
+
+    def find_and_lose(path):
+        gone.write_text("A storm.")
+        found = find(path)
+        gone.unlink()
+        return found
+
+    monkeypatch.setattr(corpora, "find_documents", find_and_lose)
+    write("docs/e.jsonl", '{"text": "a"}\n{"text": "b"}\n{\n{"text": "c"}\n')
+    write("docs/f.jsonl", '{"body": "a"}')
+    monkeypatch.setattr(corpora, "ROWS_AT_ONCE", 2)
+    stream, problems = stream_corpus(str(tmp_path / "docs"), text_column="text").rows, Problems()
+    texts = [*["Déjà vu."] * 2, "a", "b", "c"]
+    assert texts_of(stream) == load_corpus(str(tmp_path / "docs"), text_column="text")["text"][:] == texts
+    (table,) = stream.with_format("arrow").iter(batch_size=99)
+    assert take_problems(table, problems)["text"].to_pylist() == texts
+    assert problems.counts["file"] == {
+        ".txt that are binary": (1, "c.txt"),
+        ".md that are gone": (1, "d.md"),
+        ".jsonl without a column 'text'": (1, "f.jsonl"),
+    }
+    assert problems.counts["row"] == {"that are no JSON": (1, "e.jsonl, line 3")}
+    other = pyarrow.table({"text": ["a"]})
+    assert take_problems(other, problems) is other
+
+
+def test_a_stream_copies_only_what_datasets_cannot_stream(folder, write):
+    rows = stream_corpus(str(folder), text_column="body").rows
+    assert sorted(row["body"] for row in rows) == sorted(load_local(folder, "body")["body"])
+    assert corpora._stream_local(folder, "body", None) is None
+    lines = write("lines.txt", "Déjà vu.\nA ship.".encode("latin-1"))
+    assert texts_of(stream_corpus(str(lines), encoding="cp1251").rows) == ["D\u0439j\u0430 vu.", "A ship."]
+
+
 def test_shards_are_files_and_row_groups(tmp_path, write):
     texts = [f"number {number}" for number in range(10)]
     parquet.write_table(pyarrow.table({"text": texts, "n": range(10)}), write("p/a.parquet"), row_group_size=4)
     parquet.write_table(pyarrow.table({"n": [1], "text": ["more"]}), write("p/b.parquet"))
-    stream = corpora._stream_local(tmp_path / "p", None, None).rows
-    assert stream.num_shards == 4
-    shards = [texts_of(stream.shard(4, number)) for number in range(4)]
-    assert shards == [texts[:4], texts[4:8], texts[8:], ["more"]]
+    stream = stream_corpus(str(tmp_path / "p")).rows
+    assert [texts_of(stream.shard(4, number)) for number in range(4)] == [texts[:4], texts[4:8], texts[8:], ["more"]]
     assert texts_of(stream) == [*texts, "more"]
-    for name in "xy":
-        write(f"t/{name}.txt", f"{name}\nis a document.")
-    assert corpora._stream_local(tmp_path / "t", "text", None).rows.num_shards == 2
-    write("t/z.md", "More.")
-    assert texts_of(corpora._stream_local(tmp_path / "t", "text", None).rows)[2:] == ["More."]
-
-
-def test_problems_are_told_after_the_texts_of_their_file(tmp_path, write, monkeypatch):
-    monkeypatch.setattr(corpora, "ROWS_AT_ONCE", 2)
-    write("docs/a.jsonl", '{"text": "a"}\n{"text": "b"}\n{\n{"text": "c"}\n')
-    write("docs/b.jsonl", '{"body": "a"}')
-    write("docs/c.jsonl", '{"text": "d"}')
-    stream = corpora._stream_local(tmp_path / "docs", "text", None).rows
-    assert [bool(row[PROBLEMS]) for row in stream] == [False, False, False, True, True, False]
-    assert [table.num_rows for table in stream.with_format("arrow").iter(batch_size=4)] == [4, 2]
-    problems = Problems()
-    tables = [take_problems(table, problems) for table in stream.with_format("arrow").iter(batch_size=4)]
-    assert [table["text"].to_pylist() for table in tables] == [["a", "b", "c"], ["d"]]
-    assert problems.warnings() == [
-        "Skipped 1 row: 1 that are no JSON (a.jsonl, line 3)",
-        "Skipped 1 file: 1 .jsonl without a column 'text' (b.jsonl)",
-    ]
-    other = pyarrow.table({"text": ["a"]})
-    assert take_problems(other, problems) is other
+    for name in ("x.txt", "y.txt", "z.md"):
+        write(f"t/{name}", f"{name}\nis a document.")
+    stream = stream_corpus(str(tmp_path / "t"), text_column="text").rows
+    assert (stream.num_shards, texts_of(stream)[1:]) == (3, ["y.txt\nis a document.", "z.md\nis a document."])

@@ -1,6 +1,7 @@
 """Tokenised documents: their units and passages, what is dropped and why, held-out parts and duplicates."""
 
 import copy
+import itertools
 import logging
 from pathlib import Path
 
@@ -12,36 +13,22 @@ from transformers import AutoTokenizer
 from docsplit.data import preparation
 from docsplit.data.corpora import load_corpus
 from docsplit.data.passages import SECTION_BREAK, to_passages
-from docsplit.data.preparation import (
-    Segmentation,
-    check_fills_a_batch,
-    hold_out,
-    jaccard_of_pairs,
-    near_duplicate_pairs,
-    near_duplicates,
-    tokenize,
-    without_documents,
-)
+from docsplit.data.preparation import Segmentation, near_duplicates, tokenize
 from tests.conftest import TOPICS, make_document
 
 WORDS = 12
-EMPTY = "\u200b"  # WordPiece removes it
-
-
-def make_texts(number=30):
-    """Documents of one to four sections of one to eight sentences."""
-    rng, texts = np.random.default_rng(0), []
-    for _ in range(number):
-        sections = [
-            make_document(rng, str(rng.choice(list(TOPICS))), rng.integers(1, 9)) for _ in range(rng.integers(1, 5))
-        ]
-        texts.append(f"\n\n{SECTION_BREAK}".join(sections))
-    return texts
 
 
 @pytest.fixture(scope="module")
 def dataset():
-    return Dataset.from_dict({"text": make_texts()})
+    """30 documents of one to four sections of one to eight sentences."""
+    rng, texts = np.random.default_rng(0), []
+    for _ in range(30):
+        sections = [
+            make_document(rng, str(rng.choice(list(TOPICS))), rng.integers(1, 9)) for _ in range(rng.integers(1, 5))
+        ]
+        texts.append(f"\n\n{SECTION_BREAK}".join(sections))
+    return Dataset.from_dict({"text": texts})
 
 
 def passages_of(row):
@@ -72,26 +59,22 @@ def test_views_of_sentences_store_no_passages_and_keep_what_passages_drop(datase
     assert counts == {"used": len(dataset), "not_a_string": 0, "empty": 0, "fewer_than_two_words": 0}
     units = {row["document_id"]: (row["input_ids"], row["unit_lengths"]) for row in plain}
     assert all((row["input_ids"], row["unit_lengths"]) == units[row["document_id"]] for row in with_passages)
+    assert tokenize(dataset, wordpiece, num_proc=2)[0][:] == plain[:]
 
 
-def test_units_and_passages_and_sections_without_tokens_are_none(wordpiece):
-    breath = f"\n\n{SECTION_BREAK}"
-    empty_sentence, empty_section = f"The ship.\n\n{EMPTY}\n\nIt had a sail.", f"{EMPTY}\n\n{EMPTY} {EMPTY}"
-    texts = [breath.join([empty_sentence, empty_section, "Bread."]), breath.join(["The ship.", empty_section])]
+def test_what_has_no_tokens_is_none_and_reasons_are_told_apart(wordpiece):
+    empty = "\u200b"  # WordPiece removes it
+    sections = [f"The ship.\n\n{empty}\n\nIt had a sail.", f"{empty}\n\n{empty} {empty}", "Bread."]
+    text = f"\n\n{SECTION_BREAK}".join(sections)
+    texts = [text, None, " ", empty, "word", "Only one. Passage.", "The first one.\n\nPart\n====\n\nThe second one."]
     tokenized, counts = tokenize(Dataset.from_dict({"text": texts}), wordpiece, Segmentation(passage_words=10))
-    assert (counts["used"], counts["fewer_than_two_passages"]) == (1, 1)
-    (row,) = tokenized
-    assert len(row["unit_lengths"]) == 3
-    assert row["passage_units"] == [2, 1]
-    assert row["passage_sections"] == [0, 1]
-
-
-def test_reasons_are_told_apart(wordpiece):
-    texts = [None, " ", EMPTY, "word", "Only one. Passage.", "The first one.\n\nPart\n====\n\nThe second one."]
-    _, counts = tokenize(Dataset.from_dict({"text": texts}), wordpiece, Segmentation(passage_words=20))
-    assert list(counts.values()) == [1, 1, 2, 0, 2]
+    assert list(counts.items()) == [
+        ("used", 2), ("not_a_string", 1), ("empty", 2), ("fewer_than_two_words", 0), ("fewer_than_two_passages", 2),
+    ]  # fmt: skip
+    row = tokenized[0]
+    assert (len(row["unit_lengths"]), row["passage_units"], row["passage_sections"]) == (3, [2, 1], [0, 1])
     with pytest.raises(ValueError, match=r"None of the 5 .*fewer_than_two_passages.: 2.*lower --passage_words"):
-        tokenize(Dataset.from_dict({"text": texts[:5]}), wordpiece, Segmentation(passage_words=20))
+        tokenize(Dataset.from_dict({"text": texts[1:6]}), wordpiece, Segmentation(passage_words=20))
 
 
 def test_tokenising_twice_reads_the_cache(corpus_file, wordpiece, tmp_path):
@@ -104,17 +87,21 @@ def test_tokenising_twice_reads_the_cache(corpus_file, wordpiece, tmp_path):
     runs = [tokenize(load_corpus(str(corpus_file)), tokenizer) for tokenizer in tokenizers]
     files = [[Path(file["filename"]) for file in dataset.cache_files] for dataset, _ in runs]
     assert files[0] == files[1] != []
-    parts = hold_out(runs[0][0], 8, seed=0)
+    parts = preparation.hold_out(runs[0][0], 8, seed=0)
     assert [set(part.cache_files[0].values()) for part in parts if part.cache_files] == [{str(files[0][0])}]
     assert {file.name for file in files[0][0].parent.iterdir()} == {"rows.arrow", "files.json"}  # all is verified
     other = tokenize(load_corpus(str(corpus_file)), wordpiece, Segmentation(sentence_splitter="sentencizer"))[0]
     assert other.cache_files[0]["filename"] != str(files[0][0])
 
 
-def test_processes_do_not_change_the_result(corpus, wordpiece):
-    tokens, _ = tokenize(corpus, wordpiece)
-    two, _ = tokenize(corpus, wordpiece, num_proc=2)
-    assert tokens[:] == two[:]
+def jaccard(first, second):
+    """Of the runs of five words; texts with fewer are equal or not."""
+    runs = [
+        {tuple(words[start : start + 5]) for start in range(len(words) - 4)}
+        for words in (first.split(), second.split())
+    ]
+    together = runs[0] | runs[1]
+    return len(runs[0] & runs[1]) / len(together) if together else first.split() == second.split()
 
 
 def test_near_duplicates_against_a_loop():
@@ -124,15 +111,7 @@ def test_near_duplicates_against_a_loop():
     changed = references[3].split()
     changed[20] = "other"
     texts = [" ".join(rng.choice(words, 40)), " ".join(changed), references[7], " ".join(references[1].split()[:15])]
-
-    def shingles(text):
-        tokens = text.split()
-        return {tuple(tokens[start : start + 5]) for start in range(len(tokens) - 4)}
-
-    def jaccard(first, second):
-        return len(first & second) / len(first | second)
-
-    expected = [max(jaccard(shingles(text), shingles(other)) for other in references) >= 0.5 for text in texts]
+    expected = [max(jaccard(text, other) for other in references) >= 0.5 for text in texts]
     assert expected == [False, True, True, False]
     assert near_duplicates(texts, references).tolist() == expected
 
@@ -144,57 +123,50 @@ def test_jaccard_and_pairs_against_sets_of_runs(monkeypatch):
     for row in range(6, 12):
         words[row, : 4 * (row - 6)] = "other"
     texts = [" ".join(row) for row in words]
-    runs = [{tuple(row[start : start + 5]) for start in range(26)} for row in words.tolist()]
-    expected = [[len(left & right) / len(left | right) for right in runs] for left in runs]
-    texts += ["a b", "a  b", "a c", "", f" {texts[3]}\n"]  # fewer than five words are equal or not; a copy
-    runs += [set(), set(), set(), set(), runs[3]]
-    all_pairs = np.array([(first, second) for first in range(17) for second in range(17)])
-    slow = [
-        len(runs[a] & runs[b]) / len(runs[a] | runs[b]) if runs[a] | runs[b] else texts[a].split() == texts[b].split()
-        for a, b in all_pairs
-    ]
-    monkeypatch.setattr(preparation, "CHUNK_RUNS", 100)  # a few pairs at a time
-    np.testing.assert_allclose(jaccard_of_pairs(texts, all_pairs), slow)
-    assert jaccard_of_pairs(texts, all_pairs[:0]).tolist() == []
-    pairs = {(a, b) for a in range(12) for b in range(a + 1, 12) if expected[a][b] >= 0.5}
-    assert {(min(pair), max(pair)) for pair in near_duplicate_pairs(texts[:12]).tolist()} == pairs
+    pairs = {(a, b) for a in range(12) for b in range(a + 1, 12) if jaccard(texts[a], texts[b]) >= 0.5}
+    assert {(min(pair), max(pair)) for pair in preparation.near_duplicate_pairs(texts).tolist()} == pairs
     assert 0 < len(pairs) < 12
+    texts += ["a b", "a  b", "a c", "", f" {texts[3]}\n"]  # fewer than five words are equal or not; a copy
+    all_pairs = np.array(list(itertools.product(range(17), repeat=2)))
+    monkeypatch.setattr(preparation, "CHUNK_RUNS", 100)  # a few pairs at a time
+    slow = [jaccard(texts[first], texts[second]) for first, second in all_pairs]
+    np.testing.assert_allclose(preparation.jaccard_of_pairs(texts, all_pairs), slow)
+    assert preparation.jaccard_of_pairs(texts, all_pairs[:0]).tolist() == []
 
 
 def test_held_out_documents_are_others_and_drawn_the_same_way_each_time(corpus, wordpiece):
     documents = tokenize(corpus, wordpiece)[0]
-    assert hold_out(documents, 0, seed=0)[1] is None
-    train, held_out = hold_out(documents, 5, seed=0)
-    assert (len(train), len(held_out)) == (len(documents) - 5, 5)
-    assert not set(train["document_id"][:].tolist()) & set(held_out["document_id"][:].tolist())
-    assert set(held_out["epoch"][:].tolist()) == {0}
+    assert preparation.hold_out(documents, 0, seed=0)[1] is None
+    train, held_out = preparation.hold_out(documents, 5, seed=0)
     expected = documents.train_test_split(test_size=5, seed=0)
-    assert train["document_id"][:].tolist() == expected["train"]["document_id"][:]
-    assert held_out["document_id"][:].tolist() == expected["test"]["document_id"][:]
-    _, at_most_a_tenth = hold_out(documents, 10**6, seed=0)
+    for part, name in ((train, "train"), (held_out, "test")):
+        assert part["document_id"][:].tolist() == expected[name]["document_id"][:]
+    assert set(held_out["epoch"][:].tolist()) == {0}
+    assert len(preparation.hold_out(documents, 10**6, seed=0)[1]) == len(documents) // 10  # at most a tenth
     with pytest.raises(ValueError, match="held out of one: give more documents, or --eval_strategy no"):
-        hold_out(documents.select(range(1)), 5, seed=0)
-    assert len(at_most_a_tenth) == len(documents) // 10
-    rest, count = without_documents(documents, set(held_out["document_id"][:].tolist()))
+        preparation.hold_out(documents.select(range(1)), 5, seed=0)
+    rest, count = preparation.without_documents(documents, set(held_out["document_id"][:].tolist()))
     assert (len(rest), count) == (len(documents) - 5, 5)
+    assert not {*rest["document_id"][:]} & {*held_out["document_id"][:].tolist()}
 
 
 def test_copies_are_counted_and_copies_of_one_document_are_refused(tokenizer, caplog):
+    ship, bread, storm = "A ship. It had a sail.", "Bread. Butter.", "A storm. It went by."
+
     def check(texts, batch_size):
         caplog.clear()
-        with caplog.at_level(logging.INFO, logger="docsplit"):
-            check_fills_a_batch(tokenize(Dataset.from_dict({"text": texts}), tokenizer)[0], batch_size, "training")
-        return [
-            (record.levelname, record.getMessage()) for record in caplog.records if "copies" in record.getMessage()
-        ]
+        with caplog.at_level(logging.INFO, logger="docsplit.data.preparation"):
+            documents, _ = tokenize(Dataset.from_dict({"text": texts}), tokenizer)
+            preparation.check_fills_a_batch(documents, batch_size, "training")
+        said = [record for record in caplog.records if "copies" in record.getMessage()]
+        return [(record.levelname, record.getMessage().split(":")[0]) for record in said]
 
-    ship, bread, storm = "A ship. It had a sail.", "Bread. Butter.", "A storm. It went by."
     for texts in ([ship] * 60, [ship, "A ship.  It had\na sail."]):
         with pytest.raises(ValueError, match=f"The {len(texts)} training documents are copies of one"):
             check(texts, 2)
     assert check([ship, bread, storm], 3) == []
-    for batch_size, expected in ((2, "INFO"), (3, "INFO"), (4, "WARNING")):
-        ((level, line),) = check([ship, ship, bread, storm], batch_size)
-        assert (level, line.split(":")[0]) == (expected, "1 of 4 training documents are copies of others")
+    for batch_size, level in ((3, "INFO"), (4, "WARNING")):
+        said = check([ship, ship, bread, storm], batch_size)
+        assert said == [(level, "1 of 4 training documents are copies of others")]
     with pytest.raises(ValueError, match="3 training documents do not fill one batch of 4"):
         check([ship, bread, storm], 4)

@@ -1,5 +1,7 @@
 """Queries and documents as batches: what stands in them, what is drawn, and what is never a negative."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -72,21 +74,21 @@ def test_rows_are_the_tokens_of_prompt_and_text(name, request):
 def test_draws_are_functions_of_seed_epoch_and_query_and_never_relevant(dataset, wordpiece):
     collator = make(wordpiece, dataset, negatives_per_query=3)
     positives, negatives = set(), set()
-    for epoch in range(30):
-        collator.epoch.value = epoch
+    for collator.epoch.value in range(30):
         ids = collator([dataset[index] for index in range(4)])["document_ids"]
         alone = torch.cat([collator([dataset[index]])["document_ids"] for index in (3, 2, 1, 0)]).flip(0)
         assert torch.equal(ids, alone)
-        for index in range(4):
-            relevant = dataset.relevant_ids[index].tolist()
-            assert int(ids[index, 0]) in relevant
-            assert not {*ids[index, 1:].tolist()} & {*relevant, document_id("")}
-            assert len({*ids[index].tolist()}) == 4
+        for found, relevant in zip(ids.tolist(), dataset.relevant_ids):
+            assert found[0] in relevant
+            assert not {*found[1:]} & {*relevant.tolist(), document_id("")}
+            assert len({*found}) == 4
         positives.add(int(ids[0, 0]))
         negatives |= {*ids[0, 1:].tolist()}
     assert len(positives) == 2
     usable = {document_id(text) for text in TEXTS if text} - {*dataset.relevant_ids[0].tolist()}
     assert negatives == usable  # the judged non-relevant one too
+    with pytest.raises(ValueError, match="too few for --negatives_per_query 28"):
+        make(wordpiece, dataset, negatives_per_query=28)
 
 
 def test_mined_documents_come_first_and_random_ones_fill_up(dataset, wordpiece):
@@ -103,10 +105,7 @@ def test_an_evaluation_has_no_negatives_and_the_same_documents_in_each_epoch(dat
     held_out = QueryDataset(dataset.collection, np.arange(len(QUERIES)), is_evaluation=True)
     of_documents = DocSplitCollator(wordpiece, "simcse", max_seq_length=24, mlm=False)
     collator = QueryDocumentCollator(of_documents, [dataset, held_out], negatives_per_query=2)
-    batches = []
-    for epoch in range(3):
-        collator.epoch.value = epoch
-        batches.append(collator([held_out[index] for index in range(4)]))
+    batches = [collator([held_out[index] for index in range(4)]) for collator.epoch.value in range(3)]
     assert all(batch["document_ids"].shape == (4, 1) for batch in batches)
     assert all(torch.equal(batches[0]["input_ids"], batch["input_ids"]) for batch in batches)
 
@@ -115,12 +114,10 @@ def test_relevant_ids_and_what_is_said_of_texts_that_were_read(wordpiece):
     whole = {"d1": f"About ships. {TEXTS[1]}"}
     dataset = QueryDataset(collected(wordpiece, whole=whole), np.array([0, 1]))
     batch = make(wordpiece, dataset, negatives_per_query=1)([dataset[0], dataset[1]])
-    assert batch["relevant_ids"].tolist() == [sorted(document_id(TEXTS[row]) for row in (4, 8)),
-                                              [document_id(TEXTS[1]), NO_ID]]  # fmt: skip
-    assert batch["seen_ids"].shape == (6,)
-    assert batch["sketches"].shape == (6, 8)
-    assert batch["seen_ids"][3].item() == document_id("ship")
-    assert batch["seen_ids"][4].item() == document_id(whole["d1"])
+    both = sorted(document_id(TEXTS[row]) for row in (4, 8))
+    assert batch["relevant_ids"].tolist() == [both, [document_id(TEXTS[1]), NO_ID]]
+    assert (batch["seen_ids"].shape, batch["sketches"].shape) == ((6,), (6, 8))
+    assert batch["seen_ids"][3:5].tolist() == [document_id("ship"), document_id(whole["d1"])]
 
 
 def test_passages_of_a_document_and_a_query_that_is_one(wordpiece):
@@ -130,27 +127,20 @@ def test_passages_of_a_document_and_a_query_that_is_one(wordpiece):
     batch = QueryDocumentCollator(of_documents, [dataset], negatives_per_query=1)([dataset[0], dataset[3]])
     rows = batch["rows"]
     assert batch["input_ids"].shape[0] == len(rows["view"])
-    assert [int(((rows["view"] == 0) & (rows["document"] == number)).sum()) for number in (0, 1)] == [1, 1]
+    assert rows["document"][rows["view"] == 0].tolist() == [0, 1]
     assert np.array_equal(rows["is_query"], rows["view"] == 0)
     torch.manual_seed(0)
     config = GRAPH_DOCUMENTS.make_config(tiny_config(wordpiece), {"graph_hidden_size": 16, "graph_kind": "section"})
     model = DocSplitForContrastivePretraining(config, GraphDocumentModel(config), max_seq_length=24).eval()
-    inputs = {name: value for name, value in batch.items() if name not in ("seen_ids", "sketches")}
-    output = model(**inputs)
+    output = model(**{name: batch[name] for name in batch.keys() - {"seen_ids", "sketches"}})
     assert output.embeddings.shape == (2, 3, 16)
     assert torch.isfinite(output.loss)
-    for number in range(2):
-        for view in range(3):
-            chosen = (rows["document"] == number) & (rows["view"] == view)
-            alone = {name: batch[name][chosen] for name in ("input_ids", "attention_mask")}
-            places = {name: torch.from_numpy(rows[name][chosen]) for name in ("section", "position", "is_query")}
-            vector = model.encoder(**alone, **places).embeddings[0]
-            torch.testing.assert_close(output.embeddings[number, view], vector, atol=1e-5, rtol=1e-4)
-
-
-def test_a_collection_that_is_too_small_for_so_many_negatives(dataset, wordpiece):
-    with pytest.raises(ValueError, match="too few for --negatives_per_query 28"):
-        make(wordpiece, dataset, negatives_per_query=28)
+    for number, view in itertools.product(range(2), range(3)):
+        chosen = (rows["document"] == number) & (rows["view"] == view)
+        alone = {name: batch[name][chosen] for name in ("input_ids", "attention_mask")}
+        places = {name: torch.from_numpy(rows[name][chosen]) for name in ("section", "position", "is_query")}
+        vector = model.encoder(**alone, **places).embeddings[0]
+        torch.testing.assert_close(output.embeddings[number, view], vector, atol=1e-5, rtol=1e-4)
 
 
 def test_a_querys_own_document_is_no_negative(wordpiece):
@@ -160,10 +150,8 @@ def test_a_querys_own_document_is_no_negative(wordpiece):
     dataset = QueryDataset(Collection.make(of_arguana, wordpiece, Segmentation()), np.arange(2))
     assert [rows.tolist() for rows in dataset.relevant] == [[1], [0]]
     collator = make(wordpiece, dataset, negatives_per_query=1)
-    for negatives in (None, np.array([[0, 1], [2, 0]])):
-        collator.negatives = negatives
-        for epoch in range(20):
-            collator.epoch.value = epoch
+    for collator.negatives in (None, np.array([[0, 1], [2, 0]])):
+        for collator.epoch.value in range(20):
             batch = collator([dataset[0], dataset[1]])
             assert batch["document_ids"][0, 1] != document_id(TEXTS[0])
             assert batch["document_ids"][1, 1] != document_id(TEXTS[2])

@@ -1,6 +1,5 @@
 """The record of training documents: against sets, exact Jaccard similarities, files that rot, and test sets."""
 
-import logging
 import re
 import zlib
 
@@ -8,23 +7,13 @@ import numpy as np
 import pytest
 
 from docsplit.data import seen_documents
-from docsplit.data.seen_documents import (
-    NO_HASH,
-    TRAINING_DOCUMENTS_FILE,
-    DocumentSet,
-    TrainingDocuments,
-    contamination,
-    document_id,
-    resemblance,
-    share_of_queries,
-    sketch,
-)
+from docsplit.data.seen_documents import NO_HASH, DocumentSet, TrainingDocuments, contamination, document_id, sketch
 from tests.conftest import make_corpus
 
+FILE = seen_documents.TRAINING_DOCUMENTS_FILE
 RNG = np.random.default_rng(0)
 TEXTS = [row["text"] for row in make_corpus(300, seed=3)]
 ODD = ["", "one two three four", "One two, three FOUR five", "Ünïcode, größer als ß und \ud800 mehr.", "word " * 40]
-UNKNOWN = {"seen_in_pretraining_share": None, "near_duplicate_share": None}
 
 
 def runs_of(text):
@@ -77,25 +66,26 @@ def test_a_sketch_is_the_smallest_hashes_of_the_runs():
 
 
 def test_resemblance_estimates_the_jaccard_similarity():
-    first = [random_text(10) for _ in range(400)]
-    second = [changed(text, share) for text, share in zip(first, np.linspace(0, 0.9, 400))]
+    first = [random_text(10) for _ in range(200)]
+    second = [changed(text, share) for text, share in zip(first, np.linspace(0, 0.9, 200))]
     exact = np.array([jaccard(*pair) for pair in zip(first, second)])
-    error = resemblance(sketch(first), sketch(second)) - exact
-    assert exact.min() < 0.1
-    assert exact.max() > 0.9
-    assert abs(error.mean()) < 0.02  # the standard error is about 0.007
+    error = seen_documents.resemblance(sketch(first), sketch(second)) - exact
+    assert exact.min() < 0.1 < 0.9 < exact.max()
+    assert abs(error.mean()) < 0.03  # the standard error is about 0.01
     assert np.sqrt((error**2).mean()) < 0.18
     few = [" ".join(text.split()[:7]) for text in first]  # three runs: nothing is left out of their sketches
     ends = [" ".join(text.split()[1:8]) for text in first]
-    assert resemblance(sketch(few), sketch(ends)).tolist() == [jaccard(*pair) for pair in zip(few, ends)]
-    assert not resemblance(sketch(["one word"]), sketch(["one word"])).any()
+    assert seen_documents.resemblance(sketch(few), sketch(ends)).tolist() == [
+        jaccard(*pair) for pair in zip(few, ends)
+    ]
+    assert not seen_documents.resemblance(sketch(["one word"]), sketch(["one word"])).any()
 
 
 def test_near_duplicates_are_those_of_all_pairs():
     trained = [random_text(4) for _ in range(60)] + ODD
     tested = [changed(trained[RNG.integers(60)], share) for share in np.linspace(0, 0.8, 80)] + ODD
     ours, theirs = sketch(tested), sketch(trained)
-    slow = [any(resemblance(left[None], right[None]) >= 0.5 for right in theirs) for left in ours]
+    slow = [any(seen_documents.resemblance(left[None], right[None]) >= 0.5 for right in theirs) for left in ours]
     assert set_of(trained).near_duplicates(ours).tolist() == slow
     assert 20 < sum(slow) < 70
 
@@ -122,16 +112,15 @@ def test_sketches_are_unknown_beyond_some_number(monkeypatch, tmp_path):
     with pytest.raises(ValueError, match="unknown"):
         documents.near_duplicates(sketch(TEXTS))
     TrainingDocuments(run=documents).save(tmp_path)
-    record = TrainingDocuments.load(tmp_path / TRAINING_DOCUMENTS_FILE)
-    assert (tmp_path / TRAINING_DOCUMENTS_FILE).stat().st_size < 8 * 101 + 600
+    path = tmp_path / FILE
+    record = TrainingDocuments.load(path)
+    assert path.stat().st_size < 8 * 101 + 600
     assert record.shares(TEXTS) == record.for_next_run().shares(TEXTS) == (101 / 300, None)  # not "none"
 
 
 def test_the_next_run_has_the_union_before_it(tmp_path):
-    record = TrainingDocuments(run=set_of(TEXTS[:50]), before=set_of(TEXTS[30:90]), is_complete=False)
-    record.save(tmp_path)
-    path = tmp_path / TRAINING_DOCUMENTS_FILE
-    record = TrainingDocuments.load(path)
+    TrainingDocuments(run=set_of(TEXTS[:50]), before=set_of(TEXTS[30:90]), is_complete=False).save(tmp_path)
+    record = TrainingDocuments.load(tmp_path / FILE)
     after = record.for_next_run()
     assert (len(after.run), len(after.before), after.is_complete) == (0, 90, False)
     after.run.add(ids_of(TEXTS[80:100]), sketch(TEXTS[80:100]))
@@ -143,15 +132,14 @@ def test_the_next_run_has_the_union_before_it(tmp_path):
 
 def test_a_file_that_rotted_is_not_believed(tmp_path):
     TrainingDocuments(run=set_of(TEXTS[:20])).save(tmp_path)
-    path = tmp_path / TRAINING_DOCUMENTS_FILE
+    path = tmp_path / FILE
     whole = path.read_bytes()
+    assert len(TrainingDocuments.load(path).run) == 20
     broken = [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(0, len(whole), 37)]
     for content in [*broken, *(whole[:length] for length in (0, 7, 100, len(whole) - 1))]:
         path.write_bytes(content)
         with pytest.raises(ValueError, match=r"training_documents\.safetensors cannot be read: "):
             TrainingDocuments.load(path)
-    path.write_bytes(whole)
-    assert len(TrainingDocuments.load(path).run) == 20
 
 
 # --- Encoders against test sets ---
@@ -164,34 +152,35 @@ def record(tmp_path):
     return record
 
 
-def messages(caplog, level=logging.WARNING):
-    return [entry.getMessage() for entry in caplog.records if entry.levelno == level and "docsplit" in entry.name]
-
-
 def test_shares_of_distinct_documents_with_a_warning(record, tmp_path, caplog):
     one_more = " ".join([*TEXTS[1].split(), "and", "more"])
     shares = contamination(str(tmp_path), [*TEXTS[20:22], TEXTS[0], f" {TEXTS[0]}", one_more])
     assert shares == {"seen_in_pretraining_share": 0.25, "near_duplicate_share": 0.5}
-    assert contamination(str(tmp_path), [one_more]) == {"seen_in_pretraining_share": 0, "near_duplicate_share": 1}
-    copies, near = messages(caplog)
-    assert "25.0 % of the distinct test documents, 50.0 % with near-duplicates" in copies
-    assert "saw 0.0 % of the distinct test documents, 100.0 % with near-duplicates" in near
-    assert share_of_queries(str(tmp_path), TEXTS[8:12]) == 0.5
+    assert contamination(str(tmp_path), [one_more]) == {
+        "seen_in_pretraining_share": 0,
+        "near_duplicate_share": 1,
+    }
+    for told in ("25.0 % of the distinct test documents, 50.0 % with near-duplicates",
+                 "saw 0.0 % of the distinct test documents, 100.0 % with near-duplicates"):  # fmt: skip
+        assert told in caplog.text
+    assert seen_documents.share_of_queries(str(tmp_path), TEXTS[8:12]) == 0.5
 
 
-@pytest.mark.parametrize("damage", ["none there", "a flipped bit", "something else", "a folder"])
+@pytest.mark.parametrize("damage", ["none there", "a flipped bit", "a folder"])
 def test_without_a_whole_record_all_is_unknown_and_said(record, tmp_path, caplog, damage):
-    path = tmp_path / TRAINING_DOCUMENTS_FILE
+    caplog.set_level("INFO", logger="docsplit")
+    path = tmp_path / FILE
     whole = path.read_bytes()
     path.unlink()
     if damage == "a folder":
         path.mkdir()
-    elif damage != "none there":
-        path.write_bytes(b"{}" if damage == "something else" else whole[:-20] + bytes([whole[-20] ^ 1]) + whole[-19:])
-    caplog.set_level("INFO")
-    assert contamination(str(tmp_path), TEXTS) == UNKNOWN
-    assert share_of_queries(str(tmp_path), TEXTS) is None
-    (message,) = messages(caplog, logging.INFO if damage == "none there" else logging.WARNING)
-    assert message.startswith(f"Nobody knows which documents {tmp_path} was trained on: ")
-    assert TRAINING_DOCUMENTS_FILE in message
-    assert "\n" not in message
+    elif damage == "a flipped bit":
+        path.write_bytes(whole[:-20] + bytes([whole[-20] ^ 1]) + whole[-19:])
+    shares = contamination(str(tmp_path), TEXTS)
+    assert shares == {"seen_in_pretraining_share": None, "near_duplicate_share": None}
+    assert seen_documents.share_of_queries(str(tmp_path), TEXTS) is None
+    (said,) = [entry for entry in caplog.records if entry.getMessage().startswith("Nobody knows which documents")]
+    assert said.levelname == ("INFO" if damage == "none there" else "WARNING")
+    assert f"{tmp_path} was trained on: " in said.getMessage()
+    assert FILE in said.getMessage()
+    assert "\n" not in said.getMessage()

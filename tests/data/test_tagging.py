@@ -2,7 +2,6 @@
 
 import logging
 
-import numpy as np
 import pytest
 import spacy
 
@@ -15,23 +14,15 @@ def tagger(spacy_pipeline):
     return load_tagger(str(spacy_pipeline))
 
 
-def test_words_lemmas_and_places(tagger):
+def test_words_lemmas_and_places(tagger, monkeypatch):
+    """Of many texts in their order."""
+    monkeypatch.setattr(tagging, "BATCH_TEXTS", 2)
     text = "The ships  sail\nto Dover, cold."
-    (tags,) = tag(tagger, [text])
+    empty, *others, tags = tag(tagger, ["", "The", "The ship", text])
+    assert [tagged.spans.tolist() for tagged in (empty, *others)] == [[], [[0, 3]], [[0, 3], [4, 8]]]
     assert [text[start:end] for start, end in tags.spans] == ["The", "ships", "sail", "to", "Dover", ",", "cold", "."]
     assert tags.lemmas == ["x", "ship", "sail", "x", "dover", ".", "cold", "."]  # lower-cased
     assert tags.parts_of_speech == ["ADP", "NOUN", "VERB", "ADP", "PROPN", "PUNCT", "ADJ", "PUNCT"]
-
-
-def test_many_texts_in_order_as_one_by_one(tagger, monkeypatch):
-    monkeypatch.setattr(tagging, "BATCH_TEXTS", 3)
-    texts = [f"{'The ship. ' * number}" for number in range(8)]
-    together = list(tag(tagger, texts))
-    for text, tags in zip(texts, together, strict=True):
-        (alone,) = tag(tagger, [text]) if text else (tags,)
-        assert (tags.lemmas, tags.parts_of_speech) == (alone.lemmas, alone.parts_of_speech)
-        np.testing.assert_array_equal(tags.spans, alone.spans)
-    assert together[0].spans.shape == (0, 2)
 
 
 def test_an_overlong_word_is_left_out_counted_and_moves_nothing(tagger, caplog):

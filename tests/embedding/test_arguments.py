@@ -32,10 +32,9 @@ def test_a_group_that_is_none_is_refused(name):
         members_of(name)
 
 
-@pytest.mark.parametrize("name", ["A, lambda 2=outputs/a", "A,B=outputs/a,outputs/b", "A, B=hub-name"])
-def test_a_name_with_a_comma_is_refused(name):
+def test_a_name_with_a_comma_is_refused():
     with pytest.raises(ValueError, match="NAME cannot have one"):
-        members_of(name)
+        members_of("A,B=outputs/a,outputs/b")
 
 
 def test_a_folder_that_is_written_in_two_ways_is_no_two_seeds(tmp_path, monkeypatch):

@@ -1,7 +1,5 @@
 """One encoder from its name to vectors: it embeds as a fresh load would, whatever was done with it before."""
 
-import logging
-
 import numpy as np
 import pytest
 import torch
@@ -15,10 +13,8 @@ from docsplit.embedding.encoder import Encoder, embed, load_groups
 from docsplit.embedding.lexical_ridge import save_with_words
 from docsplit.embedding.loading import load_encoder
 from docsplit.modeling.encoder_with_words import Words
-from docsplit.runtime.launching import default_dtype
 
 TEXTS = ["a ship", "the captain of a ship", "", "a ship"]
-TOLERANCE = 1e-5 if default_dtype(torch.device("cpu")) is torch.float32 else 0.03  # of the matrix products
 
 
 def options(**given):
@@ -86,40 +82,32 @@ def test_an_index_finds_the_same_encoder_again(checkpoint, monkeypatch, tmp_path
 def test_each_encoder_pools_and_is_prompted_as_its_argument_states(checkpoint, headless, caplog):
     """Each equals a run of its own; an encoder's own pooling is replaced, one that it lacks is chosen."""
     ours, plain = str(checkpoint), str(headless)
-    names = [
-        plain,
-        f"{plain}@mean",
-        f"mean={plain}@mean",
-        f"{plain}@mean@prompt=a ship: ",
-        f"{ours}@max",
-        f"{ours}@mean",
-    ]
-    groups = load_groups(names, options(pooling="cls", prompt="tide "))
-    assert [group.members for group in groups] == [[plain]] * 4 + [[ours]] * 2
-    assert groups[1].encoders == groups[2].encoders  # loaded once
-    alone = [
-        (plain, {"pooling": "cls"}), (plain, {"pooling": "mean"}), (plain, {"pooling": "mean"}),
-        (plain, {"pooling": "mean", "prompt": "a ship: "}), (ours, {"override_pooling": "max"}), (ours, {}),
-    ]  # fmt: skip
-    for group, (name, own) in zip(groups, alone):
+    alone = {
+        plain: (plain, {"pooling": "cls"}),
+        f"mean={plain}@mean": (plain, {"pooling": "mean"}),
+        f"{plain}@mean@prompt=a ship: ": (plain, {"pooling": "mean", "prompt": "a ship: "}),
+        f"{ours}@max": (ours, {"override_pooling": "max"}),
+        f"{ours}@mean": (ours, {}),
+    }
+    groups = load_groups([*alone, f"{plain}@mean"], options(pooling="cls", prompt="tide "))
+    assert groups[1].encoders == groups[-1].encoders  # loaded once
+    for group, (name, own) in zip(groups, alone.values()):
         (encoder,), expected = group.encoders, Encoder(name, options(**{"prompt": "tide "} | own))
+        assert group.members == [name]
         np.testing.assert_allclose(encoder.embed(TEXTS[:2]), expected.embed(TEXTS[:2]), atol=1e-6)
         encoder.check(TEXTS[:2])
         assert encoder.facts(0.0).get("pooling_of_checkpoint") == ("mean" if "max" in group.name else None)
     assert caplog.text.count("brings mean pooling; max is used (--override_pooling, or @max).") == 1
-    assert "is not used for it" not in caplog.text
 
 
-@pytest.mark.parametrize(("lengths", "given", "warns"), [((12, 16), None, True), ((12, 12), None, False),
-                                                         ((12, 16), 10, False)])  # fmt: skip
-def test_members_of_unlike_lengths_are_named(checkpoint, tmp_path, caplog, lengths, given, warns):
+@pytest.mark.parametrize("given", [None, 10])
+def test_members_of_unlike_lengths_are_named(checkpoint, tmp_path, caplog, given):
     folders = [str(tmp_path / f"seed-{seed}") for seed in range(2)]
-    for folder, length in zip(folders, lengths):
+    for folder, length in zip(folders, (12, 16)):
         load_encoder(str(checkpoint), max_seq_length=length).save(folder)
     (group,) = load_groups([f"A={','.join(folders)}"], options(max_seq_length=given))
-    with caplog.at_level(logging.WARNING):
-        group.check(["A text."])
-    assert ("read 12 and 16 tokens: --max_seq_length" in caplog.text) is warns
+    group.check(["A text."])
+    assert ("read 12 and 16 tokens: --max_seq_length" in caplog.text) is (given is None)
 
 
 @pytest.fixture
@@ -127,10 +115,9 @@ def worded(checkpoint, tmp_path):
     """A folder of the checkpoint with words."""
     model = load_encoder(str(checkpoint), device="cpu")
     vectors = torch.randn(100, 32, generator=torch.Generator().manual_seed(0))
-    save_with_words(
-        model, Words(model.tokenizer.backend_tokenizer, torch.arange(5, 105), vectors), 0.5, tmp_path / "w"
-    )
-    return tmp_path / "w"
+    words = Words(model.tokenizer.backend_tokenizer, torch.arange(5, 105), vectors)
+    save_with_words(model, words, 0.5, tmp_path / "words")
+    return tmp_path / "words"
 
 
 def test_a_row_has_the_weight_of_words_only_where_there_are_words(checkpoint, worded):

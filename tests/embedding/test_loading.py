@@ -8,7 +8,6 @@ import sys
 import numpy as np
 import pytest
 import torch
-import transformers
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Dense, Normalize, Pooling, StaticEmbedding
@@ -36,26 +35,22 @@ from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
 from tests.conftest import make_corpus, tiny_config, tiny_values
 
 
-def test_a_pooling_that_an_encoder_brings_is_replaced(checkpoint, texts):
+def test_a_pooling_that_an_encoder_brings_is_replaced(checkpoint):
     brought, replaced = load_encoder(str(checkpoint)), load_encoder(str(checkpoint))
     assert replace_pooling(replaced, "max") == "mean"
     assert pooling_of(replaced) == "max"
+    texts = ["a ship", "the captain of a ship"]
     with torch.no_grad():
-        states = replaced[0](replaced.preprocess(["a ship", "the captain of a ship"]))
-    expected = [
-        tokens[mask == 1].max(dim=0)[0] for tokens, mask in zip(states["token_embeddings"], states["attention_mask"])
-    ]
-    vectors, _ = embed_documents(replaced, ["a ship", "the captain of a ship"], dtype=torch.float32)
-    np.testing.assert_allclose(vectors, torch.stack(expected), atol=1e-5)
-    assert np.abs(vectors - embed_documents(brought, ["a ship", "the captain of a ship"])[0]).max() > 1e-2
+        states = replaced[0](replaced.preprocess(texts))
+    tokens, mask = states["token_embeddings"], states["attention_mask"]
+    expected = tokens.masked_fill(mask.unsqueeze(-1) == 0, -torch.inf).amax(dim=1)
+    np.testing.assert_allclose(bulk(replaced, texts), expected, atol=1e-5)
     assert _fingerprint(brought, "") != _fingerprint(replaced, "")  # else the cache would give the one for the other
 
 
 def test_a_pooling_that_cannot_be_replaced_is_refused_by_name(wordpiece, checkpoint):
     static = SentenceTransformer(modules=[StaticEmbedding(wordpiece.backend_tokenizer, embedding_dim=8)], device="cpu")
-    with pytest.raises(
-        ValueError, match=r"--override_pooling max needs an encoder with a pooling module.*StaticEmbedding"
-    ):
+    with pytest.raises(ValueError, match=r"max needs an encoder with a pooling module.*StaticEmbedding"):
         replace_pooling(static, "max")
     model = load_encoder(str(checkpoint))
     model[1] = Pooling(32, pooling_mode=("mean", "max"))
@@ -64,16 +59,14 @@ def test_a_pooling_that_cannot_be_replaced_is_refused_by_name(wordpiece, checkpo
         replace_pooling(model, "max")
 
 
-@pytest.mark.parametrize("pooling", [None, "mean", "max"])
+@pytest.mark.parametrize("pooling", [None, "mean"])
 def test_a_plain_encoder_is_pooled_as_asked(headless, texts, pooling):
     model = load_encoder(str(headless), pooling=pooling, device="cpu")
     assert (pooling_of(model), model.max_seq_length) == (pooling or "cls", 128)
     encoder = BertModel.from_pretrained(headless, add_pooling_layer=False)
     hidden = encoder.eval()(**model.tokenizer(texts[0], return_tensors="pt")).last_hidden_state[0]
-    by_hand = {"cls": hidden[0], "mean": hidden.mean(dim=0), "max": hidden.amax(dim=0)}[pooling or "cls"]
-    np.testing.assert_allclose(
-        embed_documents(model, texts[:1], dtype=torch.float32)[0][0], by_hand.detach(), atol=1e-5
-    )
+    by_hand = hidden.mean(dim=0) if pooling else hidden[0]
+    np.testing.assert_allclose(bulk(model, texts[:1])[0], by_hand.detach(), atol=1e-5)
 
 
 def test_a_checkpoint_keeps_its_own_pooling_and_length(checkpoint, caplog):
@@ -89,21 +82,11 @@ def test_a_checkpoint_keeps_its_own_pooling_and_length(checkpoint, caplog):
 
 def test_what_is_no_encoder_is_named(tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"empty' cannot be loaded as an encoder: name a model"):
-        load_encoder(str(tmp_path / "empty"))
-    with pytest.raises(ValueError, match="no-such/model' cannot be loaded as an encoder"):
-        load_encoder("no-such/model")
+    for name in (str(tmp_path / "empty"), "no-such/model"):
+        with pytest.raises(ValueError, match=rf"{name}' cannot be loaded as an encoder: name a model"):
+            load_encoder(name)
 
 
-@pytest.fixture(params=[logging.ERROR, logging.INFO])
-def verbosity(request):
-    before = transformers.utils.logging.get_verbosity()
-    transformers.utils.logging.set_verbosity(request.param)
-    yield
-    transformers.utils.logging.set_verbosity(before)
-
-
-@pytest.mark.usefixtures("verbosity")
 def test_weights_that_are_missing_raise_and_a_random_pooler_is_left_out(checkpoint, headless):
     weights = load_file(headless / "model.safetensors")
     save_file({f"other.{name}": value for name, value in weights.items()}, headless / "model.safetensors")
@@ -229,11 +212,13 @@ def test_documents_get_words_and_queries_do_not(plain, words, folder):
     directions = directions_of(words, TEXTS)
     assert [row for row in range(len(TEXTS)) if not directions[row].any()] == ALONE
     for model in (with_words(plain, words, 0.5), load_encoder(str(folder), device="cpu")):
-        for encode, bare in ((model.encode, plain.encode), (model.encode_document, plain.encode_document)):
-            vectors = encode(TEXTS)
-            np.testing.assert_allclose(vectors, by_hand(bare(TEXTS), directions, 0.5), atol=1e-6)
-            np.testing.assert_array_equal(vectors[ALONE], bare(TEXTS)[ALONE])  # exactly e
-            assert np.abs(vectors - bare(TEXTS)).max() > 0.02
+        for vectors, bare in (
+            (model.encode(TEXTS), plain.encode(TEXTS)),
+            (model.encode_document(TEXTS), plain.encode_document(TEXTS)),
+        ):
+            np.testing.assert_allclose(vectors, by_hand(bare, directions, 0.5), atol=1e-6)
+            np.testing.assert_array_equal(vectors[ALONE], bare[ALONE])  # exactly e
+            assert np.abs(vectors - bare).max() > 0.02
         np.testing.assert_allclose(model.encode_query(TEXTS), plain.encode_query(TEXTS), atol=1e-6)
         np.testing.assert_allclose(bulk(model, TEXTS), model.encode_document(TEXTS), atol=1e-6)
         queries, facts = embed_queries(model, TEXTS, dtype=torch.float32)
@@ -241,9 +226,8 @@ def test_documents_get_words_and_queries_do_not(plain, words, folder):
         assert (facts.query_prompt, model.max_seq_length, len(model.encode([]))) == ("sail: ", 24, 0)
         model.truncate_dim = 5  # cut after the words are added
         np.testing.assert_allclose(model.encode_document(TEXTS), bulk(model, TEXTS), atol=1e-6)
-        np.testing.assert_allclose(
-            bulk(model, TEXTS), by_hand(plain.encode_document(TEXTS), directions, 0.5)[:, :5], atol=1e-6
-        )
+        expected = by_hand(plain.encode_document(TEXTS), directions, 0.5)[:, :5]
+        np.testing.assert_allclose(bulk(model, TEXTS), expected, atol=1e-6)
         assert embed_queries(model, TEXTS)[0].shape == (len(TEXTS), 5)
         again = with_words(model, words, 0.5)  # from one that has words, and cuts
         np.testing.assert_allclose(again.encode_document(TEXTS), bulk(model, TEXTS), atol=1e-6)
@@ -266,15 +250,13 @@ model.save(out + ".again")
 def test_a_program_without_this_package_gives_the_same(plain, words, folder, tmp_path):
     command = [sys.executable, "-I", "-c", IN_ANOTHER_PROGRAM, str(folder), str(tmp_path / "out"), json.dumps(TEXTS)]
     subprocess.run(command, check=True, cwd=tmp_path, timeout=120)
-    outputs, again = np.load(tmp_path / "out.npz"), tmp_path / "out.again"
+    outputs = np.load(tmp_path / "out.npz")
     bare = bulk(plain, TEXTS)
     documents = by_hand(bare, directions_of(words, TEXTS), 0.5)
     np.testing.assert_allclose(outputs["documents"], documents, atol=1e-5)
     np.testing.assert_allclose(outputs["queries"], plain.encode_query(TEXTS), atol=1e-5)
-    for path in (folder, again):
-        loaded = load_encoder(str(path), device="cpu")
-        np.testing.assert_allclose(bulk(loaded, TEXTS), documents, atol=1e-5, err_msg=str(path))
-        np.testing.assert_allclose(bulk(without_words(loaded), TEXTS), bare, atol=1e-6)
+    again = load_encoder(str(tmp_path / "out.again"), device="cpu")
+    np.testing.assert_allclose(bulk(again, TEXTS), documents, atol=1e-5)
 
 
 @pytest.mark.parametrize("family", ["longformer", "graph_document"])

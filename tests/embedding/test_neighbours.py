@@ -49,7 +49,7 @@ def check(queries, documents, depth):
     assert (np.diff(retrieved.scores) <= 0).all()
 
 
-@pytest.mark.parametrize("depth", [1, 10, 100, 499])
+@pytest.mark.parametrize("depth", [1, 100])
 def test_blocks_find_what_a_full_sort_finds(without_faiss, small_blocks, depth):
     check(*drawn(), depth)
 
@@ -65,19 +65,13 @@ def test_equal_scores_are_in_the_order_of_rows(without_faiss):
     assert (retrieved.rows == np.arange(9)).all()  # and no more than there are
 
 
-def test_cosine_is_of_unit_vectors_and_dot_of_vectors_as_they_are(monkeypatch):
+def test_cosine_is_of_unit_vectors_and_dot_of_vectors_as_they_are():
     _, documents = drawn()
     before = documents.copy()
     neighbours.make_comparable(documents, "dot")
     assert (documents == before).all()
     neighbours.make_comparable(documents, "cosine")
-    assert documents == pytest.approx(before / np.linalg.norm(before, axis=1, keepdims=True), abs=1e-6)
-
-
-def test_rows_are_counted_through_all_parts():
-    parts = [vectors_of(size, 4, seed) for seed, size in enumerate((3, 1, 5))]
-    rows = np.array([[8, 0], [3, 4]])
-    assert (neighbours.vectors_of(parts, rows) == np.concatenate(parts)[rows]).all()
+    np.testing.assert_array_equal(documents, unit(before))
 
 
 @pytest.mark.parametrize("count", [20, 3000])
@@ -105,33 +99,26 @@ def test_most_of_the_best_are_found_and_their_scores_are_exact(count, monkeypatc
 
 def smooth_slowly(vectors, count, rounds, share, temperature, words=None):
     """One document after another, in float64."""
-    vectors = [vector / np.linalg.norm(vector) for vector in vectors.astype(np.float64)]
+    vectors = unit(vectors).astype(np.float64)
     words = np.zeros((len(vectors), 1)) if words is None else words.astype(np.float64)
     for _ in range(rounds):
         averaged = []
         for number, vector in enumerate(vectors):
-            others = sorted(
-                ((vector @ other + words[number] @ words[i], i) for i, other in enumerate(vectors) if i != number),
-                reverse=True,
-            )
-            weights = [np.exp(similarity / temperature) for similarity, _ in others[:count]]
-            mean = sum(weight * vectors[i] for weight, (_, i) in zip(weights, others)) / sum(weights)
-            new = (1 - share) * vector + share * mean
-            averaged.append(new / np.linalg.norm(new))
-        vectors = averaged
-    return np.array(vectors)
+            near = vectors @ vector + words @ words[number]
+            near[number] = -np.inf
+            best = np.argsort(-near)[:count]
+            weights = np.exp(near[best] / temperature)
+            averaged.append((1 - share) * vector + share * weights @ vectors[best] / weights.sum())
+        vectors = np.array(averaged) / np.linalg.norm(averaged, axis=1, keepdims=True)
+    return vectors
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 100])
-def test_nearest_against_sorting_all(chunk):
+def test_nearest_against_sorting_all():
     vectors = unit(vectors_of(40, 5))
-    rows, cosines = neighbours.nearest(vectors, 4, chunk)
-    for row in range(40):
-        others = sorted(
-            (other for other in range(40) if other != row), key=lambda other: -vectors[row] @ vectors[other]
-        )
-        assert rows[row].tolist() == others[:4]
-        np.testing.assert_allclose(cosines[row], [vectors[row] @ vectors[other] for other in others[:4]], atol=1e-6)
+    rows, cosines = neighbours.nearest(vectors, 4, chunk=7)
+    products = vectors @ vectors.T - 9 * np.eye(40)
+    np.testing.assert_array_equal(rows, np.argsort(-products, axis=1)[:, :4])
+    np.testing.assert_allclose(cosines, np.take_along_axis(products, rows, axis=1), atol=1e-6)
 
 
 @pytest.mark.parametrize(

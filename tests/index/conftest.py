@@ -51,12 +51,13 @@ def documents():
     texts = [row["text"] for row in make_corpus(80)]
     long = [" ".join(texts[start : start + 4]) for start in range(60, 80, 4)]
     texts = [*texts[:60], *long]
+    texts = [f"Title {number}\n\n{text}" for number, text in enumerate(texts)]
     return [Document(f"file {number}.txt", text, f"Title {number}") for number, text in enumerate(texts)]
 
 
 @pytest.fixture(scope="module")
 def queries(documents):
-    return [document.text[:40] for document in documents[:12]]
+    return [document.text.partition("\n\n")[2][:40] for document in documents[:12]]
 
 
 @pytest.fixture(scope="module")

@@ -85,7 +85,7 @@ def test_documents_that_words_find_have_their_similarity_though_no_cell_that_is_
     index, exact = Index(tmp_path), Index(tmp_path)
     known = InvertedFile("x.faiss", 0, "", [segment.entry.name for segment in index.segments], 1, 1.0)
     index.manifest = dataclasses.replace(index.manifest, approximate=known)
-    monkeypatch.setattr(index, "_nearest_in_cells", lambda *_: {})
+    monkeypatch.setattr(index, "_nearest_in_cells", lambda *_: set())
     (vector,) = embed(queries[:1])
     hits = index.search(vector, queries[0], 100, "hybrid")
     assert {hit.id for hit in hits} == {hit.id for hit in index.search(None, queries[0], 100, "bm25")}

@@ -362,3 +362,19 @@ def test_a_change_that_fails_when_the_manifest_is_replaced_keeps_what_that_names
     assert not Checked.of(tmp_path).faults
     assert Index(tmp_path).find(documents[60].id) is not None
     assert add(tmp_path, documents[60:], ENCODER).unchanged == len(documents[60:])
+
+
+def test_a_title_that_no_text_has_is_searched_and_an_unchanged_document_stays_one(tmp_path):
+    """As of the rows of a table; a title of the text, also a long one that is shown shortened, is there once."""
+    rows = [
+        Document("a", "Nothing of it is here.", "Volcanoes"),
+        Document("b", "# A lighthouse\nin a gale", "A lighthouse in a …"),
+        Document("c", " ", "A title alone"),
+    ]
+    assert build(tmp_path, rows, ENCODER, WORDS).empty == 1
+    index = Index(tmp_path)
+    assert [segment.texts[row] for segment, row in index.documents()] == [
+        "Volcanoes\n\nNothing of it is here.", rows[1].text,
+    ]  # fmt: skip
+    assert [hit.id for hit in index.search(None, "volcano", 5, "bm25")] == ["a"]
+    assert add(tmp_path, rows, ENCODER).unchanged == 2

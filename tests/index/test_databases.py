@@ -70,7 +70,7 @@ def memory(monkeypatch):
     )
     monkeypatch.setitem(sys.modules, "pymilvus", milvus)
     monkeypatch.setattr(Client, "collections", {}, raising=False)
-    monkeypatch.setattr(databases, "BATCH", 7)
+    monkeypatch.setattr(databases, "BATCH", 11)
     monkeypatch.setitem(databases.LONGEST, "text", LONGEST)
     return Client.collections
 

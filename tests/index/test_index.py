@@ -68,9 +68,11 @@ def test_a_hybrid_joins_both_as_a_loop_over_all_documents_does(documents, querie
     for query in queries:
         vector = embed([query])[0]
         dense, words = ({hit.id: hit.score for hit in index.search(vector, query, 1000, m)} for m in ("dense", "bm25"))
+        for (segment, row), whole in zip(index.documents(), index.document_vectors()):
+            dense[segment.ids[row]] = (dense[segment.ids[row]] + float(whole @ vector)) / 2
         expected: dict[str, float] = {}
         for found in (dense, words):
-            for rank, key in enumerate(found, start=1):
+            for rank, key in enumerate(sorted(found, key=lambda key: -found[key]), start=1):
                 expected[key] = expected.get(key, 0) + 1 / (60 + rank)
         if fusion == "sum":
             best = max(dense.values()) + 1, max(words.values())
@@ -103,7 +105,8 @@ def test_copies_come_in_the_order_of_segments_and_rows(documents, tmp_path, monk
     for count in (3, 7, 11):
         for method in ("dense", "bm25", "hybrid"):
             vector = None if method == "bm25" else vectors[0]
-            assert [hit.id for hit in index.search(vector, documents[0].text, count, method)] == expected[:count]
+            hits = index.search(vector, documents[0].text, count + 1, method)
+            assert [hit.id for hit in hits if hit.id != documents[1].id][:count] == expected[:count]
 
 
 def test_an_index_without_documents_finds_nothing(documents, tmp_path):

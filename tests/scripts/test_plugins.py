@@ -3,7 +3,6 @@
 import json
 import runpy
 
-import numpy as np
 import pytest
 import torch
 from transformers import AutoModel, XmodConfig
@@ -76,9 +75,8 @@ def test_views_and_objectives_of_a_plugin_train_and_are_asked_for_by_those_who_g
     _, report = AutoModel.from_pretrained(made, output_loading_info=True, add_pooling_layer=False)
     assert not report["missing_keys"]
     assert load_encoder(str(made), device="cpu").get_embedding_dimension() == 32
-    for options in ((), ("--objective", "info_nce")):
-        with pytest.raises(ValueError, match=r"objective 'projected_info_nce' comes from the plug-in mine\.py"):
-            train("further", "--model_name_or_path", made, *options)
+    with pytest.raises(ValueError, match=r"objective 'projected_info_nce' comes from the plug-in mine\.py"):
+        train("further", "--model_name_or_path", made)
     assert "projected_info_nce" not in OBJECTIVES
 
     # With it, and with a view of this package: the plug-in of the view is no longer named
@@ -87,21 +85,6 @@ def test_views_and_objectives_of_a_plugin_train_and_are_asked_for_by_those_who_g
     assert all((changed[name] != value).any() for name, value in state.items())
     assert json.loads((further / "config.json").read_text())["docsplit"]["plugins"] == {"objective": origin}
     assert any((weights_of(made)[name] != value).any() for name, value in weights_of(further).items())
-
-
-def test_the_view_puts_every_other_sentence_into_one_text(forget):
-    load_plugin(EXAMPLES / "custom_view.py")
-    first, second = VIEWS["every_other_sentence"](np.array([2, 1, 3]), np.random.default_rng(0))
-    assert first.tolist() == [True, True, False, True, True, True]
-    assert (first ^ second).all()
-
-
-def test_a_view_of_a_plugin_is_not_replaced_by_the_default_without_a_word(train, tmp_path, forget):
-    view = EXAMPLES / "custom_view.py"
-    made = train("made", "--config_overrides", TINY, "--plugin", view, "--view", "every_other_sentence")
-    forget()
-    with pytest.raises(ValueError, match=r"view 'every_other_sentence' comes from the plug-in custom_view\.py"):
-        train("further", "--model_name_or_path", made)
 
 
 def test_a_family_of_a_plugin_is_needed_to_embed(wordpiece, tmp_path, forget, caplog):
@@ -138,9 +121,7 @@ def test_the_evaluation_has_rows_tests_and_a_table(tmp_path, monkeypatch):
     (tmp_path / "tests").symlink_to(ROOT / "tests")
     monkeypatch.chdir(tmp_path)
     report = runpy.run_path(str(EXAMPLES / "custom_evaluation.py"), run_name="__main__")["report"]
-    frame = report.rows
-    assert frame["encoder"].tolist() == ["word", "char"]
-    assert ((frame["ndcg_low"] >= 0) & (frame["ndcg_low"] <= frame["ndcg_mean"]) & (frame["ndcg_high"] <= 1)).all()
+    assert report.rows["encoder"].tolist() == ["word", "char"]
     assert report.comparisons[["a", "b", "measure"]].values.tolist() == [["word", "char", "ndcg"]]
     assert "nDCG@10" in (tmp_path / "outputs" / "ranking" / "results.md").read_text()
 

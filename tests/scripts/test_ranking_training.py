@@ -1,9 +1,7 @@
 """Training for ranking, as a user runs it: kills, passages, folds, what is said of queries, bad input."""
 
 import json
-import os
 import shutil
-import signal
 
 import numpy as np
 import pytest
@@ -12,12 +10,9 @@ from docsplit.data.seen_documents import TrainingDocuments, document_id
 from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.rankings import divide, load_collection
 from run_docsplit_pretraining import main
-from tests.processes import Script
-from tests.processes import run as run_script
-from tests.scripts.test_run_docsplit_pretraining import TINY, assert_same_documents, assert_same_weights, wait_for
+from run_document_retrieval import main as measure
+from tests.scripts.test_run_docsplit_pretraining import TINY, assert_same_documents, assert_same_weights
 from tests.scripts.test_run_document_retrieval import write_collection
-
-ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 
 @pytest.fixture(scope="module")
@@ -34,66 +29,51 @@ def words(output_dir, collection, *options):
     ]
 
 
-def test_a_killed_run_resumes_to_the_same_parameters_with_negatives_of_weights_that_are_gone(tmp_path, collection):
-    """24 queries, 6 steps an epoch, other negatives from step 6 on: SIGKILL after step 9; and on from step 6."""
-    environment = os.environ | ONE_THREAD
-    options = ("--negatives", "bm25", "self", "--negatives_per_query", "2")
-    script = "run_docsplit_pretraining.py"
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    result = run_script(script, *words(whole, collection, *options), env=environment)
-    assert "Negatives of bm25: " in result.stderr
-    assert "Negatives of self: " in result.stderr
-    assert len(list((whole / "negatives").iterdir())) == 2  # and no encoder
+def test_a_run_goes_on_to_the_same_parameters_with_negatives_of_weights_that_are_gone(
+    tmp_path, collection, run_here, caplog
+):
+    """24 queries, 6 steps an epoch, other negatives from step 6 on: again from step 9, and from step 6."""
+    caplog.set_level("INFO")
+    options, whole = ("--negatives", "bm25", "self", "--negatives_per_query", "2"), tmp_path / "whole"
+    run_here(main, *words(whole, collection, *options))
+    assert "Negatives of bm25: " in caplog.text
+    assert "Negatives of self: " in caplog.text
     notes = [json.loads((whole / f"checkpoint-{step}" / "negatives.json").read_text()) for step in (3, 6, 9)]
     assert [note["phase"] for note in notes] == [0, 0, 1]
-
-    process = Script(script, *words(killed, collection, *options), env=environment)
-    wait_for((killed / "checkpoint-9" / "checkpoint_manifest.json").exists, process)
-    os.kill(process.pid, signal.SIGKILL)
-    assert process.wait().returncode == -signal.SIGKILL
-    shutil.copytree(whole, tmp_path / "early")
-    for folder, checkpoint in ((killed, "newest"), (tmp_path / "early", tmp_path / "early" / "checkpoint-6")):
-        resume = ("--resume_from_checkpoint", checkpoint)
-        again = run_script(script, *words(folder, collection, *options, *resume), env=environment)
-        assert "Negatives of" not in again.stderr  # the files are there, of the same weights
-        assert_same_weights(whole, folder)
-        assert_same_documents(whole, folder)
-    first, second = (np.load(path) for path in sorted((whole / "negatives").glob("*/*.npy")))
+    first, second = (np.load(path) for path in sorted((whole / "negatives").glob("*/*.npy")))  # and no encoder
     assert (first != second).any()  # or the comparison shows nothing
+    for step in (9, 6):
+        again = shutil.copytree(whole, tmp_path / f"from-{step}")
+        caplog.clear()
+        run_here(main, *words(again, collection, *options, "--resume_from_checkpoint", again / f"checkpoint-{step}"))
+        assert "Negatives of" not in caplog.text  # the files are there, of the same weights
+        assert_same_weights(whole, again)
+        assert_same_documents(whole, again)
 
 
-def test_a_fold_with_passages_in_two_processes_and_what_is_said_of_its_queries(tmp_path, collection, run_here):
-    """A graph of passages, cached gradients; then both folds measured: that trained on, and that left out."""
-    from run_document_retrieval import main as measure
-
-    graph = ("--model_type", "graph_document", "--passage_words", "10", "--negatives", "random", "--fold", "1")
-    graph += ("--folds", "3", "--split", "train", "--cache_gradients", "--eval_strategy", "epoch", "--max_steps", "3")
-    graph += ("--per_device_train_batch_size", "2", "--per_device_eval_batch_size", "2")
-    options = words(tmp_path / "out", collection, *graph)
-    options[options.index(TINY)] = f"{TINY},graph_hidden_size=16"
-    place = options.index("--pooling")
-    del options[place : place + 2]
-    run_script("run_docsplit_pretraining.py", *options, processes=2, env=os.environ | ONE_THREAD)
+def test_a_fold_is_left_out_and_measured_alone(tmp_path, collection, run_here):
+    """Then both folds measured: that left out, and one that was trained on."""
+    fold = ("--negatives", "random", "--fold", "1", "--folds", "3", "--split", "train", "--max_steps", "3")
+    batches = ("--eval_strategy", "epoch", "--per_device_eval_batch_size", "4")
+    run_here(main, *words(tmp_path / "out", collection, *fold, *batches))
     results = json.loads((tmp_path / "out" / "all_results.json").read_text())
     assert results["queries_used"] == results["documents_held_out"] == 8
     ranking = load_collection(RankingArguments(str(collection), "train"))
-    train, chosen, reported = divide(ranking, "3", 1)
     seen = TrainingDocuments.load(tmp_path / "out" / "training_documents.safetensors").run
-    asked = [seen.contains(np.array([document_id(ranking.queries[row]) for row in rows]))
-             for rows in (train, chosen, reported)]  # fmt: skip
-    assert asked[0].any()
-    assert not asked[1].any()
-    assert not asked[2].any()
-
+    asked = [
+        seen.contains(np.array([document_id(ranking.queries[row]) for row in rows]))
+        for rows in divide(ranking, "3", 1)  # to train, to choose by, to report
+    ]
+    assert [rows.any() for rows in asked] == [True, False, False]
     options = ["--collection", collection, "--split", "train", "--folds", "3", "--methods", "dense", "hybrid"]
-    for fold, shared in ((1, 0), (0, asked[0].mean())):  # fold 0 was trained on
-        folder = tmp_path / f"fold-{fold}"
-        run_here(measure, *options, "--model_name_or_path", tmp_path / "out", "--fold", fold, "--output_dir", folder)
+    for number, shared in ((1, 0), (0, asked[0].mean())):
+        folder = tmp_path / f"fold-{number}"
+        run_here(measure, *options, "--model_name_or_path", tmp_path / "out", "--fold", number, "--output_dir", folder)
         results = json.loads((folder / "results.json").read_text())
         assert results["rows"][0]["test_queries"] == 8
         assert results["rows"][0]["queries_seen_in_training_share"] == pytest.approx(shared)
         text = (folder / "results.md").read_text()
-        assert f"The queries of fold {fold} (--folds 3) alone" in text
+        assert f"The queries of fold {number} (--folds 3) alone" in text
         assert ("its results on them are too good" in text) == bool(shared)
 
 
@@ -101,9 +81,7 @@ def test_a_fold_with_passages_in_two_processes_and_what_is_said_of_its_queries(t
     ("options", "message"),
     [
         (["--split", "dev"], "--split dev, found train"),
-        (["--view", "docsplit", "--fold", "0"], "--fold are for --view query_document"),
         (["--objective", "contrastive_tension", "--mlm_weight", "0"], "goes with --objective info_nce"),
-        (["--streaming", "--max_steps", "3"], "--streaming does not go with --view query_document"),
         (["--per_device_train_batch_size", "30"], "has 24 queries for this, which do not fill one batch of 30"),
     ],
 )

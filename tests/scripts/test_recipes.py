@@ -21,31 +21,29 @@ from transformers import (
 )
 
 import run_docsplit_pretraining
+from docsplit.data.sets.arguments import CitationArguments, LabelledArguments
+from docsplit.embedding.arguments import EncoderArguments
+from docsplit.evaluation.arguments import LinkArguments, ProbeArguments
 from docsplit.modeling.saving import ADAPTER_FOLDER, TRAINING_STATE_FILE
+from docsplit.runtime.options import parse_arguments
+from docsplit.training.arguments import ARGUMENTS, OBJECTIVES
 from tests.conftest import tiny_values, weights_of
 
 ROOT = Path(__file__).parents[2]
 ARCHITECTURES = {  # recipe: of the checkpoint that it starts from
-    "adapt": "bert",
     "docsplit_bert": "bert",
     "docsplit_long": "longformer",
-    "simcse_long": "bert",
     "ct_bert": "bert",
-    "contriever_crop": "bert",
     "contriever_moco": "bert",
     "ict": "bert",
     "mlm": "bert",
-    "longformer_da_simcse": "longformer",
     "longformer_bregman": "longformer",
-    "bregman_small": "longformer",
     "docsplit_bigbird": "big_bird",
     "docsplit_modernbert": "modernbert",
     "docsplit_bert_lora": "bert",
-    "graph_document": "bert",
     "graph_document_retrieval": "bert",
 }
 GRAPHS = ("graph_document", "graph_document_retrieval")  # whose passage encoder that is
-OTHERS = {"quickstart", "small", "graph_document_small"}  # from a random start, and made for speed
 
 
 def config_of(architecture: str, tokenizer) -> PreTrainedConfig:
@@ -88,10 +86,41 @@ def run(wordpiece, corpus_file, tmp_path, monkeypatch):
     return run
 
 
-def test_each_recipe_is_here():
-    names = {path.stem for path in (ROOT / "recipes").glob("*.yaml")}
-    names = {name for name in names if not name.startswith(("probe_", "retrieval_", "ranking_"))}
-    assert names == set(ARCHITECTURES) | OTHERS
+@pytest.mark.parametrize("path", [*(ROOT / "recipes").glob("*.yaml")], ids=lambda path: path.stem)
+def test_a_recipe_is_parsed(path, tmp_path):
+    name, text, words = path.stem, path.read_text(), [str(path), "--output_dir", str(tmp_path)]
+    if name.startswith(("probe_", "retrieval_")):
+        types = (LabelledArguments, ProbeArguments) if "probe" in name else (CitationArguments, LinkArguments)
+        parse_arguments((EncoderArguments, *types), "", [*words, "--model_name_or_path", "a"])
+    else:
+        words += ["--model_name_or_path", "a"] if "model_name_or_path: " in text else []  # else from a random start
+        words += ["--fold", "0"] if "fold: ???" in text else []
+        parse_arguments(ARGUMENTS, "", [*words, "--corpus", "b", "--use_cpu"], chosen_by=OBJECTIVES)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("docsplit_bert", {
+            "view": "docsplit", "pooling": "cls", "contrastive_temperature": 0.05, "mlm_weight": 0.1,
+            "per_device_train_batch_size": 36, "learning_rate": 5e-5, "num_train_epochs": 1,
+        }),
+        ("longformer_bregman", {
+            "view": "simcse", "pooling": "mean", "max_seq_length": 4096, "bregman_weight": 2, "bregman_sigma": 2,
+            "bregman_subnetworks": 10, "bregman_batch_norm": True, "bregman_temperature": 0.1, "max_steps": 50_000,
+        }),
+        ("graph_document", {
+            "view": "passages", "passage_words": 100, "similarity": "dot", "contrastive_temperature": 1,
+            "symmetric_loss": True, "mlm_weight": 0, "per_device_train_batch_size": 1536, "warmup_steps": 0.1,
+        }),
+    ],
+)  # fmt: skip
+def test_a_recipe_has_the_settings_of_its_paper_defaults_too(name, settings, tmp_path):
+    words = [name, "--use_cpu", "--model_name_or_path", "start", "--output_dir", str(tmp_path)]
+    *parts, given = parse_arguments(ARGUMENTS, "", words, chosen_by=OBJECTIVES)
+    found = {option: value for part in parts for option, value in vars(part).items()}
+    found |= vars(OBJECTIVES[found["objective"] or "info_nce"].Options(**given))
+    assert {option: found[option] for option in settings} == settings
 
 
 @pytest.mark.parametrize(("name", "architecture"), ARCHITECTURES.items(), ids=ARCHITECTURES)
@@ -115,9 +144,8 @@ def test_a_recipe_trains(name, architecture, run, caplog):
     assert watched & logged == (watched if "bregman" in name else set())
 
 
-@pytest.mark.parametrize("name", ["ct_bert", "graph_document"])
-def test_what_a_recipe_trained_goes_on_by_the_command_of_its_card(name, run, run_here, corpus_file, tmp_path, caplog):
-    _, output_dir, options = run(name)
+def test_what_a_recipe_trained_goes_on_by_the_command_of_its_card(run, run_here, corpus_file, tmp_path, caplog):
+    _, output_dir, options = run("graph_document_retrieval")
     caplog.set_level("INFO")
     (command,) = re.findall(
         r"^    accelerate launch run_docsplit_pretraining.py (.*)$", (output_dir / "README.md").read_text(), re.M

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from docsplit.data.seen_documents import TrainingDocuments, document_id, sketch
 from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.rankings import load_collection
 from run_document_retrieval import main
@@ -43,15 +42,14 @@ def results_of(folder):
 
 @pytest.fixture(scope="module")
 def finished(encoder, collection, tmp_path_factory):
-    output_dir = tmp_path_factory.mktemp("retrieval")
-    options = ("--model_name_or_path", encoder, "--collection", collection, "--dtype", "float32")
-    output = run("run_document_retrieval.py", *options, "--output_dir", output_dir)
-    return output_dir, output
+    folder = tmp_path_factory.mktemp("retrieval")
+    options = ("--model_name_or_path", encoder, "--collection", collection, "--dtype", "float32", "--choose_weight")
+    run("run_document_retrieval.py", *options, "--fusion", "sum", "rrf", "--output_dir", folder)
+    return folder
 
 
 def test_rows_have_the_names_and_order_that_others_rely_on(finished, encoder, collection):
-    folder, _ = finished
-    results = results_of(folder)
+    results = results_of(finished)
     rows = results["rows"]
     kinds = [(row["encoder"], row["method"], row.get("bm25_k1")) for row in rows]
     name = str(encoder)
@@ -82,31 +80,26 @@ def test_dense_is_what_sentence_transformers_finds(finished, encoder, collection
         dict(zip(ranking.query_ids, ranking.queries)), dict(zip(ranking.document_ids, ranking.documents)), relevant,
         precision_recall_at_k=[10, 100], write_csv=False,
     )  # fmt: skip
-    theirs, row = evaluator(SentenceTransformer(str(encoder), device="cpu")), results_of(finished[0])["rows"][0]
+    theirs, row = evaluator(SentenceTransformer(str(encoder), device="cpu")), results_of(finished)["rows"][0]
     assert row["mrr_at_10"] == pytest.approx(theirs["cosine_mrr@10"], abs=0.02)
     assert row["precision_at_10"] == pytest.approx(theirs["cosine_precision@10"], abs=0.01)
     assert row["recall_at_100"] == pytest.approx(theirs["cosine_recall@100"], abs=1e-6)
 
 
-def test_files_have_every_query_and_depth(finished, encoder):
-    folder, _ = finished
-    lines = list(csv.DictReader((folder / "queries.csv").open()))
-    rows = results_of(folder)["rows"]
+def test_files_have_every_query_and_depth(finished):
+    lines = list(csv.DictReader((finished / "queries.csv").open()))
+    rows = results_of(finished)["rows"]
     assert len(lines) == QUERIES * len(rows)
     for row in rows:
         of_row = [line for line in lines if (line["encoder"], line["method"]) == (row["encoder"], row["head"])]
         assert np.mean([float(line["ndcg_at_10"]) for line in of_row]) == pytest.approx(row["ndcg_at_10"], abs=1e-5)
-    hybrid = [line for line in lines if line["method"] == "hybrid"]
-    of_folds = {}
-    for line in hybrid:
-        of_folds.setdefault(line["fold"], set()).add(float(line["hybrid_weight"]))
-    assert len(of_folds) == 5
-    assert all(len(weights) == 1 for weights in of_folds.values())
-    assert {weight for weights in of_folds.values() for weight in weights} == {*rows[3]["hybrid_weights"]}
-    curve = list(csv.DictReader((folder / "curves.csv").open()))
+    weights = {(line["fold"], float(line["hybrid_weight"])) for line in lines if line["method"] == "hybrid"}
+    assert len({fold for fold, _ in weights}) == len(weights) == 5  # one a fold
+    assert {weight for _, weight in weights} == {*rows[3]["hybrid_weights"]}
+    curve = list(csv.DictReader((finished / "curves.csv").open()))
     at_ten = next(line for line in curve if (line["method"], line["depth"]) == ("dense", "10"))
     assert float(at_ten["ndcg"]) == pytest.approx(rows[0]["ndcg_at_10"], abs=1e-5)
-    assert (folder / "curves.png").stat().st_size > 10_000
+    assert (finished / "curves.png").stat().st_size > 10_000
 
 
 def test_groups_of_seeds_bm25_alone_and_the_weight_of_another_split(run_here, encoder, collection, tmp_path):
@@ -123,28 +116,6 @@ def test_groups_of_seeds_bm25_alone_and_the_weight_of_another_split(run_here, en
     assert len({line["hybrid_weight"] for line in lines if line["method"] == "hybrid"}) == 1
     run_here(main, "--model_name_or_path", "bm25", *options[:2], "--output_dir", tmp_path / "bm25")
     assert [row["ndcg_at_10"] for row in results_of(tmp_path / "bm25")["rows"]] == [r["ndcg_at_10"] for r in rows[:2]]
-
-
-def test_queries_of_a_corpus_contamination_and_cards(run_here, encoder, tmp_path):
-    rows = [{"title": f"About {number}", "text": row["text"]} for number, row in enumerate(make_corpus(COUNT, seed=6))]
-    (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    ranking = load_collection(RankingArguments(str(tmp_path / "corpus.jsonl"), "all", "first_sentence", 20))
-    seen = ranking.relevant_documents[:5]
-    shutil.copytree(encoder, tmp_path / "seen")
-    record = TrainingDocuments()
-    record.run.add(np.array([document_id(text) for text in seen]), sketch(seen))
-    record.save(tmp_path / "seen")
-    options = ["--collection", tmp_path / "corpus.jsonl", "--queries", "first_sentence", "--split", "all"]
-    options += ["--max_queries", "20", "--methods", "dense", "--push_results", "--output_dir", tmp_path / "out"]
-    run_here(main, "--model_name_or_path", tmp_path / "seen", *options)
-    results = results_of(tmp_path / "out")
-    assert results["rows"][0]["seen_in_pretraining_share"] == pytest.approx(5 / 20)
-    assert results["data"].endswith(
-        "corpus.jsonl, all queries, queries made of each document's first sentence, 20 queries drawn"
-    )
-    card = (tmp_path / "seen" / "README.md").read_text()
-    assert "Documents ranked for queries" in card
-    assert "nDCG@10" in card
 
 
 @pytest.mark.parametrize(

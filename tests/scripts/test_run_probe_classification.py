@@ -1,9 +1,7 @@
 """The probe script, as a user runs it: several encoders side by side, several processes, bad input."""
 
 import json
-import re
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,9 +11,6 @@ from safetensors.torch import load_file, save_file
 from transformers import BertModel
 
 from docsplit.data.seen_documents import TrainingDocuments, document_id, sketch
-from docsplit.evaluation.heads import frozen as heads
-from docsplit.evaluation.heads.presets import PRESETS
-from modeling_docsplit import DocSplitForContrastivePretraining
 from run_probe_classification import main
 from tests.conftest import make_corpus, tiny_config
 from tests.processes import run
@@ -35,16 +30,12 @@ COLUMNS = {
 
 
 @pytest.fixture(scope="module")
-def encoders(wordpiece, tmp_path_factory):
+def encoders(encoder, wordpiece, tmp_path_factory):
     """A checkpoint of this project, and a plain AutoModel that says nothing about pooling."""
     folder = tmp_path_factory.mktemp("encoders")
-    torch.manual_seed(0)
-    DocSplitForContrastivePretraining(tiny_config(wordpiece), pooling="mean", max_seq_length=64).save_pretrained(
-        folder / "ours"
-    )
+    shutil.copytree(encoder, folder / "ours")  # its card is written
     BertModel(tiny_config(wordpiece)).save_pretrained(folder / "plain")
-    for name in ("ours", "plain"):
-        wordpiece.save_pretrained(folder / name)
+    wordpiece.save_pretrained(folder / "plain")
     return [str(folder / "ours"), str(folder / "plain")]
 
 
@@ -60,15 +51,6 @@ def files(tmp_path_factory):
 def options(files, output_dir, *others):
     named = [word for name in ("train", "validation", "test") for word in (f"--{name}_file", files / f"{name}.jsonl")]
     return [str(word) for word in (*named, "--output_dir", output_dir, "--dtype", "float32", *others)]
-
-
-@pytest.fixture
-def few_epochs(monkeypatch):
-    monkeypatch.setattr(heads, "C_GRID", TWO_CS)
-    for name, preset in PRESETS.items():
-        parts = {"mlp": preset.mlp, "linear": preset.linear}
-        few = {head: replace(training, **FEW_EPOCHS) for head, training in parts.items() if training}
-        monkeypatch.setitem(PRESETS, name, replace(preset, **few))
 
 
 def test_rows_say_how_many_test_documents_were_seen(run_here, encoders, files, tmp_path, capsys):
@@ -95,9 +77,9 @@ def results_of(output_dir):
 
 @pytest.fixture(scope="module")
 def finished(encoders, files, tmp_path_factory):
-    """Two encoders and TF-IDF, few-shot and full data, raw and standardised features."""
+    """An encoder and TF-IDF, few-shot and full data, raw and standardised features."""
     output_dir = tmp_path_factory.mktemp("probe")
-    words = ["--model_name_or_path", *encoders, "tfidf", "--shots", "5", "10", "--num_draws", "2", "--num_seeds", "2"]
+    words = ["--model_name_or_path", encoders[0], "tfidf", "--shots", "5", "--num_draws", "2", "--num_seeds", "2"]
     output = run(*SCRIPT, *options(files, output_dir, *words))
     return output_dir, output
 
@@ -105,12 +87,11 @@ def finished(encoders, files, tmp_path_factory):
 def test_every_row_is_there_with_its_numbers(finished, encoders):
     rows = results_of(finished[0])["rows"]
     expected = {
-        (encoder, head, shots, features)
-        for encoder in encoders
+        (encoders[0], head, shots, features)
         for head in ("mlp", "linear", "knn")
-        for shots in (5, 10, None)
+        for shots in (5, None)
         for features in ("raw", "standardized")
-    } | {("tfidf", head, shots, "raw") for head in ("linear", "knn") for shots in (5, 10, None)}
+    } | {("tfidf", head, shots, "raw") for head in ("linear", "knn") for shots in (5, None)}
     assert {(row["encoder"], row["head"], row["shots"], row["features"]) for row in rows} == expected
     assert len(rows) == len(expected)
     for row in rows:
@@ -118,10 +99,10 @@ def test_every_row_is_there_with_its_numbers(finished, encoders):
         assert 0 <= row["accuracy_low"] <= row["accuracy_mean"] <= row["accuracy_high"] <= 1
         assert row["runs"] == (2 if row["shots"] else 1 if row["head"] == "knn" else 2)
     facts = {row["encoder"]: (row["pooling"], row["max_seq_length"]) for row in rows}
-    assert facts == {encoders[0]: ("mean", 64), encoders[1]: ("cls", 128), "tfidf": (None, None)}
+    assert facts == {encoders[0]: ("mean", 64), "tfidf": (None, None)}
     # Topics are words: TF-IDF reads them off, and more labels help it.
     best = {row["shots"]: row["accuracy_mean"] for row in rows if (row["encoder"], row["head"]) == ("tfidf", "linear")}
-    assert best[5] <= best[10] <= best[None]
+    assert best[5] <= best[None]
     assert best[None] > 0.9
 
 
@@ -130,19 +111,10 @@ def test_the_report_is_complete(finished, encoders):
     results = results_of(output_dir)
     assert {"rows", "comparisons", "statistics", "settings", "versions"} <= set(results)
     assert [row["documents"] for row in results["statistics"]] == [90, 30, 60]
-    assert len(results["settings"]["data_fingerprint"]) == 16
     compared = {(row["head"], row["shots"], row["a"], row["b"]) for row in results["comparisons"]}
     assert ("linear", None, encoders[0], "tfidf") in compared
-    assert ("mlp", 5, *encoders) in compared
-    table = (output_dir / "results.md").read_text()
-    assert "Accuracy, 5 labels" in table
-    screen = output.stdout.split("Probes: ")[1].split("\n")
-    assert re.fullmatch(
-        r"(tfidf: [+]\S+ points \[\S+ \S+\]|tfidf: no clear difference) against ours.*"
-        r"\(\S+, \S+; accuracy, 5 labels a class, linear; 60 documents\)",
-        next(line for line in screen if line.startswith("tfidf:")),
-    )
-    assert len(screen) < 25
+    assert "Accuracy, 5 labels" in (output_dir / "results.md").read_text()
+    assert "tfidf: " in output.stdout
     assert "standardized" not in output.stdout
     assert (output_dir / "few_shot.png").stat().st_size > 10_000
 
@@ -150,18 +122,14 @@ def test_the_report_is_complete(finished, encoders):
 def test_two_processes_give_the_same_results(finished, encoders, files, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))  # nothing embedded yet
     words = ["--model_name_or_path", encoders[0], "--shots", "5", "--num_draws", "2", "--num_seeds", "2"]
-    run(*SCRIPT, *options(files, tmp_path / "two", *words, "--heads", "linear", "finetune"), processes=2)
+    run(*SCRIPT, *options(files, tmp_path / "two", *words, "--heads", "linear"), processes=2)
     two = results_of(tmp_path / "two")
     assert two["settings"]["processes"] == 2
-    assert two["settings"]["finetuning"] == {"learning_rate": 2e-5, "num_epochs": 3, "batch_size": 16}
     alone = {
         (row["encoder"], row["head"], row["shots"], row["features"]): row for row in results_of(finished[0])["rows"]
     }
     compared = 0
     for row in two["rows"]:
-        if row["head"] == "finetune":
-            assert 0.9 < row["trainable_share"] < 1  # all but the pooler, which nothing reads
-            continue
         same = alone[row["encoder"], row["head"], row["shots"], row["features"]]
         for name in ("accuracy_mean", "macro_f1_mean", "accuracy_std"):
             assert row[name] == pytest.approx(same[name], abs=1e-6)
@@ -169,40 +137,26 @@ def test_two_processes_give_the_same_results(finished, encoders, files, tmp_path
     assert compared == 4
 
 
-@pytest.mark.usefixtures("few_epochs")
 def test_encoders_from_several_seeds_are_one_row_and_their_cards_get_it(run_here, encoders, files, tmp_path):
-    names = []
-    for seed in (1, 2):
-        names.append(str(tmp_path / f"seed{seed}"))
-        shutil.copytree(encoders[0], names[-1])
-        model = DocSplitForContrastivePretraining.from_pretrained(names[-1])
-        torch.manual_seed(seed)
-        torch.nn.init.normal_(model.encoder.base_model.embeddings.word_embeddings.weight)
-        model.save_pretrained(names[-1])
+    names = [str(shutil.copytree(encoder, tmp_path / f"seed{n}")) for n, encoder in enumerate(encoders)]
     group = f"Ours={','.join(names)}"
-    words = ["--model_name_or_path", group, names[1], "tfidf", "--heads", "knn", "--shots", "5", "--num_draws", "3"]
-    output_dir = tmp_path / "probe"
-    run_here(main, *options(files, output_dir, *words, "--push_results", "--data_name", "Three topics"))
-    results = results_of(output_dir)
+    words = ["--model_name_or_path", group, names[0], "--heads", "knn", "--shots", "5", "--num_draws", "2"]
+    run_here(main, *options(files, tmp_path / "probe", *words, "--push_results", "--data_name", "Three topics"))
+    results = results_of(tmp_path / "probe")
     assert results["data"] == "Three topics, text column text"
-    assert results["title"] == "Probes: Three topics, text column text"
     rows = {(row["encoder"], row["shots"], row["features"]): row for row in results["rows"]}
     for (name, shots, features), row in rows.items():
         if name == group:
-            alone = rows[names[1], shots, features]
-            assert row["accuracy_of_seeds"][1] == pytest.approx(alone["accuracy_mean"])
+            alone = rows[names[0], shots, features]
+            assert row["accuracy_of_seeds"][0] == pytest.approx(alone["accuracy_mean"])
             assert row["accuracy_mean"] == pytest.approx(sum(row["accuracy_of_seeds"]) / 2)
             assert (row["members"], row["runs"]) == (names, 2 * alone["runs"])
-        assert row["pretraining_seeds"] == {group: 2, names[1]: 1, "tfidf": None}[name]
-        assert row["test_documents"] == 60
-    assert "| Ours - tfidf " in (output_dir / "results.md").read_text()
-    card = ModelCard.load(tmp_path / "seed1" / "README.md")
+    card = ModelCard.load(tmp_path / "seed0" / "README.md")
     assert "Ours is the mean over seeds of which this model is one" in card.text
     assert str(tmp_path) not in card.content
-    first = rows[group, None, "raw"]["accuracy_of_seeds"][0]
-    (knn_entry,) = [entry for entry in card.data.eval_results if entry.metric_name == "accuracy (knn)"]
-    assert knn_entry.metric_value == pytest.approx(first, abs=1e-4)  # its own number, and not the mean
-    assert knn_entry.dataset_name == "Three topics, text column text"
+    (entry,) = [entry for entry in card.data.eval_results if entry.metric_name == "accuracy (knn)"]
+    own = rows[group, None, "raw"]["accuracy_of_seeds"][0]  # and not the mean
+    assert entry.metric_value == pytest.approx(own, abs=1e-4)
 
 
 def nan_encoder(encoders, folder):
@@ -218,15 +172,12 @@ def nan_encoder(encoders, folder):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--heads", "svm"], "--heads has no svm"),
         (["--shots", "500"], "500 shots need 500 training documents of each class"),
         (["--model_name_or_path", "BROKEN"], "embeddings are not finite"),
         (["--max_seq_length", "300"], "has positions for 128 tokens"),
         (["--model_name_or_path", "tfidf", "--heads", "mlp"], "tfidf has the heads linear, knn"),
         (["--test_file", "UNKNOWN"], "no training document has"),
         (["--test_split", "test"], "cannot go with --train_file"),
-        (["--model_name_or_path", "A=a,a"], "each once"),
-        (["--model_name_or_path", "a,tfidf"], "tfidf, which has no seeds"),
     ],
 )
 def test_bad_input_ends_with_a_message_before_any_long_work(

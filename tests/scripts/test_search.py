@@ -2,6 +2,7 @@
 
 import base64
 import gzip
+import io
 import json
 import logging
 import os
@@ -95,15 +96,18 @@ def test_what_changed_is_embedded_and_nothing_else(index, notes, tmp_path, answe
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names of files are UTF-8 there")
-def test_a_name_that_is_no_utf8_hides_no_other_document(index, notes, tmp_path):
+def test_a_name_that_is_no_utf8_hides_no_other_document(index, notes, tmp_path, run_here):
     """It is found, and its id has codes, by which it is deleted."""
     more = tmp_path / "more"
     shutil.copytree(notes, more)
     (more / os.fsdecode(b"caf\xe9.txt")).write_text("Quite another text about lighthouses.")
 
     def run(*words):
-        command = [sys.executable, "search.py", *map(str, words)]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
+        with pytest.MonkeyPatch.context() as patch, io.TextIOWrapper(io.BytesIO(), "utf-8", "strict") as out:
+            patch.setattr(sys, "stdout", out)  # as of a new process, which refuses lone surrogates
+            run_here(search.main, *words)
+            out.flush()
+            return out.buffer.getvalue()
 
     assert b"Added 1 document (1 passage); unchanged: 25." in run("add", index, more)
     assert b"unchanged: 26." in run("add", index, more)

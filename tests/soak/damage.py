@@ -3,9 +3,7 @@
 import json
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from docsplit.index.changes import build
 from docsplit.release.records import MANIFEST, seal, why_incomplete
@@ -17,7 +15,6 @@ from tests.index.conftest import ENCODER, WORDS, answers
 from tests.mutations import mutated_copy
 from tests.soak.engine import BrokenPromise, Case
 from tests.soak.indexes import DOCUMENTS, QUERIES
-from tests.soak.kept import KINDS, warnings_of
 
 
 def damaged_indexes(count: int) -> Iterator[Case]:
@@ -35,9 +32,7 @@ def _all_answers(directory: Path) -> str:
 
 def _attack(directory: Path, seed: int, wanted: str) -> str:
     try:
-        return {"same": "the same answers", "named": "one line"}[
-            mutations.trial(directory, seed, _all_answers, wanted)
-        ]
+        return mutations.trial(directory, seed, _all_answers, wanted)
     except AssertionError as error:
         raise BrokenPromise(str(error)) from error
 
@@ -72,36 +67,3 @@ def _attack_checkpoint(whole: Path, scratch: Path, seed: int) -> str:
             raise BrokenPromise(f"{how}: not one line: {error}") from error
         return "passed over, and refused in one line"
     raise BrokenPromise(f"{how}: it is resumed from")
-
-
-def damaged_caches(count: int) -> Iterator[Case]:
-    """Damage one file of a kind of `tests.soak.kept` a case, one kind after another."""
-    with ExitStack() as stack:
-        folders = (stack.enter_context(tempfile.TemporaryDirectory(prefix="docsplit-soak-")) for _ in KINDS)
-        places, wanted = dict(zip(KINDS, map(Path, folders))), {}
-        for kind, keep in KINDS.items():
-            for _ in ("made", "read"):
-                wanted[kind], _ = warnings_of(lambda kind=kind, keep=keep: keep(places[kind], places[kind] / "whole"))
-        for seed in range(count):
-            kind = list(KINDS)[seed % len(KINDS)]
-            yield Case(
-                f"{kind} {seed}",
-                lambda scratch, kind=kind, seed=seed: _attack_kept(kind, places[kind], wanted[kind], seed, scratch),
-            )
-
-
-def _attack_kept(kind: str, place: Path, wanted: Any, seed: int, scratch: Path) -> str:
-    copy = scratch / "copy"
-    how = mutated_copy(place / "whole", copy, seed)
-    try:
-        got, said = warnings_of(lambda: KINDS[kind](place, copy))
-    except (ValueError, OSError) as error:
-        if "\n" in str(error) or str(copy) not in str(error):
-            raise BrokenPromise(f"{how}: not one line that names the file: {error}") from error
-        return "one line names the file"
-    if got != wanted:
-        raise BrokenPromise(f"{how}: other values, {'with a warning' if said else 'and nothing is said'}")
-    again, said_again = warnings_of(lambda: KINDS[kind](place, copy))
-    if again != wanted or said_again:
-        raise BrokenPromise(f"{how}: the next run finds it damaged again: {said_again}")
-    return "made again with a warning" if said else "the same values"

@@ -46,20 +46,13 @@ MARKS = (  # UTF-32 first: its mark begins with that of UTF-16
 )
 # Western Europe's first: of its neighbours, such as cp1250, charset-normalizer cannot tell it.
 DETECTED = (["cp1252"], ["cp1251", "koi8_r", "shift_jis", "euc_jp", "gb18030", "big5", "euc_kr"])
+Line = tuple[int, str]  # its number, from 1, and its text
 HEAD = 8000  # characters in which a NUL makes a file a binary one, as for git
 MOST_UNREADABLE = 0.01  # share of a text's characters
 _UNREAD = "\udcff"  # stands for bytes that cannot be decoded; no decoder gives it for good bytes
 _CONTROL = re.compile(r"[\x00-\x07\x0e-\x1a\x7f-\x84\x86-\x9f]")  # of no use in a text; colours of terminals are
 
 codecs.register_error("docsplit_unread", lambda error: (_UNREAD, getattr(error, "end", 0)))
-
-
-@dataclass(frozen=True)
-class Line:
-    """A line of a file with its number, from 1."""
-
-    number: int
-    text: str
 
 
 @dataclass(frozen=True)
@@ -118,15 +111,14 @@ class File:
             Unreadable: as `read`, and if it is binary or of an encoding that is unknown.
         """
         content = self.read()
-        text = "".join(
-            line.text for line in self._decoded(io.BytesIO(content), io.BytesIO(content), problems, encoding)
-        )
+        lines = self._decoded(io.BytesIO(content), io.BytesIO(content), problems, encoding)
+        text = "".join(line for _, line in lines)
         if flaw := flaw_of(text):
             raise Unreadable(f"that are {flaw}", f"{self.path} is {flaw}")
         return text
 
     def lines(self, problems: Problems, encoding: str | None = None, newline: str | None = None) -> Iterator[Line]:
-        r"""Read and decode the file line by line, and count lines with bytes that cannot be read.
+        r"""Read and decode the file line by line, with numbers, and count lines with bytes that cannot be read.
 
         Args:
             encoding: of a file without a byte order mark; None: UTF-8, or the one that is detected.
@@ -139,12 +131,7 @@ class File:
             yield from self._decoded(first, content, problems, encoding, newline)
 
     def _decoded(
-        self,
-        first: IO[bytes],
-        content: IO[bytes],
-        problems: Problems,
-        given: str | None,
-        newline: str | None = "",
+        self, first: IO[bytes], content: IO[bytes], problems: Problems, given: str | None, newline: str | None = ""
     ) -> Iterator[Line]:
         encoding = encoding_of(first, given)
         if encoding.is_detected:
@@ -158,7 +145,7 @@ class File:
                     line = line.replace(_UNREAD, "\N{REPLACEMENT CHARACTER}")
                     kind = f"with bytes that are no {encoding.name}, read as \N{REPLACEMENT CHARACTER}: see --encoding"
                     problems.add("text", kind, f"{self.name}, line {number}")
-                yield Line(number, line)
+                yield number, line
         except DAMAGED as error:
             raise self.unreadable(error, number) from error
 
@@ -193,13 +180,13 @@ def read_fields(path: Path, count: int, separator: str | None) -> Iterator[list[
         ValueError: for a line with another number of fields, or a damaged file.
     """
     problems = Problems()
-    for line in File(path, str(path)).lines(problems, newline="\n"):
-        fields = line.text.rstrip("\r\n").split(separator)
-        if not line.text.strip():
+    for number, line in File(path, str(path)).lines(problems, newline="\n"):
+        fields = line.rstrip("\r\n").split(separator)
+        if not line.strip():
             continue
         if len(fields) != count:
-            start = repr(line.text[:80].rstrip())
-            raise ValueError(f"{path}, line {line.number} has {len(fields)} fields, expected {count}: {start}.")
+            start = repr(line[:80].rstrip())
+            raise ValueError(f"{path}, line {number} has {len(fields)} fields, expected {count}: {start}.")
         yield fields
     problems.log()
 

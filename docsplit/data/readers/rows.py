@@ -160,34 +160,34 @@ def _is_text(text: str, place: str, problems: Problems) -> bool:
 
 def _text_rows(file: File, lines: Iterator[Line], problems: Problems) -> Iterator[Row]:
     read = 0
-    for line in lines:
-        if "\x00" in line.text and read < HEAD:  # other lines of a binary file might pass for text
-            raise Unreadable("that are binary", f"{file.path} is binary, from line {line.number} on.")
-        read += len(line.text)
-        if _is_text(line.text, f"{file.name}, line {line.number}", problems):
-            yield line.number - 1, {"text": line.text.removesuffix("\n")}
+    for number, line in lines:
+        if "\x00" in line and read < HEAD:  # other lines of a binary file might pass for text
+            raise Unreadable("that are binary", f"{file.path} is binary, from line {number} on.")
+        read += len(line)
+        if _is_text(line, f"{file.name}, line {number}", problems):
+            yield number - 1, {"text": line.removesuffix("\n")}
 
 
 def _json_rows(file: File, lines: Iterator[Line], problems: Problems) -> Iterator[Row]:
     """Read JSON lines, or one array or object over many lines, whichever the first line shows it to be."""
-    first = next((line for line in lines if line.text.strip()), Line(1, ""))
+    start, first = next((line for line in lines if line[1].strip()), (1, ""))
     # json raises RecursionError for deep nesting, and ValueError for numbers of thousands of digits.
-    if first.text.strip() == "{" or first.text.lstrip().startswith("["):
+    if first.strip() == "{" or first.lstrip().startswith("["):
         try:
-            values = json.loads("".join([first.text, *(line.text for line in lines)]))
+            values = json.loads("".join([first, *(line for _, line in lines)]))
         except (ValueError, RecursionError) as error:
             raise Unreadable("that are no JSON", f"{file.path} is no JSON: {error}") from error
         for number, value in enumerate(values if isinstance(values, list) else [values]):
             if _is_object(value, f"{file.name}, row {number}", problems):
                 yield number, value
         return
-    filled = (line for line in itertools.chain([first], lines) if line.text.strip())
-    for number, line in enumerate(filled):
-        place = f"{file.name}, line {line.number}"
-        if not _is_text(line.text, place, problems):
+    filled = (line for line in itertools.chain([(start, first)], lines) if line[1].strip())
+    for number, (line_number, line) in enumerate(filled):
+        place = f"{file.name}, line {line_number}"
+        if not _is_text(line, place, problems):
             continue
         try:
-            value = json.loads(line.text)
+            value = json.loads(line)
         except (ValueError, RecursionError) as error:
             problems.skip_row("that are no JSON", place, str(error))
             continue
@@ -204,7 +204,7 @@ def _is_object(value: Any, place: str, problems: Problems) -> bool:
 def _table_rows(file: File, lines: Iterator[Line], problems: Problems) -> Iterator[Row]:
     """Read a table with a header. Rows that are too short have no value in their last columns."""
     delimiter = "\t" if file.suffix == ".tsv" else ","
-    table = csv.reader(itertools.chain((line.text for line in lines), ["\n", _END]), delimiter=delimiter)
+    table = csv.reader(itertools.chain((line for _, line in lines), ["\n", _END]), delimiter=delimiter)
     header: list[str] | None = None
     number = -1
     while True:

@@ -62,11 +62,7 @@ class LabelledSplit:
 
     @classmethod
     def of_parts(
-        cls,
-        texts: dict[str, list[str]],
-        labels: dict[str, np.ndarray],
-        class_names: list[str],
-        counts: dict[str, int],
+        cls, texts: dict[str, list[str]], labels: dict[str, np.ndarray], class_names: list[str], counts: dict[str, int]
     ) -> "LabelledSplit":
         """Make a split of the texts and labels of each part by its name."""
         columns: dict[str, Any] = {f"{name}_texts": values for name, values in texts.items()}

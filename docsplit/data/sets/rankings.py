@@ -35,7 +35,7 @@ from typing import Any, TypeVar
 import datasets
 import numpy as np
 
-from docsplit.data.corpora import PYTHON_DOCS, add_text, load_corpus
+from docsplit.data.corpora import PYTHON_DOCS, add_text, load_corpus, of_hub
 from docsplit.data.passages import SECTION_BREAK, clean_text, heading_at
 from docsplit.data.python_docs.parts import PART, PART_NAMES, split_references
 from docsplit.data.readers.base import Problems
@@ -44,7 +44,7 @@ from docsplit.data.readers.rows import headings_of, id_of_cell, join_sections, r
 from docsplit.data.seen_documents import document_id
 from docsplit.data.segmentation import load_sentence_splitter
 from docsplit.data.sets.arguments import RankingArguments
-from docsplit.runtime.files import JsonObject, add_texts, read_any_json, refuse_missing_path
+from docsplit.runtime.files import JsonObject, add_texts, read_any_json
 
 logger = logging.getLogger(__name__)
 
@@ -363,14 +363,7 @@ def read_hub(name: str, split: str | None) -> Source:
     Raises:
         ValueError: if the Hub does not give them.
     """
-    refuse_missing_path(name, "a folder that is there, a data set of the Hub (USER/NAME), or python_docs")
-    try:
-        configurations = datasets.get_dataset_config_names(name)
-    except (FileNotFoundError, ConnectionError, ValueError) as error:
-        raise ValueError(
-            f"--collection {name!r} is neither python_docs, nor a folder here, nor a data set that the Hub gave: "
-            f"{' '.join(str(error).split())}"
-        ) from error
+    configurations = of_hub(name, lambda path, _: datasets.get_dataset_config_names(path))
     judged = next((f"{name}:{part}" for part in ("qrels", "default") if part in configurations), f"{name}-qrels")
 
     def load(part: str, wanted: str | None) -> Any:

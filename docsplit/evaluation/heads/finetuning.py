@@ -35,7 +35,7 @@ from transformers import (
 )
 
 from docsplit.data.sets.labelled import LabelledSplit
-from docsplit.embedding.loading import plain_encoder
+from docsplit.embedding.loading import without_words
 from docsplit.evaluation.heads.base import HeadOutput, Run
 from docsplit.evaluation.heads.presets import FineTuning
 from docsplit.evaluation.results.result import class_measures
@@ -258,7 +258,7 @@ def fresh_body(start: Start, split: LabelledSplit) -> tuple[SentenceTransformer,
     Returns: the encoder and the width H of its embeddings.
     """
     # A checkpoint kept in half precision would lose the small steps of a low learning rate.
-    body = plain_encoder(start.load().float(), "Fine-tuning")
+    body = without_words(start.load().float())
     features = body.preprocess([encodable(text)[:200] for text in split.train_texts[:2]], prompt=start.prompt)
     features = {name: value.to(body.device) if torch.is_tensor(value) else value for name, value in features.items()}
     embeddings = body.eval()(features)["sentence_embedding"]  # (2, H)

@@ -4,31 +4,11 @@ import importlib.metadata
 import random
 import re
 import sys
-from pathlib import Path
 
 import pytest
 
 from docsplit.data.python_docs import corpus as python_docs
-from docsplit.data.python_docs.corpus import (
-    MIN_WORDS,
-    python_docs_fingerprint,
-    read_python_docs,
-    split_sections,
-)
-
-ROOT = Path(__file__).parents[3]
-SUBPROCESS = """
-import hashlib, json, sys
-from docsplit.data.python_docs import corpus as python_docs
-python_docs.PACKAGES = tuple(sys.argv[1:])
-before = set(sys.modules)
-documents = list(python_docs.read_python_docs())
-print(json.dumps({
-    "count": len(documents),
-    "digest": hashlib.sha256(json.dumps(documents).encode()).hexdigest(),
-    "imported": sorted({name.partition(".")[0] for name in set(sys.modules) - before}),
-}))
-"""
+from docsplit.data.python_docs.corpus import MIN_WORDS, python_docs_fingerprint, read_python_docs, split_sections
 
 
 def prose(seed: int, words: int = 70) -> str:
@@ -55,19 +35,11 @@ def read_package(tmp_path, monkeypatch):
     return read
 
 
-@pytest.fixture(scope="module")
-def installed_documents():
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(python_docs, "PACKAGES", ("click", "joblib", "networkx", "requests"))
-        documents = list(read_python_docs())
-    assert len(documents) > 300
-    return documents
-
-
 def test_documents_of_modules_classes_methods_and_functions(read_package):
+    """Nothing is imported."""
     documents = read_package(
         {
-            "__init__.py": f'"""{prose(0)}"""',
+            "__init__.py": f'"""{prose(0)}"""\nraise RuntimeError("imported")',
             "sub/deep/frame.py": f'''
 """{prose(1)}"""
 if True:
@@ -89,11 +61,6 @@ def short(): """{prose(5, words=MIN_WORDS - 1)}"""
         "fakekit.sub.deep.frame.Frame.merge": ("Frame.merge", "fakekit.sub"),
     }
     assert documents["fakekit.sub.deep.frame.Frame.merge"]["text"] == prose(3)
-
-
-def test_nothing_is_imported(read_package):
-    documents = read_package({"__init__.py": f'"""{prose(0)}"""\nraise RuntimeError("imported")'})
-    assert list(documents) == ["fakekit"]
     assert "fakekit" not in sys.modules
 
 
@@ -130,127 +97,80 @@ End.""".format(**notes))
             "_C/_functions.pyi": f'def absolute(input):\n    """{prose(6)}"""',
         }
     )
-    assert set(documents) == {
-        "fakekit._add_newdocs.array.T",
-        "fakekit._add_newdocs.zeros",
-        "fakekit._add_newdocs.jv",
-        "fakekit.functional.conv",
-        "fakekit.functional.pool",
-        "fakekit.absolute",
-    }
+    names = ["_add_newdocs.array.T", "_add_newdocs.zeros", "_add_newdocs.jv", "functional.conv", "functional.pool"]
+    assert set(documents) == {f"fakekit.{name}" for name in [*names, "absolute"]}
     assert documents["fakekit._add_newdocs.zeros"]["text"] == prose(2)
     assert documents["fakekit.functional.pool"]["text"] == f"{prose(5)} {{x}}\n\n\nEnd."
 
 
-NUMPYDOC = """Fit a line.
-
-Parameters
-----------
-x : array
-    Places.
-
-See Also
---------
-polyfit : more
-"""
-GOOGLE = """Fit a line.
-
-Args:
-    x (array): Places.
-    y (array): Values.
-Keyword args:
-    out: Where to.
-
-Example::
-
-    >>> fit()
-"""
-SPHINX = """Fit a line.
-
-:param x: Places,
-    in order.
-:type x: array
-:returns: A slope.
-:rtype: float
-:raises ValueError: if not.
-"""
-
-
-@pytest.mark.parametrize(
-    ("text", "sections"),
-    [
-        ("Only text.", [("", "Only text.")]),
-        (NUMPYDOC, [("", "Fit a line."), ("Parameters", "x : array\n    Places."), ("See Also", "polyfit : more")]),
-        ("Fit\n===\nA line.\n\nSee Also\n~~~~~~~~\n", [("", ""), ("Fit", "A line."), ("See Also", "")]),
-        (
-            GOOGLE,
-            [
-                ("", "Fit a line."),
-                ("Args", "x (array): Places.\ny (array): Values."),
-                ("Keyword args", "out: Where to."),
-                ("Example", ">>> fit()"),
-            ],
-        ),
-        (
-            SPHINX,
-            [
-                ("", "Fit a line."),
-                ("Parameters", ":param x: Places,\n    in order.\n:type x: array"),
-                ("Returns", ":returns: A slope.\n:rtype: float"),
-                ("Raises", ":raises ValueError: if not."),
-            ],
-        ),
-        ("Args:\n    x: A place.", [("", ""), ("Args", "x: A place.")]),
-        ("Note:\nNote:\n    Twice.", [("", ""), ("Note", ""), ("Note", "Twice.")]),
-        ("Here is why:\n\n    because\n\nwe note:", [("", "Here is why:\n\n    because\n\nwe note:")]),
-        ("table\n-----  -----\na      b", [("", "table\n-----  -----\na      b")]),
+SECTIONS = {  # docstrings of numpydoc, Google and Sphinx, and what is no heading
+    "Only text.": [("", "Only text.")],
+    "Fit a line.\n\nParameters\n----------\nx : array\n    Places.\n\nSee Also\n--------\npolyfit : more\n": [
+        ("", "Fit a line."), ("Parameters", "x : array\n    Places."), ("See Also", "polyfit : more"),
     ],
-)
-def test_split_sections(text, sections):
-    assert [(section["heading"], section["text"]) for section in split_sections(text)] == sections
+    "Fit\n===\nA line.\n\nSee Also\n~~~~~~~~\n": [("", ""), ("Fit", "A line."), ("See Also", "")],
+    "Fit.\n\nArgs:\n    x: Places.\n    y: Values.\nKeyword args:\n    out: To.\n\nExample::\n\n    >>> fit()\n": [
+        ("", "Fit."), ("Args", "x: Places.\ny: Values."), ("Keyword args", "out: To."), ("Example", ">>> fit()"),
+    ],
+    "Fit.\n\n:param x: Places,\n    in order.\n:type x: array\n:returns: It.\n:rtype: int\n:raises KeyError: no.\n": [
+        ("", "Fit."), ("Parameters", ":param x: Places,\n    in order.\n:type x: array"),
+        ("Returns", ":returns: It.\n:rtype: int"), ("Raises", ":raises KeyError: no."),
+    ],
+    "Note:\nNote:\n    Twice.": [("", ""), ("Note", ""), ("Note", "Twice.")],
+    "Here is why:\n\n    because\n\nwe note:": [("", "Here is why:\n\n    because\n\nwe note:")],
+    "table\n-----  -----\na      b": [("", "table\n-----  -----\na      b")],
+}  # fmt: skip
 
 
-def test_sections_hold_the_whole_text(installed_documents):
-    number_of_sections = 0
+@pytest.mark.parametrize("text", SECTIONS)
+def test_sections(text):
+    assert [(section["heading"], section["text"]) for section in split_sections(text)] == SECTIONS[text]
+
+
+def test_invariants_of_installed_documents(installed_documents):
+    ids = {document["id"] for document in installed_documents}
+    assert len(ids) == len(installed_documents)
+    assert len({" ".join(document["text"].split()) for document in installed_documents}) == len(ids)
     for document in installed_documents:
+        assert list(document) == ["id", "title", "text", "sections", "label", "links"]
+        assert len(document["text"].split()) >= MIN_WORDS
+        assert document["title"]
+        assert document["id"].startswith(document["label"])
+        assert document["links"] == sorted(set(document["links"]))
+        assert set(document["links"]) <= ids - {document["id"]}
         assert document["sections"][0]["heading"] == ""
-        rest = " ".join(document["text"].split())
+        rest = " ".join(document["text"].split())  # sections hold the whole text
         for section in document["sections"]:
-            number_of_sections += 1
-            heading, text = " ".join(section["heading"].split()), " ".join(section["text"].split())
+            heading, text = (" ".join(section[part].split()) for part in ("heading", "text"))
             if heading:  # of Sphinx fields the heading is not in the text
                 rest = re.sub(rf"^{re.escape(heading)}(::?| ([-=~^])\2{{2,}})(?= |$)", "", rest).lstrip()
             assert rest.startswith(text), document["id"]
             rest = rest.removeprefix(text).lstrip()
         assert rest == "", document["id"]
-    assert number_of_sections > 3 * len(installed_documents)
+    assert sum(bool(document["links"]) for document in installed_documents) > len(ids) / 4
+    assert sum(len(document["sections"]) for document in installed_documents) > 3 * len(ids)
 
 
-@pytest.mark.parametrize(
-    ("reference", "links"),
-    [
-        (":func:`sibling`", ["fakekit.linear._ridge.sibling"]),
-        (":meth:`fit`", ["fakekit.linear._ridge.Ridge.fit"]),
-        (":class:`~fakekit.Lasso`", ["fakekit.linear._lasso.Lasso"]),
-        (":class:`the Lasso <fakekit.linear.Lasso>`", ["fakekit.linear._lasso.Lasso"]),
-        (":py:meth:`Lasso.fit()`", ["fakekit.linear._lasso.Lasso.fit"]),
-        ("[`~fakekit.Lasso`]", ["fakekit.linear._lasso.Lasso"]),
-        ("`~.Lasso`", ["fakekit.linear._lasso.Lasso"]),
-        (":mod:`fakekit.other`", ["fakekit.other"]),
-        ("\n\nSee Also\n--------\nsibling, Lasso.fit : two of them\n", None),
-        ("\n\nSee Also:\n    :class:`Lasso.fit`: a role\n    sibling\n", None),
-        (":func:`Ridge`", []),  # itself
-        (":func:`too_short`", []),
-        (":func:`unknown`", []),
-        (":class:`fakekit.elsewhere.Lasso`", []),
-        (":func:`twice`", []),  # in two modules equally near
-        (":func:`fakekit.twice`", []),
-        (":class:`list`", []),  # Python's, not the function of that name in the package
-        ("`sibling` Lasso fit", []),
-        ("\n\nSee Also\n--------\nThe sibling of this\n", []),
-    ],
-)
-def test_links(read_package, reference, links):
+LINKS = {  # what a docstring refers to by each; names without the package
+    ":func:`sibling`": "linear._ridge.sibling",
+    ":meth:`fit`": "linear._ridge.Ridge.fit",
+    ":class:`~fakekit.Lasso`": "linear._lasso.Lasso",
+    ":class:`the Lasso <fakekit.linear.Lasso>`": "linear._lasso.Lasso",
+    ":py:meth:`Lasso.fit()`": "linear._lasso.Lasso.fit",
+    "[`~fakekit.Lasso`]": "linear._lasso.Lasso",
+    "`~.Lasso`": "linear._lasso.Lasso",
+    ":mod:`fakekit.other`": "other",
+    "\n\nSee Also\n--------\nsibling, Lasso.fit : two of them\n": "linear._lasso.Lasso.fit linear._ridge.sibling",
+    "\n\nSee Also:\n    :class:`Lasso.fit`: a role\n    sibling\n": "linear._lasso.Lasso.fit linear._ridge.sibling",
+    ":func:`Ridge` :func:`too_short` :func:`unknown` :class:`fakekit.elsewhere.Lasso`": "",  # itself, or nothing
+    ":func:`twice` :func:`fakekit.twice`": "",  # in two modules equally near
+    ":class:`list`": "",  # Python's, not the function of that name in the package
+    "`sibling` Lasso fit\n\nSee Also\n--------\nThe sibling of this\n": "",
+}
+
+
+@pytest.mark.parametrize("reference", LINKS)
+def test_links(read_package, reference):
     documents = read_package(
         {
             "linear/_ridge.py": f'''
@@ -275,23 +195,8 @@ def too_short():
             "two/b.py": f'def twice():\n    """{prose(10)}"""',
         }
     )
-    if links is None:
-        links = ["fakekit.linear._lasso.Lasso.fit", "fakekit.linear._ridge.sibling"]
+    links = [f"fakekit.{name}" for name in LINKS[reference].split()]
     assert documents["fakekit.linear._ridge.Ridge"]["links"] == links
-
-
-def test_invariants_of_installed_documents(installed_documents):
-    ids = {document["id"] for document in installed_documents}
-    assert len(ids) == len(installed_documents)
-    assert len({" ".join(document["text"].split()) for document in installed_documents}) == len(ids)
-    for document in installed_documents:
-        assert list(document) == ["id", "title", "text", "sections", "label", "links"]
-        assert len(document["text"].split()) >= MIN_WORDS
-        assert document["title"]
-        assert document["id"].startswith(document["label"])
-        assert document["links"] == sorted(set(document["links"]))
-        assert set(document["links"]) <= ids - {document["id"]}
-    assert sum(bool(document["links"]) for document in installed_documents) > len(ids) / 4
 
 
 def test_tests_vendored_packages_generator_sources_and_what_does_not_parse_are_left_out(read_package):

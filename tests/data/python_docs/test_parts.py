@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 from docsplit.data.preparation import near_duplicates
-from docsplit.data.python_docs import corpus as python_docs
-from docsplit.data.python_docs.corpus import read_python_docs
 from docsplit.data.python_docs.parts import PART_NAMES, SHARES, divide, split_references
 
 
@@ -52,18 +50,8 @@ def test_a_sub_package_of_few_large_families_is_in_each_part():
     assert Counter(divide(rows)) == {"train": 30 + 150, "validation": 30 + 20, "test": 30 + 30}
 
 
-def test_links_are_those_of_the_lists_and_others_those_of_the_prose():
-    rows = [document(0, "kit.0", [1]), document(1, "kit.0"), document(2, "kit.0", [0])]
-    rows[1]["links"] = ["kit.name2"]  # as a cross-reference in the prose gives
-    texts, see_also, others = split_references(rows)
-    assert texts == [row["text"] for row in rows]
-    assert see_also.tolist() == [[0, 1], [2, 0]]
-    assert others.tolist() == [[1, 2]]
-
-
-def test_the_documents_of_installed_packages_are_divided_alike_twice(monkeypatch):
-    monkeypatch.setattr(python_docs, "PACKAGES", ("click", "joblib", "networkx", "requests"))
-    rows = list(read_python_docs())
+def test_the_documents_of_installed_packages_are_divided_alike_twice(installed_documents):
+    rows = installed_documents
     parts = np.array(divide(rows))
     assert divide(rows) == parts.tolist()
     texts = np.array([row["text"] for row in rows], dtype=object)

@@ -1,4 +1,4 @@
-"""Small PDF, Word and PowerPoint files, made here."""
+"""Small PDF and Word files, made here."""
 
 import io
 import zipfile
@@ -47,16 +47,3 @@ def make_pdf(lines):
     table = f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{''.join(places)}"
     trailer = f"trailer << /Size {len(objects) + 1} /Root 1 0 R >>\nstartxref\n{len(content)}\n%%EOF"
     return (content + table + trailer).encode()
-
-
-def make_pptx(title, body):
-    """A PowerPoint file of one slide; needs python-pptx, which markitdown brings."""
-    import pptx
-
-    presentation = pptx.Presentation()
-    slide = presentation.slides.add_slide(presentation.slide_layouts[1])
-    slide.shapes.title.text = title
-    slide.placeholders[1].text = body
-    content = io.BytesIO()
-    presentation.save(content)
-    return content.getvalue()
