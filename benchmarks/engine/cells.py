@@ -300,20 +300,22 @@ def run_study(
     arguments: Arguments,
     markdown: Callable[[Results], str] | None = None,
     plot: Callable[[Results, Path], None] | None = None,
+    results_name: str | None = None,
 ) -> NoReturn:
     """List or run the cells of a study as its command line says, then write tables and a figure of all results so far.
 
     Groups that are named after an option which is not given, and has no default in the YAML, are left out.
 
     Args:
-        path: of the YAML; the folder of the cells and the results have the name of its folder.
+        path: of the YAML.
         doc: the help.
         arguments: options, as `add_argument` takes them; variables of the YAML where they are given.
+        results_name: of the results and of the folder of the cells. Default: the name of the YAML's folder.
     """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, settings in arguments.items():
         parser.add_argument(f"--{name}", **settings)
-    add_options(parser, path.parent.name)
+    add_options(parser, results_name or path.parent.name)
     options = parser.parse_args()
     given = {name: value for name in arguments if (value := getattr(options, name)) is not None}
     try:

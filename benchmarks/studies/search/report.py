@@ -1,0 +1,114 @@
+"""How well are documents found by vectors, by words and by both? Ways to search, other tools, sets and encoders.
+
+    python -m benchmarks.studies.search.report --data_dir DIR --encoders DIR [--peers txtai lancedb]
+    python -m benchmarks.studies.search.report --data_dir DIR --encoders DIR --list
+
+The cells are those of study.yaml, one a set and encoder. DIR has the folders scifact, cacm, cranfield, pubmedqa, qmsum
+(BEIR's layout), wikipedia, aan, 20newsgroups and dbpedia; python_docs is built in. Running again goes on where it was
+stopped: see `benchmarks.engine.cells`. No weight was chosen on any of the sets.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from benchmarks.engine.cells import Arguments, run_study
+from benchmarks.engine.results import Results
+from benchmarks.studies.search.sets import SETS
+from benchmarks.studies.search.step import OURS, WEIGHTS
+from docsplit.data.fusion import WEIGHT
+
+STUDY = Path(__file__).with_name("study.yaml")
+METHODS = ["dense", "BM25", "BM25, stems", "RRF", "RRF, stems", "sum", OURS]
+OTHERS = ["semantic_search", "bm25s", "txtai", "lancedb"]
+AGAINST = ["dense", "BM25, stems", "RRF", "RRF, stems", "sum", "txtai", "lancedb"]
+PUBLISHED = {"all-MiniLM-L6-v2": 64.5, "all-mpnet-base-v2": 65.6}  # nDCG@10 on SciFact, by MTEB
+INTRODUCTION = f"""How well documents are found, in percent. *dense*: by the cosine of vectors. *RRF* and *sum*: by
+vectors and BM25, joined by reciprocal ranks and by the weighted sum (w {WEIGHT} on all sets). *stems*: BM25 counts
+stems (English Snowball) in place of words. Beside them, as they come, from the same texts and vectors:
+sentence-transformers' *semantic_search*, *bm25s*, the hybrids of *txtai* and of *LanceDB*. Titles, first lines and
+first sentences that ask are taken out of the documents.
+"""
+
+
+def pivot(rows: pd.DataFrame, columns: str, value: str = "value") -> pd.DataFrame:
+    """Return a line a set, in percent, in the order of the sets; columns that a set lacks are left out."""
+    table = 100 * rows.pivot(index="data", columns=columns, values=value)
+    return table.loc[[name for name in SETS if name in table.index]].dropna(axis=1)
+
+
+def markdown_of(cells: pd.DataFrame) -> list[str]:
+    """Return the lines of a table of texts, with an empty line after it; sets in a reader's words."""
+    lines = [["", *cells.columns], ["---", *["---:"] * len(cells.columns)]]
+    lines += [[SETS[name].words if name in SETS else name, *line] for name, line in zip(cells.index, cells.to_numpy())]
+    return [f"| {' | '.join(line)} |" for line in lines] + [""]
+
+
+def values(rows: pd.DataFrame, methods: list[str]) -> pd.DataFrame:
+    """Return the value of each method on each set, and the mean; bold: the highest of `methods` that are ours."""
+    numbers = pivot(rows, "method")
+    numbers = numbers[[method for method in methods if method in numbers]]
+    numbers.loc[f"mean of {len(numbers)}"] = numbers.mean()
+    texts, ours = numbers.map("{:.1f}".format), [method for method in numbers if method not in OTHERS]
+    highest = numbers[ours].eq(numbers[ours].max(axis=1), axis=0).reindex(columns=numbers.columns, fill_value=False)
+    texts = texts.mask(highest, "**" + texts + "**")
+    for fact in ("queries", "documents"):
+        texts.insert(0, fact, rows.groupby("data")[fact].first().map("{:,}".format))
+    return texts.fillna("")
+
+
+def differences(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return what the sum with stems is ahead of others, with intervals; bold: the interval leaves 0 out.
+
+    The interval of the mean is that of a sum of independent numbers, whose deviations the intervals of the sets tell.
+    """
+    rows = rows[rows.method == OURS]
+    ahead, low, high = (pivot(rows, "against", name) for name in ("value", "low", "high"))
+    deviation = np.sqrt(((high - low) ** 2).sum()) / 2 / len(ahead)
+    mean, name = ahead.mean(), f"mean of {len(ahead)}"
+    ahead.loc[name], low.loc[name], high.loc[name] = mean, mean - deviation, mean + deviation
+    ahead_text, low_text, high_text = (table.map("{:+.1f}".format) for table in (ahead, low, high))
+    ahead_text = ahead_text.mask((low > 0) | (high < 0), "**" + ahead_text + "**")
+    return (ahead_text + " (" + low_text + " to " + high_text + ")")[[name for name in AGAINST if name in ahead]]
+
+
+def published(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return what each encoder alone finds on SciFact, by length and dtype, beside MTEB's figure."""
+    rows = rows[(rows.data == "scifact") & (rows.method == "dense") & (rows.metric == "ndcg_at_10")]
+    names = rows.encoder + ", " + rows.tokens.astype(str) + " tokens, " + rows.dtype
+    figures = {"ours": 100 * rows.value, "MTEB's": (theirs := rows.encoder.map(PUBLISHED))}
+    figures["difference"] = figures["ours"] - theirs
+    return pd.DataFrame(figures).set_index(names).sort_index().map("{:.1f}".format)
+
+
+def markdown(results: Results) -> str:
+    """Return the tables as Markdown."""
+    rows, lines = pd.DataFrame(results.rows), [INTRODUCTION]
+    for encoder, own in rows[rows.task == "search"].groupby("encoder"):
+        ndcg, ahead, recall = (
+            own[own.metric == metric] for metric in ("ndcg_at_10", "ndcg_at_10_difference", "recall_at_100")
+        )
+        by_weight = values(ndcg, [OURS if weight == WEIGHT else f"{OURS}, w {weight}" for weight in WEIGHTS])
+        lines += [f"## {encoder}", "", "nDCG@10; bold: the highest of ours:", ""]
+        lines += markdown_of(values(ndcg, METHODS + OTHERS))
+        lines += ["nDCG@10 of the sum with stems less that of others, with 95 % intervals over queries:", ""]
+        lines += [*markdown_of(differences(ahead)), "Recall@100:", "", *markdown_of(values(recall, METHODS + OTHERS))]
+        lines += [f"nDCG@10 of the sum with stems by w, the weight of the vectors ({OURS}: {WEIGHT}):", ""]
+        lines += markdown_of(by_weight.rename(columns=lambda name: name.removeprefix(f"{OURS}, ")))
+    lines += ["nDCG@10 on SciFact by the encoder alone, beside MTEB's:", "", *markdown_of(published(rows))]
+    return "\n".join([*lines, results.what_is_missing()]) + "\n"
+
+
+def main() -> None:
+    """Run the cells, then write the results so far."""
+    arguments: Arguments = {
+        "data_dir": {"required": True, "help": "folder with a folder of each data set"},
+        "encoders": {"help": "folder with a folder of each encoder (default: the Hub's)"},
+        "peers": {"nargs": "*", "choices": ["txtai", "lancedb"], "help": "other tools, installed (default: none)"},
+    }
+    run_study(STUDY, __doc__, arguments, markdown, results_name="search_evidence")
+
+
+if __name__ == "__main__":
+    main()
