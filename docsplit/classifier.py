@@ -131,11 +131,11 @@ class Classifier(ClassifierMixin, BaseEstimator):
 
     # --- Fit ---
 
-    def fit(self, texts: Sequence[str], labels: Sequence[Any], documents: Documents = ()) -> "Classifier":
+    def fit(self, texts: Sequence[Any], labels: Sequence[Any], documents: Documents = ()) -> "Classifier":
         """Fit words, choose features, measure them, and train the head.
 
         Args:
-            texts: N documents. Empty ones and copies are left out.
+            texts: N documents. Empty ones (None too) and copies are left out.
             labels: of each, a string or a whole number, or a list of them where a document may have several (or a
                 vector of 0 and 1). Documents without (None, NaN, an empty text) count among the unlabelled.
             documents: without labels: texts, or a folder or file.
@@ -397,7 +397,9 @@ class Classifier(ClassifierMixin, BaseEstimator):
         place = encoder or (str(folder / ENCODER) if about["is_included"] else about["encoder"])
         classifier = cls(place, about["features_"])
         arrays = load_file(folder / ARRAYS)
-        vars(classifier).update({name: about[name] for name in KEPT}, model_=None)
+        classifier.model_ = None
+        for name in KEPT:
+            setattr(classifier, name, about[name])
         classifier.coefficients_, classifier.intercepts_ = arrays["coefficients"], arrays["intercepts"]
         classifier.classes_ = np.array(about["classes"])
         classifier.score_ = checked(about["score"], Score, f"{folder / FILE}: score")
