@@ -171,7 +171,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         self.counts_["copies of labelled rows"] = len(found) - len(labelled) - sum(list(self.counts_.values())[2:])
         self.classes_, targets = encode_labels(chosen, self.several_, len(found))
         features = self.fit_features(labelled, everything)
-        with self._timed("choose and measure"), threadpool_limits(1, user_api="blas"), warnings.catch_warnings():
+        with self._timed("choose and measure"), warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of classes with fewer documents than there are folds
             self.choose(features, targets)
         with self._timed("head"):
@@ -237,6 +237,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         as_if_new = torch.from_numpy(ridge.leave_one_out())
         return add_words(torch.from_numpy(vectors), as_if_new, ridge.facts.weight).numpy()
 
+    @threadpool_limits.wrap(limits=1, user_api="blas")  # several folds at a time, as in `heads.frozen.linear`
     def choose(self, features: dict[str, csr_matrix], targets: np.ndarray) -> None:
         """Choose the features, and measure the choice on folds outside of it.
 
