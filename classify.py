@@ -98,10 +98,12 @@ def predict(options: argparse.Namespace) -> None:
     rows: list[dict[str, Any]] = []
     for document, given in zip(documents, classifier.labels_of(probabilities, options.unsure)):
         given = [(label, round(value, 4)) for label, value in given if document.text.strip()]
+        row: dict[str, Any]
         if classifier.several_:
             row = {"labels": [label for label, _ in given], "probabilities": [value for _, value in given]}
         else:
-            row = dict(zip(("label", "probability"), given[0] if given else (None, None)))
+            label, value = given[0] if given else (None, None)
+            row = {"label": label, "probability": value}
         rows.append({"id": document.id} | row)
     if options.output_file is not None:
         write_whole(options.output_file, lambda path: write_table(path, rows))

@@ -131,11 +131,11 @@ class Classifier(ClassifierMixin, BaseEstimator):
 
     # --- Fit ---
 
-    def fit(self, texts: Sequence[str], labels: Sequence[Any], documents: Documents = ()) -> "Classifier":
+    def fit(self, texts: Sequence[Any], labels: Sequence[Any], documents: Documents = ()) -> "Classifier":
         """Fit words, choose features, measure them, and train the head.
 
         Args:
-            texts: N documents. Empty ones and copies are left out.
+            texts: N documents. Empty ones (None too) and copies are left out.
             labels: of each, a string or a whole number, or a list of them where a document may have several (or a
                 vector of 0 and 1). Documents without (None, NaN, an empty text) count among the unlabelled.
             documents: without labels: texts, or a folder or file.
@@ -171,7 +171,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         self.counts_["copies of labelled rows"] = len(found) - len(labelled) - sum(list(self.counts_.values())[2:])
         self.classes_, targets = encode_labels(chosen, self.several_, len(found))
         features = self.fit_features(labelled, everything)
-        with self._timed("choose and measure"), threadpool_limits(1, user_api="blas"), warnings.catch_warnings():
+        with self._timed("choose and measure"), warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of classes with fewer documents than there are folds
             self.choose(features, targets)
         with self._timed("head"):
@@ -237,6 +237,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         as_if_new = torch.from_numpy(ridge.leave_one_out())
         return add_words(torch.from_numpy(vectors), as_if_new, ridge.facts.weight).numpy()
 
+    @threadpool_limits.wrap(limits=1, user_api="blas")  # several folds at a time, as in `heads.frozen.linear`
     def choose(self, features: dict[str, csr_matrix], targets: np.ndarray) -> None:
         """Choose the features, and measure the choice on folds outside of it.
 
@@ -397,7 +398,9 @@ class Classifier(ClassifierMixin, BaseEstimator):
         place = encoder or (str(folder / ENCODER) if about["is_included"] else about["encoder"])
         classifier = cls(place, about["features_"])
         arrays = load_file(folder / ARRAYS)
-        vars(classifier).update({name: about[name] for name in KEPT}, model_=None)
+        classifier.model_ = None
+        for name in KEPT:
+            setattr(classifier, name, about[name])
         classifier.coefficients_, classifier.intercepts_ = arrays["coefficients"], arrays["intercepts"]
         classifier.classes_ = np.array(about["classes"])
         classifier.score_ = checked(about["score"], Score, f"{folder / FILE}: score")

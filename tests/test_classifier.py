@@ -9,6 +9,7 @@ from scipy.sparse import csr_matrix
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import KFold, StratifiedKFold
+from threadpoolctl import threadpool_limits
 
 from docsplit import Classifier
 from docsplit.classifier import (
@@ -85,6 +86,7 @@ def test_what_is_saved_comes_back(kind, request, tmp_path):
         classifier.save(folder)
 
 
+@threadpool_limits.wrap(limits=1, user_api="blas")
 def test_the_score_is_that_of_a_slow_nested_loop():
     """Four features that are equally good: folds choose differently."""
     generator = np.random.default_rng(0)
