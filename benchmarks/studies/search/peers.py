@@ -57,7 +57,8 @@ def by_lancedb(ranking: Ranking, documents: np.ndarray, queries: np.ndarray, dep
     with tempfile.TemporaryDirectory() as folder:
         table = lancedb.connect(folder).create_table("documents", rows)
         table.create_index("text", config=FTS())
-        asked = (table.search(query_type="hybrid").vector(v).text(t) for v, t in zip(queries, ranking.queries))
+        texts = [query.replace('"', " ") for query in ranking.queries]  # a phrase in quotes is an error by default
+        asked = (table.search(query_type="hybrid").vector(v).text(t) for v, t in zip(queries, texts))
         return [[found["row"] for found in query.limit(depth).to_list()] for query in asked]
 
 
