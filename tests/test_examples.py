@@ -48,7 +48,7 @@ def place(tmp_path, monkeypatch, wordpiece, reads_little):
 
 def test_the_recipes_run_as_they_are_written(place, capsys):
     names = {"__name__": "page"}
-    assert len(recipes()) == 4
+    assert len(recipes()) == 5
     for code, output in recipes():
         exec(compile(code, "docs/python.md", "exec"), names)
         printed = capsys.readouterr().out

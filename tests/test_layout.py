@@ -39,8 +39,8 @@ WITHOUT_TORCH = [
     "docsplit.data.python_docs.corpus",
 ]
 OF_MODELS = {"docsplit.runtime.files", "docsplit.runtime.plugins"}  # which need the standard library
-MOST_CODE = {"library": 19_710, "tests": 24_300, "benchmarks": 5_000}  # lines: lowered with what goes
-MOST_MODULES = 130  # of the library
+MOST_CODE = {"library": 20_340, "tests": 20_900, "benchmarks": 5_590}  # lines: lowered with what goes
+MOST_MODULES = 132  # of the library
 NOT_ON_WINDOWS = {"fcntl", "grp", "pwd", "resource", "termios"}
 
 

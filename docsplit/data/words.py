@@ -4,12 +4,11 @@ import logging
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from functools import cache
 from itertools import chain
 from typing import Any
 
 import Stemmer
-from bm25s import stopwords
-from bm25s.tokenization import Tokenized
 from tqdm.auto import tqdm
 
 from docsplit.data.passages import HAN_AND_KANA
@@ -23,13 +22,17 @@ RUNS = re.compile(TOKEN_PATTERN)
 BORDERS = re.compile(r"_+|(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")
 ENGLISH, WORDS = "english", "none"
 LANGUAGES = (WORDS, *Stemmer.algorithms())
-STOP_WORDS = {
-    language: frozenset(getattr(stopwords, f"STOPWORDS_{language.upper()}"))
-    for language in LANGUAGES
-    if hasattr(stopwords, f"STOPWORDS_{language.upper()}")
-}
-STOP_WORDS |= dict.fromkeys((ENGLISH, "porter", WORDS), frozenset(stopwords.STOPWORDS_EN))
 SAMPLED = 1000  # documents that tell a language
+
+
+@cache
+def stop_words() -> dict[str, frozenset[str]]:
+    """Return the stop-words of each language that bm25s has them for; whole words leave out English ones."""
+    from bm25s import stopwords  # --help needs none of what it imports
+
+    known = {language: getattr(stopwords, f"STOPWORDS_{language.upper()}", ()) for language in LANGUAGES}
+    known |= dict.fromkeys((ENGLISH, "porter", WORDS), stopwords.STOPWORDS_EN)
+    return {language: frozenset(words) for language, words in known.items() if words}
 
 
 class Stems(dict[str, tuple[str, ...]]):
@@ -45,7 +48,7 @@ class Stems(dict[str, tuple[str, ...]]):
 
     def __init__(self, language: str = ENGLISH):
         super().__init__()
-        self.stop_words = STOP_WORDS.get(language, frozenset())
+        self.stop_words = stop_words().get(language, frozenset())
         self.stem = str if language == WORDS else Stemmer.Stemmer(language).stemWord
 
     def __missing__(self, run: str) -> tuple[str, ...]:
@@ -67,13 +70,17 @@ class Stems(dict[str, tuple[str, ...]]):
 
         All are returned if no other is left. BM25 counts the others too; this is for people.
         """
+        from bm25s.stopwords import STOPWORDS_EN_PLUS
+
         words = [word for run in RUNS.findall(query) for word in self.words_of(run)]
-        telling = [word for word in words if word not in stopwords.STOPWORDS_EN_PLUS]
+        telling = [word for word in words if word not in STOPWORDS_EN_PLUS]
         return {word: self.stem(word) for word in telling or words}
 
 
-def tokenize(texts: Sequence[str], language: str = WORDS, show_progress: bool = False) -> Tokenized:
-    """Cut texts into stems (`Stems`): their numbers in each text, and the vocabulary, as bm25s takes them."""
+def tokenize(texts: Sequence[str], language: str = WORDS, show_progress: bool = False) -> Any:
+    """Cut texts into stems (`Stems`): bm25s's `Tokenized`, their numbers in each text and the vocabulary."""
+    from bm25s.tokenization import Tokenized
+
     stems, numbers = Stems(language), []
     vocabulary = defaultdict[str, int]()
     vocabulary.default_factory = vocabulary.__len__  # a new stem has the next number
@@ -85,7 +92,7 @@ def tokenize(texts: Sequence[str], language: str = WORDS, show_progress: bool = 
 def warn_of_other_language(texts: Sequence[str], language: str) -> None:
     """Log one line if most stop-words of the first texts are those of another language that Snowball knows."""
     runs = Counter(run.lower() for text in texts[:SAMPLED] for run in RUNS.findall(text))
-    counts = {name: sum(runs[word] for word in words) for name, words in STOP_WORDS.items() if name != WORDS}
+    counts = {name: sum(runs[word] for word in words) for name, words in stop_words().items() if name != WORDS}
     likely = max(counts, key=lambda name: counts[name])
     if language != WORDS and counts[likely] > 2 * counts.get(language, 0):
         logger.warning(f"Most texts look {likely.title()}, not {language.title()}: give --language {likely}.")

@@ -37,7 +37,7 @@ def test_a_folder_of_files_has_their_titles_and_a_label_wants_a_table(tmp_path):
 
 
 def test_an_index_gives_titles_ids_and_the_vectors_that_it_has(scattered, tmp_path):
-    texts = {"a.txt": "A ship.", "b.txt": "A tree.", "c.txt": "An anchor."}
+    texts = {"a.txt": "Ships. A ship.", "b.txt": "A tree.", "c.txt": f"{LONG_TITLE}. An anchor."}
     titles = {"a.txt": "Ships", "b.txt": "", "c.txt": LONG_TITLE}
     encoder = Encoder(str(scattered))
     documents = [Document(name, text, titles[name]) for name, text in texts.items()]

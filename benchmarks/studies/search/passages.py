@@ -2,9 +2,11 @@
 
     python -m benchmarks.studies.search.passages --data_dir DIR --encoder sentence-transformers/all-MiniLM-L6-v2
 
-DIR has the folders cacm, qmsum, cranfield, pubmedqa and scifact, in BEIR's layout. The choice was made on the first
-two and confirmed on the others. Passages are those of an index, of about 100 words. `words` adds the words of a text
-to its vector, as `adapt` does; they are fitted on the collection itself, without its queries.
+DIR has the folders cacm, qmsum, cranfield, pubmedqa and scifact, in BEIR's layout.
+
+The choice was made on CACM and QMSum and confirmed on the others. Passages are those of an index, of about 100 words.
+`words` adds the words of a text to its vector, as `adapt` does; they are fitted on the collection itself, without its
+queries.
 """
 
 import argparse
