@@ -79,6 +79,14 @@ def over_seeds(content) -> list[dict]:
     ]
 
 
+def over_sets(content) -> list[float]:
+    """Return the means of a study's rows over its sets: of each encoder, metric and method that has several."""
+    groups = defaultdict(list)
+    for row in content.get("rows", []) if isinstance(content, dict) and "cells" in content else []:
+        groups[tuple(str(row.get(field)) for field in ("encoder", "task", "metric", "method"))].append(row["value"])
+    return [statistics.mean(values) for values in groups.values() if len(values) > 1]
+
+
 def plain(label: str) -> str:
     """A label without Markdown, as it is compared: of `NAME=paths` the name."""
     return re.sub(r"[*`\[\]]|\(.*\)", "", label).partition("=")[0].strip().lower()
@@ -122,7 +130,7 @@ def test_a_measured_table_is_what_its_results_say(page, number):
             return
         files = [path.parent / name.strip() for name in marker[2].split(",")]
     contents = [json.loads(file.read_text(encoding="utf-8")) for file in files]
-    assert unexplained(table, [*contents, *map(over_seeds, contents)]) == []
+    assert unexplained(table, [*contents, *map(over_seeds, contents), *map(over_sets, contents)]) == []
 
 
 def test_the_comparison_sees_a_wrong_digit_a_wrong_spread_and_a_wrong_row():
