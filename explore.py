@@ -50,8 +50,8 @@ def parse_options() -> argparse.Namespace:
         help="projection of the map (default: tsne, or pca for more than 5,000 documents without openTSNE)",
     )
     shown.add_argument(
-        "--language", choices=LANGUAGES, default=ENGLISH, metavar="LANGUAGE",
-        help="language of the stems that the search counts (default: english); none: whole words",
+        "--language", choices=LANGUAGES, metavar="LANGUAGE",
+        help="language of the stems that the search counts (default: english, or the index's); none: whole words",
     )  # fmt: skip
     shown.add_argument("--output", type=Path, help="page to write (default: ENCODER.html beside the encoder or index)")
     options = parser.parse_args()
@@ -60,6 +60,8 @@ def parse_options() -> argparse.Namespace:
     options.is_index = (folder / "manifest.json").exists()
     if options.is_index and (options.corpus or options.label_column):
         parser.error(f"{options.encoder} is an index and has documents of its own: no --corpus, no --label_column.")
+    if options.is_index and options.language:
+        parser.error(f"{options.encoder} is an index and has a language of its own: no --language.")
     if options.model and not options.is_index:
         parser.error(f"--model says where the encoder of an index is, but {options.encoder} is no index.")
     options.corpus = None if options.is_index else options.corpus or "python_docs"
@@ -94,18 +96,21 @@ def main() -> None:
     from docsplit.embedding.encoder import Encoder
     from docsplit.explorer.documents import documents_of_index, read_documents
     from docsplit.explorer.page import PageOptions, build_page
+    from docsplit.index.index import read_manifest
 
     options.output.parent.mkdir(parents=True, exist_ok=True)
     # The documents and their encoder: an index has both.
     folder = Path(options.encoder)
+    language = options.language or ENGLISH
     if options.is_index:
+        language = read_manifest(folder).language
         documents, encoder = documents_of_index(folder, options.max_documents, options.model)
         name = with_a_name(folder).name
     else:
         encoder = Encoder(options.encoder).model
         documents = read_documents(options.corpus, options.text_column, options.label_column, options.max_documents)
         name = f"{with_a_name(folder).name} on {Path(options.corpus).name}"
-    shown = PageOptions(name, folder, options.neighbours, options.map, options.language)
+    shown = PageOptions(name, folder, options.neighbours, options.map, language)
     write_text(options.output, build_page(documents, encoder, shown))
     size = options.output.stat().st_size
     written = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"

@@ -438,13 +438,14 @@ def read_labels(labels: Sequence[Any]) -> tuple[list[Any], bool]:
     Raises:
         ValueError: for numbers that are no classes, and for what is no label.
     """
+    is_table = isinstance(labels, np.ndarray) and labels.ndim == 2  # of 0 and 1, as scikit-learn has several labels
     values = [value.tolist() if isinstance(value, np.generic | np.ndarray) else value for value in labels]
     values = [list(value) if isinstance(value, tuple | set) else value for value in values]
     values = [None if value is None or value != value or (isinstance(value, str) and not value.strip()) else value
               for value in values]  # fmt: skip
     there = [value for value in values if value is not None]
     several = any(isinstance(value, list) for value in there)
-    if there and are_vectors(there):
+    if there and (is_table or are_vectors(there)):
         values = [value and np.flatnonzero(value).tolist() for value in values]
         there = [value for value in values if value is not None]
     single = [label for value in there for label in (value if isinstance(value, list) else [value])]

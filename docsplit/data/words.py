@@ -2,6 +2,7 @@
 
 import logging
 import re
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import cache
@@ -21,7 +22,8 @@ RUNS = re.compile(TOKEN_PATTERN)
 # Between the words of an identifier: get_user_by_id, parseHTMLResponse. The plural in PCRs begins no word.
 BORDERS = re.compile(r"_+|(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")
 ENGLISH, WORDS = "english", "none"
-LANGUAGES = (WORDS, *Stemmer.algorithms())
+NOT_CUT = ("hindi", "nepali", "tamil")  # whose vowel signs are no letters to `RUNS`
+LANGUAGES = (WORDS, *(name for name in Stemmer.algorithms() if name not in NOT_CUT))
 SAMPLED = 1000  # documents that tell a language
 
 
@@ -63,7 +65,7 @@ class Stems(dict[str, tuple[str, ...]]):
 
     def of(self, text: str) -> list[str]:
         """Return the stems of a text in their order."""
-        return list(chain.from_iterable(map(self.__getitem__, RUNS.findall(text))))
+        return list(chain.from_iterable(map(self.__getitem__, RUNS.findall(composed(text)))))
 
     def telling(self, query: str) -> dict[str, str]:
         """Return the distinct words of a query and their stems, without words that say little: how, what, do.
@@ -72,9 +74,14 @@ class Stems(dict[str, tuple[str, ...]]):
         """
         from bm25s.stopwords import STOPWORDS_EN_PLUS
 
-        words = [word for run in RUNS.findall(query) for word in self.words_of(run)]
+        words = [word for run in RUNS.findall(composed(query)) for word in self.words_of(run)]
         telling = [word for word in words if word not in STOPWORDS_EN_PLUS]
         return {word: self.stem(word) for word in telling or words}
+
+
+def composed(text: str) -> str:
+    """Write an accent and its letter as one character (NFC), as documents are read."""
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
 def tokenize(texts: Sequence[str], language: str = WORDS, show_progress: bool = False) -> Any:
@@ -90,11 +97,13 @@ def tokenize(texts: Sequence[str], language: str = WORDS, show_progress: bool = 
 
 
 def warn_of_other_language(texts: Sequence[str], language: str) -> None:
-    """Log one line if most stop-words of the first texts are those of another language that Snowball knows."""
+    """Log one line if the stop-words of the first texts are mostly those of another language."""
+    if language == WORDS or language not in stop_words():
+        return
     runs = Counter(run.lower() for text in texts[:SAMPLED] for run in RUNS.findall(text))
     counts = {name: sum(runs[word] for word in words) for name, words in stop_words().items() if name != WORDS}
     likely = max(counts, key=lambda name: counts[name])
-    if language != WORDS and counts[likely] > 2 * counts.get(language, 0):
+    if counts[likely] > max(2 * counts[language], 0.1 * runs.total()):
         logger.warning(f"Most texts look {likely.title()}, not {language.title()}: give --language {likely}.")
 
 

@@ -90,7 +90,7 @@ def build(
             )
     directory.mkdir(parents=True, exist_ok=True)
     flush(directory.parent)
-    new = Manifest(encoder.description, passage_words, encoder.has_words, _new_name(), language=language)
+    new = Manifest(encoder.description, passage_words, encoder.has_words, language, _new_name())
     with writing(directory, new) as change:
         built = change.write(map(with_title, documents), encoder, source, embed)
         if not built.documents:
@@ -144,8 +144,9 @@ def add(
 
 def with_title(document: Document) -> Document:
     """Put the title before a text whose beginning lacks it, as that of a row with a column for it: it is searched."""
-    beginning = " ".join(document.text[:TITLE_IN].split())
-    if not beginning or document.title.rstrip("…") in beginning:
+    title = " ".join(document.title.split()).rstrip("…")
+    beginning = " ".join(document.text[: TITLE_IN + 2 * len(title)].split())
+    if not beginning or re.search(rf"(?<!\w){re.escape(title)}", beginning, re.IGNORECASE):
         return document
     return replace(document, text=f"{document.title}\n\n{document.text}")
 

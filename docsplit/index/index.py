@@ -31,7 +31,7 @@ import xxhash
 from docsplit.data.fusion import LOWEST, WEIGHT, reciprocal_ranks, sum_of_scores
 from docsplit.data.passages import to_passages
 from docsplit.data.readers.base import Document
-from docsplit.data.words import ENGLISH, Stems, tokenize
+from docsplit.data.words import Stems, tokenize
 from docsplit.runtime.command import command_name
 from docsplit.runtime.files import (
     READ_WHEN_OPENED,
@@ -114,12 +114,12 @@ class Manifest:
     encoder: JsonObject  # `name`, `hash`, and settings: the `description` of an `Encoder`
     passage_words: int
     has_words: bool
+    language: str
     file: str
     length: int = 0
     segments: list[SegmentEntry] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
     approximate: InvertedFile | None = None  # None: all passages are compared
-    language: str = ENGLISH
     is_built: bool = False
 
     def write(self, directory: Path) -> None:

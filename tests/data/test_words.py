@@ -1,6 +1,7 @@
 """Stems of BM25: those of bm25s and Snowball where words have spaces between them, characters where they have none."""
 
 import json
+import unicodedata
 from pathlib import Path
 
 import bm25s
@@ -18,7 +19,7 @@ TEXTS += ["x2 3 C++ naïve Übung Привет, мир a\u0301b 한국어 단어
 
 @pytest.mark.parametrize("language", ["english", "none"])
 def test_words_with_spaces_are_stemmed_as_bm25s_does(language):
-    texts = [text.replace("_", " ").lower() for text in TEXTS]  # without identifiers
+    texts = [unicodedata.normalize("NFC", text.replace("_", " ").lower()) for text in TEXTS]  # without identifiers
     stemmer = None if language == "none" else Stemmer.Stemmer(language)
     expected = bm25s.tokenize(texts, stopwords="en", stemmer=stemmer, return_ids=False, show_progress=False)
     cut = tokenize(texts, language)
@@ -26,6 +27,10 @@ def test_words_with_spaces_are_stemmed_as_bm25s_does(language):
     assert [[word_of[number] for number in numbers] for numbers in cut.ids] == expected
     assert [*map(Stems(language).of, texts)] == expected
     assert sorted(cut.vocab.values()) == [*range(len(cut.vocab))]
+
+
+def test_an_accent_is_one_letter_however_it_is_written():
+    assert Stems().of("cafe\u0301s") == Stems().of("caf\u00e9s") == ["caf\u00e9"]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +78,7 @@ GERMAN = ["Das Schiff ist nicht mehr in dem Hafen, und die Leute sind auf der Mo
         (
             [*GERMAN, "The ship is not in the harbour, and the people are on it."],
             "finnish",
-            "look German, not Finnish",
+            "",
         ),
         (GERMAN, "german", ""),
         (GERMAN, "none", ""),

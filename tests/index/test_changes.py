@@ -370,11 +370,13 @@ def test_a_title_that_no_text_has_is_searched_and_an_unchanged_document_stays_on
         Document("a", "Nothing of it is here.", "Volcanoes"),
         Document("b", "# A lighthouse\nin a gale", "A lighthouse in a …"),
         Document("c", " ", "A title alone"),
+        Document("d", "Another ship", "An"),
+        Document("e", "old  Ships", "Old\nships"),
     ]
     assert build(tmp_path, rows, ENCODER, WORDS).empty == 1
     index = Index(tmp_path)
     assert [segment.texts[row] for segment, row in index.documents()] == [
-        "Volcanoes\n\nNothing of it is here.", rows[1].text,
+        "Volcanoes\n\nNothing of it is here.", rows[1].text, "Another ship", "old  Ships",
     ]  # fmt: skip
     assert [hit.id for hit in index.search(None, "volcano", 5, "bm25")] == ["a"]
-    assert add(tmp_path, rows, ENCODER).unchanged == 2
+    assert add(tmp_path, rows, ENCODER).unchanged == 4
