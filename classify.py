@@ -91,6 +91,8 @@ def predict(options: argparse.Namespace) -> None:
     from docsplit.classifier import Classifier
     from docsplit.data.corpora import documents_to_search
 
+    if options.output_file is not None:  # before any long work
+        options.output_file.parent.mkdir(parents=True, exist_ok=True)
     classifier = Classifier.load(options.classifier, options.model)
     documents = list(documents_to_search(options.documents, options.text_column, options.id_column, options.encoding))
     texts = [document.text for document in documents]

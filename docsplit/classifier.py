@@ -153,10 +153,16 @@ class Classifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"{len(texts):,} texts came with {len(found):,} labels: give one label a text.")
         # Labelled documents in an order of their own, and all others
         has_text = [isinstance(text, str) and bool(text.strip()) for text in texts]
-        rows: dict[int, int] = {}
+        rows, contradictions = dict[int, int](), 0
         for row in sorted((row for row, label in enumerate(found) if label is not None and has_text[row]),
                           key=lambda row: (texts[row], str(found[row]))):  # fmt: skip
-            rows.setdefault(document_id(texts[row]), row)
+            first = rows.setdefault(document_id(texts[row]), row)
+            contradictions += found[first] != found[row]
+        if contradictions:
+            logger.warning(
+                f"{contradictions:,} copies of texts have other labels than their first row, and are left out: for "
+                "several labels give each text once, with a list of them."
+            )
         labelled, chosen = [texts[row] for row in rows.values()], [found[row] for row in rows.values()]
         others = [texts[row] for row, label in enumerate(found) if label is None and has_text[row]]
         others += [document.text for document in documents_of(documents)]

@@ -290,3 +290,12 @@ def test_the_folder_says_what_it_is(fitted, tmp_path):
     assert about["features_"] == fitted.features_
     assert about["is_included"] is False
     assert len(about["identity_"]) == 24
+
+
+def test_a_table_of_0_and_1_is_several_labels_and_copies_with_other_labels_are_said(caplog):
+    texts = [f"milk {number} cow" for number in range(6)] + [f"fuel {number} car" for number in range(6)]
+    table = np.array([[1, 0]] * 6 + [[0, 1]] * 6)
+    classifier = Classifier(features="tfidf").fit(texts, table)
+    assert classifier.predict(["milk cow", "fuel car"]) == [[0], [1]]
+    Classifier(features="tfidf").fit([*texts, texts[0]], ["a"] * 6 + ["b"] * 7)
+    assert "1 copies of texts have other labels than their first row" in caplog.text
