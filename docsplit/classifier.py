@@ -160,8 +160,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
             contradictions += found[first] != found[row]
         if contradictions:
             logger.warning(
-                f"{contradictions:,} copies of texts have other labels than their first row, and are left out: for "
-                "several labels give each text once, with a list of them."
+                f"Rows left out, since their text stands above with another label: {contradictions:,}. For several "
+                "labels give each text once, with a list of them."
             )
         labelled, chosen = [texts[row] for row in rows.values()], [found[row] for row in rows.values()]
         others = [texts[row] for row, label in enumerate(found) if label is None and has_text[row]]

@@ -298,4 +298,4 @@ def test_a_table_of_0_and_1_is_several_labels_and_copies_with_other_labels_are_s
     classifier = Classifier(features="tfidf").fit(texts, table)
     assert classifier.predict(["milk cow", "fuel car"]) == [[0], [1]]
     Classifier(features="tfidf").fit([*texts, texts[0]], ["a"] * 6 + ["b"] * 7)
-    assert "1 copies of texts have other labels than their first row" in caplog.text
+    assert "since their text stands above with another label: 1." in caplog.text

@@ -16,7 +16,6 @@ import numpy as np
 FUSIONS = ("sum", "rrf")
 WEIGHT = 0.8  # of the similarity
 LOWEST = {"cosine": -1.0, "dot": 0.0}
-RANK_CONSTANT = 60
 
 
 def scaled(scores: np.ndarray, lowest: float = 0.0) -> np.ndarray:
@@ -44,5 +43,5 @@ def reciprocal_ranks(rankings: Sequence[Sequence[int]]) -> list[tuple[int, float
     scores: dict[int, float] = {}
     for ranking in rankings:
         for rank, document in enumerate(ranking, start=1):
-            scores[document] = scores.get(document, 0.0) + 1 / (RANK_CONSTANT + rank)
+            scores[document] = scores.get(document, 0.0) + 1 / (60 + rank)
     return sorted(scores.items(), key=lambda item: (-item[1], item[0]))

@@ -24,7 +24,6 @@ BORDERS = re.compile(r"_+|(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")
 ENGLISH, WORDS = "english", "none"
 NOT_CUT = ("hindi", "nepali", "tamil")  # whose vowel signs are no letters to `RUNS`
 LANGUAGES = (WORDS, *(name for name in Stemmer.algorithms() if name not in NOT_CUT))
-SAMPLED = 1000  # documents that tell a language
 
 
 @cache
@@ -100,7 +99,7 @@ def warn_of_other_language(texts: Sequence[str], language: str) -> None:
     """Log one line if the stop-words of the first texts are mostly those of another language."""
     if language == WORDS or language not in stop_words():
         return
-    runs = Counter(run.lower() for text in texts[:SAMPLED] for run in RUNS.findall(text))
+    runs = Counter(run.lower() for text in texts[:1000] for run in RUNS.findall(text))
     counts = {name: sum(runs[word] for word in words) for name, words in stop_words().items() if name != WORDS}
     likely = max(counts, key=lambda name: counts[name])
     if counts[likely] > max(2 * counts[language], 0.1 * runs.total()):

@@ -210,8 +210,6 @@ def best_weight(values: np.ndarray) -> float:
 class DocumentRanking(Evaluation):
     """Documents ranked for queries by each encoder, by BM25, and by both together."""
 
-    bm25: BM25  # with the default parameters
-
     title = card_title = "Documents ranked for queries"
     reports_each = False
     data_args: RankingArguments
@@ -219,6 +217,7 @@ class DocumentRanking(Evaluation):
     ranking: Ranking
     selection: Ranking | None = None  # queries that a hybrid's weight is chosen on, in place of the folds
     folds: Sequence[np.ndarray] = ()  # query numbers of each
+    bm25: BM25  # with the default parameters
     show_progress = False
 
     def __init__(self, data_args: RankingArguments, args: RetrievalArguments):
@@ -369,7 +368,8 @@ class DocumentRanking(Evaluation):
             joined, weights = candidates(slice(count), (reported, self.by_bm25[0])), np.full(count, args.weight)
             if args.choose_weight and self.selection is None:
                 weights = cross_validated(joined, self.ranking, self.folds, args.hybrid_measure)
-            elif args.choose_weight and self.selection is not None:
+            elif args.choose_weight:
+                assert self.selection is not None
                 chosen_on = candidates(slice(count, None), (others, self.by_bm25[1]))
                 values = values_of_weights(chosen_on, self.selection, args.hybrid_measure)
                 weights = np.full(count, best_weight(values))

@@ -5,7 +5,8 @@
 
 The cells are those of study.yaml, one a set and encoder. DIR has the folders scifact, cacm, cranfield, pubmedqa, qmsum
 (BEIR's layout), wikipedia, aan, 20newsgroups and dbpedia; python_docs is built in. Running again goes on where it was
-stopped: see `benchmarks.engine.cells`. No weight was chosen on any of the sets.
+stopped: see `benchmarks.engine.cells`. One weight serves all sets; it was set after a
+prototype on SciFact, CACM, Cranfield, PubMedQA and Wikipedia.
 """
 
 from pathlib import Path
