@@ -18,7 +18,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from docsplit.runtime.command import as_json, command_line, shown
+from docsplit.runtime.command import as_json, command_line, log_messages, shown
 from docsplit.runtime.files import refuse_missing_path, write_whole
 from docsplit.runtime.options import CommandParser, add_plugin
 
@@ -95,11 +95,10 @@ def predict(options: argparse.Namespace) -> None:
         options.output_file.parent.mkdir(parents=True, exist_ok=True)
     classifier = Classifier.load(options.classifier, options.model)
     documents = list(documents_to_search(options.documents, options.text_column, options.id_column, options.encoding))
-    texts = [document.text for document in documents]
-    probabilities = classifier.predict_proba(texts)
     rows: list[dict[str, Any]] = []
-    for document, given in zip(documents, classifier.labels_of(probabilities, options.unsure)):
-        given = [(label, round(value, 4)) for label, value in given if document.text.strip()]
+    labels_of_all = classifier.labels_of([document.text for document in documents], options.unsure)
+    for document, of_document in zip(documents, labels_of_all):
+        given = [(label, round(value, 4)) for label, value in of_document]
         row: dict[str, Any]
         if classifier.several_:
             row = {"labels": [label for label, _ in given], "probabilities": [value for _, value in given]}
@@ -171,9 +170,7 @@ def parse_options(words: list[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     """Do what the verb says."""
     options = parse_options()
-    logging.basicConfig(level=logging.WARNING if options.json else logging.INFO, format="%(message)s")
-    for name in ("sentence_transformers", "httpx"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+    log_messages(logging.WARNING if options.json else logging.INFO)
     {"fit": fit, "predict": predict}[options.verb](options)
 
 

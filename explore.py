@@ -11,10 +11,10 @@ Everything is in the file, texts included: share it as you may share the corpus.
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)
 import argparse
-import logging
 from pathlib import Path
 
 from docsplit.data.words import ENGLISH, LANGUAGES
+from docsplit.runtime.command import log_messages
 from docsplit.runtime.files import refuse_missing_path, write_text
 from docsplit.runtime.options import BOUNDS, COUNT, CommandParser, add_plugin
 
@@ -89,9 +89,7 @@ def with_a_name(folder: Path) -> Path:
 def main() -> None:
     """Read the documents and their encoder, and write the page."""
     options = parse_options()
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    for name in ("sentence_transformers", "httpx"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+    log_messages()
     # Heavy imports come after parsing: --help and mistyped options are answered soon.
     from docsplit.embedding.encoder import Encoder
     from docsplit.explorer.documents import documents_of_index, read_documents

@@ -29,7 +29,7 @@ from docsplit.data.fusion import FUSIONS, WEIGHT
 from docsplit.data.words import ENGLISH, LANGUAGES
 from docsplit.index.results import METHODS, Answer, Checked, Clusters, Deleted, Duplicates, Info, Result, counted
 from docsplit.modeling.pooling import Pooling
-from docsplit.runtime.command import Style, as_json
+from docsplit.runtime.command import Style, as_json, log_messages
 from docsplit.runtime.options import CommandParser, add_plugin
 
 logger = logging.getLogger(__name__)
@@ -319,9 +319,7 @@ def parse_options(words: list[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     """Do what the verb says, and print what it gives, for people or as JSON."""
     options = parse_options()
-    logging.basicConfig(level=logging.WARNING if options.json else logging.INFO, format="%(message)s")
-    for name in ("sentence_transformers", "httpx"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+    log_messages(logging.WARNING if options.json else logging.INFO)
     style = Style.of(sys.stdout)
     for result in VERBS[options.verb].run(options):
         print(as_json(asdict(result)) if options.json else "\n".join(result.lines(style)))

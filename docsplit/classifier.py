@@ -310,6 +310,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
     def predict_proba(self, texts: Sequence[str]) -> np.ndarray:
         """Return the probability of each class, (N, C); with several labels each is of its own."""
         refuse_table(texts)
+        if isinstance(texts, str):
+            raise ValueError("The documents are one text: give a list of texts.")
         texts = list(texts)
         if not texts:
             return np.zeros((0, len(self.classes_)))
@@ -320,24 +322,25 @@ class Classifier(ClassifierMixin, BaseEstimator):
         """Return the label of each document, (N,); with several labels a list of those with a probability of a half.
 
         Args:
-            unsure: a document whose best label has a lower probability gets None; of several labels, only those of
-                this probability are given.
+            unsure: a document whose best label has a lower probability gets None, and so does one without text; of
+                several labels, only those of this probability are given.
         """
-        given = self.labels_of(self.predict_proba(texts), unsure)
+        given = self.labels_of(texts, unsure)
         if self.several_:
             return [[label for label, _ in labels] for labels in given]
         labels = [labels[0][0] if labels else None for labels in given]
-        return np.array(labels, dtype=object if unsure else self.classes_.dtype)
+        return np.array(labels, dtype=object if None in labels else self.classes_.dtype)
 
-    def labels_of(self, probabilities: np.ndarray, unsure: float = 0.0) -> list[list[tuple[Any, float]]]:
-        """Return the labels that `predict` gives for probabilities (N, C), each with its probability."""
+    def labels_of(self, texts: Sequence[str], unsure: float = 0.0) -> list[list[tuple[Any, float]]]:
+        """Return the labels that `predict` gives, each with its probability; a document without text has none."""
+        probabilities = self.predict_proba(texts)
         names, least = self.classes_.tolist(), max(unsure, 0.5) if self.several_ else unsure
         columns_of = (
             [range(len(names))] * len(probabilities) if self.several_ else probabilities.argmax(axis=1)[:, None]
         )
         return [
-            [(names[column], float(row[column])) for column in columns if row[column] >= least]
-            for columns, row in zip(columns_of, probabilities)
+            [(names[column], float(row[column])) for column in columns if row[column] >= least and text.strip()]
+            for columns, row, text in zip(columns_of, probabilities, texts)
         ]
 
     # --- Files ---

@@ -296,6 +296,9 @@ def test_a_table_of_0_and_1_is_several_labels_and_copies_with_other_labels_are_s
     texts = [f"milk {number} cow" for number in range(6)] + [f"fuel {number} car" for number in range(6)]
     table = np.array([[1, 0]] * 6 + [[0, 1]] * 6)
     classifier = Classifier(features="tfidf").fit(texts, table)
-    assert classifier.predict(["milk cow", "fuel car"]) == [[0], [1]]
-    Classifier(features="tfidf").fit([*texts, texts[0]], ["a"] * 6 + ["b"] * 7)
+    assert classifier.predict(["milk cow", "fuel car", " "]) == [[0], [1], []]
+    with pytest.raises(ValueError, match="give a list of texts"):
+        classifier.predict("milk cow")
+    classifier = Classifier(features="tfidf").fit([*texts, texts[0]], ["a"] * 6 + ["b"] * 7)
+    assert classifier.predict(["milk cow", ""]).tolist() == ["a", None]
     assert "since their text stands above with another label: 1." in caplog.text

@@ -95,6 +95,13 @@ def shown_lines(text: str) -> str:
     return re.sub(f"[{_ACTING}]", lambda match: shown(match[0]), text)
 
 
+def log_messages(level: int = logging.INFO) -> None:
+    """Log the messages of a script as they are, and only warnings of chatty libraries."""
+    logging.basicConfig(level=level, format="%(message)s")
+    for chatty in ("sentence_transformers", "httpx"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
 def as_json(value: Any) -> str:
     """Write a value as JSON, readable, but with codes for all control characters."""
     return re.sub(f"[{_ACTING}]", lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, ensure_ascii=False))
