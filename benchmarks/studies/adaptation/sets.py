@@ -139,7 +139,7 @@ def _papers(data_dir: Path) -> DataSet:
 
 
 def _searched(name: str, data_dir: Path) -> DataSet:
-    """Measure nDCG@10 of documents ranked by cosine with the query, and of the sum with BM25; adapt on all documents."""
+    """Measure nDCG@10 by the cosine with the query, and by the sum with BM25; adapt on all documents."""
     ranking = SEARCHES[name].load(data_dir)
     count, index = len(ranking.documents), BM25(ranking.documents, "english")
 
