@@ -113,9 +113,10 @@ def map_analysis(
         for encoder, (points, _) in maps.items()
         for row, number, point in zip(rows, classes, points)
     ]
-    caption = f"{len(rows):,} test documents, {how}: who is near to whom means something, the distance of groups not."
+    figure.suptitle("Close points are similar documents; distances between groups mean little", fontsize=10)
+    caption = f"{len(rows):,} test documents, {how}."
     saved = save_figure(figure, folder / "map.png", caption, ["encoder", "test_document", "class", "x", "y"], cells)
-    notes = [f"{len(rows):,} test documents, {how}. Numbers stand at the median of a class.{note}"]
+    notes = [f"A number stands at the median of its class.{note}"]
     points_of = {encoder: points for encoder, (points, _) in maps.items()}
     contents = {"documents": len(rows), "method": how, "note": note, "rows": rows, "points": points_of}
     return contents, Section("Map", notes, figures=[saved])
