@@ -250,7 +250,7 @@ def training_documents_of(name_or_path: str, quiet: bool = False) -> TrainingDoc
     except (HTTPError, OSError, ValueError) as error:
         level, reason = logging.WARNING, " ".join(str(error).split()).rstrip(".")
     if not quiet:
-        logger.log(level, f"Training documents of {name_or_path} unknown: {reason}.")
+        logger.log(level, f"Nobody knows which documents {name_or_path} was trained on: {reason}.")
     return None
 
 
@@ -282,7 +282,8 @@ def contamination(name_or_path: str, test_texts: Sequence[str]) -> dict[str, flo
     if not record.is_complete:
         at_least = f"; it saw at least {text}" if seen else ""
         logger.warning(
-            f"Training documents of {name_or_path} unknown before its last pretraining, and so its shares{at_least}."
+            f"Nobody knows which documents {name_or_path} was trained on before its last pretraining, so that its "
+            f"shares are unknown{at_least}."
         )
         return unknown
     if seen or (near or 0) > 0.05:
