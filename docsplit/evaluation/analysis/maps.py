@@ -107,7 +107,7 @@ def map_analysis(
         axis.set_yticks([])
     handles = axes[0][0].get_legend_handles_labels()
     look = {"fontsize": 8, "frameon": False, "markerscale": 2}
-    figure.legend(*handles, loc="outside right upper", ncols=legend_columns, **look)
+    figure.legend(*handles, loc="outside right center", ncols=legend_columns, **look)
     cells = [
         [names[encoder], int(row), "" if number < 0 else class_names[number], *(f"{value:.5g}" for value in point)]
         for encoder, (points, _) in maps.items()

@@ -261,7 +261,7 @@ def plot_bars(
     axis.set_ylabel(axis_title)
     axis.grid(alpha=0.3, axis="y")
     figure.suptitle(textwrap.fill(literal(message), int(12 * figure.get_figwidth())), fontsize=10)
-    figure.legend(loc="outside right upper", frameon=False, fontsize=8)
+    figure.legend(loc="outside right center", frameon=False, fontsize=8)
     return save_figure(figure, path, caption, ["of", "what", "mean", "low", "high"], cells)
 
 

@@ -242,7 +242,7 @@ def similarity_analysis(
     bars: dict[str, str] = {name: MEASURES[name] for name in ("inner", "same_class", "inter") if name in shown}
     caption = "Cosines of pairs of sentences, mean and 95 % interval over documents."
     best = max(listed, key=lambda row: row["auc_mean"])
-    told = f"tells sentences of one document from those of two best: AUC {best['auc_mean']:.2f}"
+    told = f"best tells sentences of one document from those of two (AUC {best['auc_mean']:.2f})"
     message = f"{names[best['encoder']]} {told}"
     figure = report.plot_bars(frame, names, bars, "cosine", folder / "similarity.png", message, caption)
     tables = [table, report.differences_table(compared, names, MEASURES)]
