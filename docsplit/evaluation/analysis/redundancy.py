@@ -173,7 +173,7 @@ def redundancy_section(contents: Json, data: str, folder: Path) -> report.Sectio
     shown = [{"encoder": row["length"], **row} for row in rows if row["n"]]
     names = {length: length for length in (*LENGTH_CLASSES, ALL)}
     message = "".join(  # of the longest, before the line of all; nothing where no document has such words
-        f"Documents of {row['length']} words repeat nouns and verbs {row['r_to_null_mean']:.2f} times as often as chance"
+        f"Documents of {row['length']} words repeat their words {row['r_to_null_mean']:.2f} times as often as chance"
         for row in shown[-2:-1]
     )
     caption = "Redundancy by words of the document."
