@@ -46,7 +46,7 @@ def create_repository(repo_id: str, private: bool | None = None) -> str:
     """Create a repository unless it exists, and return its full name, user/name.
 
     Raises:
-        ValueError: if this token, or none, may not write there. Called before training, while it can be mended.
+        ValueError: if this token, or none, may not write there. Called before training, while it can be corrected.
     """
     try:
         name = _again_if_it_breaks(lambda: API.create_repo(repo_id, private=private, exist_ok=True)).repo_id

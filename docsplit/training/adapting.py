@@ -613,6 +613,6 @@ def closing_text(adapted: Adapted, encoder: str) -> str:
     if facts is not None and adapted.kept not in ("start", "trained"):
         lines.append(
             f"The words of {facts.documents:,} documents explain {100 * facts.share_explained:.0f} % of the variance "
-            "of the encoder's vectors, of documents that they were not fitted on."
+            "of the encoder's vectors, on documents left out of the fit."
         )
     return "\n".join([*lines, use_of(folder)])
