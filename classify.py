@@ -90,11 +90,13 @@ def predict(options: argparse.Namespace) -> None:
     """Label documents, and print or write a line for each."""
     from docsplit.classifier import Classifier
     from docsplit.data.corpora import documents_to_search
+    from docsplit.data.readers.base import Columns
 
     if options.output_file is not None:  # before any long work
         options.output_file.parent.mkdir(parents=True, exist_ok=True)
     classifier = Classifier.load(options.classifier, options.model)
-    documents = list(documents_to_search(options.documents, options.text_column, options.id_column, options.encoding))
+    columns = Columns(options.text_column, options.id_column, options.encoding)
+    documents = list(documents_to_search(options.documents, columns))
     rows: list[dict[str, Any]] = []
     labels_of_all = classifier.labels_of([document.text for document in documents], options.unsure)
     for document, of_document in zip(documents, labels_of_all):

@@ -57,15 +57,22 @@ class Built(Result):
 
 @dataclass
 class Added(Built):
-    """How many documents were added; `documents` counts those that were replaced, too."""
+    """How many documents were added; `documents` counts those that were replaced, too.
+
+    Attributes:
+        unread: those that stay, since their files cannot be read now.
+    """
 
     replaced: int = 0
     unchanged: int = 0
+    removed: int = 0
+    unread: int = 0
 
     def lines(self, style: Style = PLAIN) -> list[str]:
         """Write the counts; `info` says what share of the tokens is read."""
         written = f"Added {counted(self.documents - self.replaced, 'document')}"
-        others = {"replaced": self.replaced, "unchanged": self.unchanged, "without text, left out": self.empty}
+        others = {"replaced": self.replaced, "removed": self.removed, "unchanged": self.unchanged}
+        others |= {"kept, since unreadable now": self.unread, "without text, left out": self.empty}
         return [f"{written} ({counted(self.passages, 'passage')}){_others(others)}."]
 
 
