@@ -30,7 +30,7 @@ from docsplit.data.fusion import FUSIONS, WEIGHT
 from docsplit.data.words import ENGLISH, LANGUAGES
 from docsplit.index.results import METHODS, Answer, Checked, Clusters, Deleted, Duplicates, Info, Result, counted
 from docsplit.modeling.pooling import Pooling
-from docsplit.runtime.command import Style, as_json, log_messages
+from docsplit.runtime.command import Style, as_json, command_line, log_messages
 from docsplit.runtime.options import CommandParser, add_plugin
 
 logger = logging.getLogger(__name__)
@@ -50,13 +50,13 @@ def build(options: argparse.Namespace) -> Iterator[Result]:
     from docsplit.index.changes import build
 
     given = {name: getattr(options, name) for name in ("pooling", "max_seq_length", "prompt")}
-    _hide_loading()
     encoder = Encoder(options.model, EncoderArguments([options.model], **given), options.index_dir / "cache")
     documents, source = documents_of(options)
     yield build(
         options.index_dir, documents, encoder, options.passage_words, source, embedder(options, encoder),
         options.language,
     )  # fmt: skip
+    logger.info(f"Next: {command_line('search.py', 'query', options.index_dir, 'a question')}")
 
 
 def add(options: argparse.Namespace) -> Iterator[Result]:
@@ -95,14 +95,7 @@ def encoder_of(options: argparse.Namespace) -> Any:
     """Load the encoder that the index was built with; a ValueError if it is not the same any more."""
     from docsplit.index.index import encoder_of_index
 
-    _hide_loading()
     return encoder_of_index(options.index, options.model, options.index / "cache")
-
-
-def _hide_loading() -> None:
-    from transformers.utils.logging import disable_progress_bar
-
-    disable_progress_bar()  # of weights, which load within a second
 
 
 def query(options: argparse.Namespace) -> Iterator[Answer]:
@@ -112,13 +105,8 @@ def query(options: argparse.Namespace) -> Iterator[Answer]:
 
     if options.text is not None and not options.text.strip():
         raise ValueError("The query is empty: give it words.")
-    index, encoder = Index(options.index).under(options.under), None
-    if options.method != "bm25":
-        encoder = _loaded(options)
-        if words := index.words():
-            logger.info(words)
-        if options.method == "hybrid" and encoder.description["similarity"] == "dot":
-            logger.info("The encoder compares by dot products, which have no lowest value: the sum counts from 0.")
+    index = Index(options.index).under(options.under)
+    encoder = None if options.method == "bm25" else encoder_of(options)
     similarity = None if encoder is None else encoder.description["similarity"]
 
     def answer(text: str) -> Answer:
@@ -132,30 +120,14 @@ def query(options: argparse.Namespace) -> Iterator[Answer]:
         return Answer(text, options.method, rows, *milliseconds, similarity, words, index.manifest.language)
 
     if options.text is not None:
-        answered = answer(options.text)
-        yield answered
-        logger.info(answered.cost(len(index)))
+        yield answer(options.text)
         return
     print(f"{len(index):,} documents. An empty line ends.", file=sys.stderr)
-    is_first = True
     while text := _asked():
         index = index.current()
         if encoder is not None:
             check_encoder(index.manifest, encoder.description)
-        answered = answer(text)
-        yield answered
-        if is_first:
-            logger.info(answered.cost(len(index)))
-        is_first = False
-
-
-def _loaded(options: argparse.Namespace) -> Any:
-    """Load the encoder of an index, and say how long that took."""
-    started = time.perf_counter()
-    encoder = encoder_of(options)
-    advice = "Without a text, search.py asks again and again and loads once." if options.text else ""
-    logger.info(f"Loaded the encoder in {time.perf_counter() - started:.1f} s. {advice}".strip())
-    return encoder
+        yield answer(text)
 
 
 def _asked() -> str:
@@ -266,13 +238,13 @@ def _takes_a_part(parser: argparse.ArgumentParser) -> None:
 
 def query_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `search.py query`."""
-    parser.add_argument("text", nargs="?", help="query; without it the command asks for queries until an empty line")
+    parser.add_argument("text", nargs="?", help="query; without it the command loads once and asks for queries")
     method = "dense: by meaning (vectors), bm25: by words, hybrid: by both (default: hybrid)"
     parser.add_argument("--method", choices=METHODS, default=METHODS[0], help=method)
     fusion = "of a hybrid: sum of both scores, or rrf: reciprocal ranks (default: sum)"
     parser.add_argument("--fusion", choices=FUSIONS, default=FUSIONS[0], help=fusion)
     parser.add_argument("--weight", type=float, default=WEIGHT, help=f"of the meaning in the sum (default: {WEIGHT})")
-    parser.add_argument("--count", type=int, default=10, help="documents to print (default: 10)")
+    parser.add_argument("--count", type=int, default=5, help="documents to print (default: 5)")
     _takes_a_part(parser)
     _needs_encoder(parser)
 

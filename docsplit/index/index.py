@@ -594,13 +594,11 @@ class Index:
         if total < 0 or in_documents == total:
             return None
         of_passages, of_documents = (f"{np.floor(1000 * n / total) / 10:g} %" for n in (in_passages, in_documents))
-        words = ", and the words of all" if self.manifest.has_words else ""
-        fewer = "fewer --passage_words, or " if in_passages < total else ""
+        words = " and all words" if self.manifest.has_words else ""
+        fewer = " Build with fewer --passage_words for more." if in_passages < total else ""
         return (
-            f"The encoder reads {self.manifest.encoder['max_seq_length']:,} tokens at a time. Queries search "
-            f"{of_passages} of your documents' tokens, in passages{words}. Clusters, duplicates and maps see "
-            f"{of_documents}, the beginnings{words}. To read more, build with {fewer}an encoder that reads longer "
-            "texts."
+            f"Search covers {of_passages} of the text{words}; clusters, duplicates and maps cover {of_documents}, the "
+            f"beginnings{words}.{fewer}"
         )
 
 

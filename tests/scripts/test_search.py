@@ -4,7 +4,6 @@ import base64
 import gzip
 import io
 import json
-import logging
 import os
 import re
 import shutil
@@ -225,20 +224,18 @@ def worded_index(notes, worded, tmp_path, answer):
 
 
 def test_an_encoder_with_words_finds_its_documents_and_says_whose_words_they_are(
-    worded_index, notes, worded, index, answer, caplog
+    worded_index, notes, worded, index, answer
 ):
     """Passages have words and queries none."""
     query = sorted(notes.iterdir())[3].read_text()[:60]
     encoder = Encoder(str(worded))
-    with caplog.at_level(logging.INFO):
-        hits = answer("query", worded_index, query, "--method", "dense", "--count", 3)["rows"]
+    hits = answer("query", worded_index, query, "--method", "dense", "--count", 3)["rows"]
     best = []
     for document in read_documents(notes):
         passages = [passage.text for passage in to_passages(document.text, 20)]
         best.append(float((encoder.embed_for_index(passages) @ encoder.embed_query(query)).max()))
     assert [hit["score"] for hit in hits] == pytest.approx(sorted(best, reverse=True)[:3], abs=1e-3)
     words = "Documents carry the words that the encoder brings."
-    assert caplog.text.count(words) == 1
     assert answer("info", worded_index)["words"] == words
     assert answer("info", index)["words"] is None
 
