@@ -174,7 +174,7 @@ def load_local(path: Path, text_column: str | None = None, encoding: str | None 
     by_line = not found.is_folder and [file.suffix for file in found.files] == [".txt"]
 
     def write(directory: Path) -> None:
-        logger.info(f"Reading {found.path} ({len(found.files):,} files) into {cache_directory()}")
+        logger.info(f"Reading {found.path}")
         file = directory / ROWS_FILE
         found.problems.refuses_rows = text_column is None and loader is not None
         try:
