@@ -32,15 +32,12 @@ class LexicalFacts:
 
     documents: int
     tokens: int  # with a vector
-    width: int
     share_explained: float  # of the squares of X
 
     def sentence(self) -> str:
         """Say in one line what was made."""
-        return (
-            f"latent semantic analysis of {self.documents:,} documents of the corpus: {self.tokens:,} tokens, "
-            f"{self.width:,} dimensions, {100 * self.share_explained:.0f} % of TF-IDF"
-        )
+        of_tokens = f"{self.tokens:,} tokens, {100 * self.share_explained:.0f} % of TF-IDF"
+        return f"latent semantic analysis of {self.documents:,} documents of the corpus ({of_tokens})"
 
 
 def start_with_words(encoder: Any, documents: Dataset, special_ids: list[int]) -> LexicalFacts:
@@ -94,7 +91,7 @@ def token_vectors(counts: csr_matrix, width: int) -> tuple[np.ndarray, np.ndarra
         )
     _, singular, components = randomized_svd(features, width, random_state=0)
     vectors = idf[:, None] * components.T * singular
-    facts = LexicalFacts(*features.shape, width, float(np.square(singular).sum() / np.square(features.data).sum()))
+    facts = LexicalFacts(*features.shape, float(np.square(singular).sum() / np.square(features.data).sum()))
     return tokens, (vectors * (SCALE / np.sqrt(np.square(vectors).mean()))).astype(np.float32), facts
 
 
