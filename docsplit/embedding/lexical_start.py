@@ -56,8 +56,8 @@ def start_with_words(encoder: Any, documents: Dataset, special_ids: list[int]) -
     tokens, vectors, facts = from_first(lambda: token_vectors(_counts(documents, size, special_ids), width))
     with torch.no_grad():
         for module in encoder.base_model.modules():
-            if isinstance(module, nn.Embedding) and module is not table:
-                module.weight *= POSITIONS
+            if isinstance(module, nn.Embedding) and module.weight is not table.weight and module.weight.requires_grad:
+                module.weight *= POSITIONS  # those without a gradient are angles (RoFormer)
         table.weight[torch.from_numpy(tokens)] = torch.from_numpy(vectors)
     return facts
 
