@@ -72,8 +72,8 @@ def main() -> None:
         args.hub_model_id = prepare_release(options.output_dir, args.hub_model_id, args.hub_private_repo)
     data = load_data(options, start, checkpoint)
 
-    # Prepare: the model for this tokenizer, what its objective needs of the documents, and how both make batches
-    model = prepare_model(start, options, data.tokenizer)
+    # Prepare: the model for these documents, what its objective needs of the documents, and how both make batches
+    model = prepare_model(start, options, data)
     run = Run(options, checkpoint, data, model, folder)
     run.prepare_objective()
     collator = make_collator(run)

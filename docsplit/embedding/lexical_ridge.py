@@ -184,18 +184,11 @@ def fit(
         raise ValueError(f"The encoder gives one vector for all {len(kept)} documents: there is nothing to learn.")
     documents = [texts[row] for row in kept]
 
-    # Features: TF-IDF, with a smooth idf of at least 1, of the tokens that two documents have
+    # Features
     tokenizer = whole_text_tokenizer(model)
-    counts = count_tokens(tokenizer, documents)
-    frequencies = np.bincount(counts.indices, minlength=counts.shape[1])
-    pieces = np.flatnonzero(frequencies >= 2)
+    features, pieces, idf = tfidf(count_tokens(tokenizer, documents), settings.sublinear)
     if not len(pieces):
         raise ValueError(f"No token is in two of the {len(kept)} documents: there are no words to learn from.")
-    idf = (np.log((1 + len(kept)) / (1 + frequencies[pieces])) + 1).astype(np.float32)
-    counts = counts[:, pieces]
-    if settings.sublinear:
-        counts.data = 1 + np.log(counts.data)
-    features = normalize(counts.multiply(idf).tocsr(), copy=False)
 
     # Targets, the penalty, and W
     targets = vectors
@@ -275,6 +268,24 @@ def count_tokens(tokenizer: Tokenizer, texts: Sequence[str]) -> csr_matrix:
         counted.sum_duplicates()
         parts.append(counted)
     return vstack(parts, format="csr")
+
+
+def tfidf(counts: csr_matrix, sublinear: bool = True) -> tuple[csr_matrix, np.ndarray, np.ndarray]:
+    """Weigh the tokens that two documents have, with a smooth idf of at least 1; rows are of length one.
+
+    Args:
+        counts: of tokens, (N, V).
+        sublinear: as `RidgeSettings` has it.
+
+    Returns: TF-IDF (N, P), the tokens (P,), and their idf (P,) float32.
+    """
+    frequencies = np.bincount(counts.indices, minlength=counts.shape[1])
+    tokens = np.flatnonzero(frequencies >= 2)
+    idf = (np.log((1 + counts.shape[0]) / (1 + frequencies[tokens])) + 1).astype(np.float32)
+    counts = counts[:, tokens]
+    if sublinear:
+        counts.data = 1 + np.log(counts.data)
+    return normalize(counts.multiply(idf).tocsr(), copy=False), tokens, idf
 
 
 def shares_explained(features: csr_matrix, vectors: np.ndarray, penalties: Sequence[float]) -> dict[float, float]:

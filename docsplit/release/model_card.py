@@ -364,7 +364,11 @@ def _of_pretraining(directory: Path, run: RunRecord | None, results: Json, addre
     check_types(config.docsplit, str(directory / "config.json"))
     settings, family = current_settings(config.docsplit), family_of(config)
     reader, options = family.token_encoder(config), run.options if run else {}
-    start = options.get("model_name_or_path")
+    start = "random weights" if run else "weights that were not recorded"
+    if name := options.get("model_name_or_path"):
+        start = code(name)
+    elif run and run.lexical:
+        start = f"random weights, and token embeddings from a {run.lexical.sentence()},"
     corpus = code(options.get("corpus", "python_docs") if run else "not recorded")
     view = settings.get("view") or options.get("view", "docsplit" if run else "not recorded")
     learnt = "masked language modelling alone"
@@ -385,7 +389,7 @@ def _of_pretraining(directory: Path, run: RunRecord | None, results: Json, addre
         "reads": family.reads(config, f"up to {settings['max_seq_length']:,} tokens"),
         "width": embedding_width(config),
         "model": f"{code(reader.model_type)} of {reader.num_hidden_layers} layers{family.layers(config)}",
-        "start": code(start) if start else "random weights" if run else "weights that were not recorded",
+        "start": start,
         "learnt": learnt,
         "dtype": one_line(str(config.dtype or "float32")).removeprefix("torch."),
         "with_transformers": _with_transformers(config, settings, python_literal(address)),

@@ -21,6 +21,7 @@ from huggingface_hub.errors import HTTPError
 from yaml import YAMLError
 
 from docsplit.embedding.lexical_ridge import RidgeFacts
+from docsplit.embedding.lexical_start import LexicalFacts
 from docsplit.evaluation.results.data_names import without_folders
 from docsplit.evaluation.results.markdown import one_line
 from docsplit.evaluation.results.report import Json, read_rows
@@ -116,6 +117,7 @@ class RunRecord:
     Attributes:
         options: those given, by recipe or command line, as text.
         local: the options among `model_name_or_path` and `corpus` that name a place on the machine of the run.
+        lexical: of token embeddings that were made of the corpus; None: they were random, or the start's.
     """
 
     recipe: str | None = None
@@ -127,9 +129,12 @@ class RunRecord:
     versions: dict[str, str | None] = field(default_factory=dict)
     commit: str | None
     hub_model_id: str | None = None
+    lexical: LexicalFacts | None = None
 
     @classmethod
-    def of_this_run(cls, device: str, processes: int, hub_model_id: str | None) -> "RunRecord":
+    def of_this_run(
+        cls, device: str, processes: int, hub_model_id: str | None, lexical: LexicalFacts | None = None
+    ) -> "RunRecord":
         """Describe this run. Secrets are left out, and files are named without the folders they are in.
 
         Args:
@@ -149,6 +154,7 @@ class RunRecord:
             versions=files.versions(),
             commit=files.commit_of_code(),
             hub_model_id=hub_model_id,
+            lexical=lexical,
         )
 
     def write(self, directory: Path) -> None:

@@ -22,6 +22,7 @@ from docsplit.data.sets.labelled import LabelledSplit, load_probe, probe_counts
 from docsplit.data.sets.rankings import divide, load_collection
 from docsplit.data.streaming import DocumentStream, StreamLayout, take
 from docsplit.data.views import OF_PASSAGES, QUERY_DOCUMENT
+from docsplit.embedding import lexical_start
 from docsplit.embedding.encoder import no_sections
 from docsplit.modeling.families.table import family_named, family_of
 from docsplit.modeling.objectives.table import OBJECTIVES
@@ -44,6 +45,8 @@ class TrainingData:
         held_out: documents, or queries, for eval_loss; None without evaluation.
         counts: entries of all_results.json.
         probe: labelled documents to measure the frozen encoder on.
+        head: the first documents of a stream, tokenised; for --lexical_start.
+        lexical: what token embeddings were made of; None without --lexical_start.
     """
 
     train: Dataset | DocumentStream | QueryDataset
@@ -51,11 +54,20 @@ class TrainingData:
     tokenizer: Any
     counts: JsonObject
     probe: LabelledSplit | None = None
+    head: Dataset | None = None
+    lexical: lexical_start.LexicalFacts | None = None
 
     @property
     def stream(self) -> DocumentStream | None:
         """The training documents, where they are read while the model trains."""
         return self.train if isinstance(self.train, DocumentStream) else None
+
+    @property
+    def documents(self) -> Dataset | None:
+        """The documents to train on, or to search; of a stream the first, if they were read before training."""
+        if isinstance(self.train, Dataset):
+            return self.train
+        return self.head if isinstance(self.train, DocumentStream) else self.train.collection.documents
 
     @property
     def datasets(self) -> list[Any]:
@@ -116,7 +128,8 @@ def stream_documents(options: RunOptions, checkpoint: Path | None) -> TrainingDa
     with first_on_machine():
         corpus = corpora.stream_corpus(data.corpus, text_column=data.text_column, encoding=data.encoding)
         has_tokenizer = checkpoint or options.model.tokenizer_name or options.start
-        num_read = num_held_out if has_tokenizer else max(num_held_out, DOCUMENTS_FOR_A_TOKENIZER)
+        num_for_words = lexical_start.MOST_DOCUMENTS if options.model.lexical_start else 0
+        num_read = max(num_held_out, num_for_words, 0 if has_tokenizer else DOCUMENTS_FOR_A_TOKENIZER)
         head = take(corpus, max(num_read, 1), data.text_column)  # names the columns if this one is missing
         probe = load_probe(data.probe_corpus) if data.probe_corpus else None
     tokenizer = load_tokenizer(options, head, checkpoint)
@@ -136,7 +149,14 @@ def stream_documents(options: RunOptions, checkpoint: Path | None) -> TrainingDa
         training.train_batch_size, training.process_index, training.world_size, training.seed, data.shuffle_buffer_size
     )
     stream = DocumentStream(corpus, tokenizer, segmentation_of(options), layout, excluded)
-    return TrainingData(stream, held_out, tokenizer, counts, probe)
+    first = None
+    if num_for_words:
+        with first_on_machine():
+            first, _ = preparation.tokenize(
+                head.select(range(min(num_for_words, len(head)))), tokenizer, segmentation_of(options)
+            )
+        first, _ = preparation.without_documents(first, excluded)
+    return TrainingData(stream, held_out, tokenizer, counts, probe, first)
 
 
 def _num_held_out(options: RunOptions) -> int:
@@ -170,15 +190,10 @@ def load_tokenizer(options: RunOptions, corpus: Dataset, checkpoint: Path | None
     return from_first(lambda: tokenization.train_wordpiece(corpus, text_column, size, cache_directory()))
 
 
-def note_sections(config: Any, train: Any) -> None:
-    """Say in one line where a model joins passages by section, and the training documents have no sections.
-
-    Args:
-        train: the training data: documents, or queries of a collection; of a stream nothing is known beforehand.
-    """
+def note_sections(config: Any, documents: Dataset | None) -> None:
+    """Say in one line where a model joins passages by section, and the documents have no sections."""
     kind = getattr(config, "graph_kind", "full")
-    documents = getattr(getattr(train, "collection", None), "documents", train)
-    if kind == "full" or not config.graph_layers or not isinstance(documents, Dataset):
+    if kind == "full" or not config.graph_layers or documents is None:
         return
     sections = compute.max(compute.list_flatten(documents.data["passage_sections"])).as_py()
     if not sections:  # they count from 0

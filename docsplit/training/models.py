@@ -9,12 +9,14 @@ from transformers import AutoConfig, AutoModel
 from docsplit.data.segmentation import DEFAULT_SPLITTER
 from docsplit.data.tokenization import check_vocabulary
 from docsplit.data.views import OF_PASSAGES, VIEWS
+from docsplit.embedding.lexical_start import check_table, start_with_words
 from docsplit.modeling.families.table import family_named, family_of
 from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.pretrained import OF_VIEWS, Settings, checked_settings, default_settings, read_config
 from docsplit.runtime.launching import describe_computing
 from docsplit.runtime.options import Options, parse_config_overrides
 from docsplit.training.arguments import ModelArguments, PretrainingArguments, RunOptions
+from docsplit.training.documents import TrainingData
 from modeling_docsplit import DocSplitForContrastivePretraining
 
 logger = logging.getLogger(__name__)
@@ -91,6 +93,8 @@ def _check_random_start(model_args: ModelArguments) -> Any:
         raise ValueError(
             f"No {kind} can be made with these --config_overrides and --attn_implementation: {why}"
         ) from error
+    if model_args.lexical_start:
+        check_table(encoder)
     if family.built_on is None and model_args.config_overrides is None:
         logger.warning(
             f"There is no --model_name_or_path: a {kind} of {encoder.num_parameters() / 1e6:.0f} million parameters "
@@ -139,11 +143,11 @@ def _note_inherited(name: str, config: Any, given: Settings) -> None:
 
 
 def prepare_model(
-    start: DocSplitForContrastivePretraining | None, options: RunOptions, tokenizer: Any
+    start: DocSplitForContrastivePretraining | None, options: RunOptions, data: TrainingData
 ) -> DocSplitForContrastivePretraining:
-    """Make the result of `load_start`, or a random encoder for this tokenizer, ready to be trained."""
-    model_args, data_args, args = options.model, options.data, options.training
-    model = start if start is not None else _random(model_args, tokenizer, given_settings(options))
+    """Make the result of `load_start`, or a random encoder for these data, ready to be trained."""
+    model_args, data_args, args, tokenizer = options.model, options.data, options.training, data.tokenizer
+    model = start if start is not None else _random(model_args, data, given_settings(options))
     settings: Settings = model.config.docsplit
     settings |= {option: getattr(data_args, option) for option in OF_VIEWS}  # for those who go on from the checkpoint
     if data_args.view not in OF_PASSAGES:
@@ -190,15 +194,19 @@ def _pack(model: DocSplitForContrastivePretraining, is_asked_for: bool, dtype: t
         logger.info(f"Sequences are padded. {error}")
 
 
-def _random(model_args: ModelArguments, tokenizer: Any, settings: Settings) -> DocSplitForContrastivePretraining:
-    family = family_named(model_args.model_type)
+def _random(model_args: ModelArguments, data: TrainingData, settings: Settings) -> DocSplitForContrastivePretraining:
+    family, tokenizer = family_named(model_args.model_type), data.tokenizer
     known = family.token_encoder(random_config(model_args))
     ids = {name: getattr(tokenizer, name) for name in OF_THE_TOKENIZER if hasattr(known, name)}
     config = random_config(model_args, vocab_size=len(tokenizer), **ids)
     config._attn_implementation = model_args.attn_implementation
     if "mlm_weight" not in settings and family.default_settings.get("mlm_weight") == 0:
         logger.info(f"A {model_args.model_type} has no masked-LM head: mlm_weight is 0.")
-    return DocSplitForContrastivePretraining(config, **settings)
+    encoder = family_of(config).new_encoder(config)
+    if model_args.lexical_start:
+        data.lexical = start_with_words(family.token_encoder(encoder), data.documents, tokenizer.all_special_ids)
+        logger.info(f"Token embeddings are a {data.lexical.sentence()}.")
+    return DocSplitForContrastivePretraining(config, encoder, **settings)
 
 
 def random_config(model_args: ModelArguments, **values: Any) -> Any:

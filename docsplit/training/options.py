@@ -42,6 +42,12 @@ class ModelArguments:
         None,
         "Tokenizer: Hub name or folder. Default: that of the start; for a random start one is trained on the corpus.",
     )
+    lexical_start: bool = option(
+        False,
+        "Begin a random start with token embeddings from the corpus, in seconds: latent semantic analysis of 50,000 "
+        "documents at most (docs/recipes.md).",
+        common=True,
+    )
     vocab_size: int = option(30522, "Vocabulary size of a tokenizer that is trained here.")
     pooling: Pooling | None = option(
         None,
@@ -67,6 +73,8 @@ class ModelArguments:
     def __post_init__(self) -> None:
         if self.lora_r and self.model_name_or_path is None:
             raise ValueError("--lora_r adapts a pretrained encoder: give --model_name_or_path.")
+        if self.lexical_start and self.model_name_or_path is not None:
+            raise ValueError("--lexical_start is for a random start: leave out --model_name_or_path, or it.")
         from docsplit.modeling.families.table import family_named
 
         is_built = family_named(self.model_type).built_on is not None

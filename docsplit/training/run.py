@@ -195,7 +195,7 @@ class Run:
 
     def count_documents(self, collator: Any) -> None:
         """Count held-out and truncated documents for the results, and print all counts."""
-        note_sections(self.model.config, self.data.train)
+        note_sections(self.model.config, self.data.documents)
         self.results["documents_held_out"] = len(self.data.held_out) if self.data.held_out is not None else 0
         if self.data.stream is None:
             self.results |= collator.shares(self.data.train)
@@ -269,7 +269,7 @@ class Run:
         for path in [*files, *{file.parent for file in files}]:
             flush(path)
         repo_id = args.hub_model_id if args.push_release else None  # which `prepare_release` made
-        description = RunRecord.of_this_run(args.device.type, args.world_size, repo_id)
+        description = RunRecord.of_this_run(args.device.type, args.world_size, repo_id, self.data.lexical)
         loss_name = self.model.objective.loss_name
         model_card.write_run(output_dir, self.results, history, description, loss_name)
         if repo_id is not None:

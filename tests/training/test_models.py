@@ -11,6 +11,7 @@ from docsplit.data.views import OF_PASSAGES, QUERY_DOCUMENT
 from docsplit.modeling.pretrained import load_tokenizer
 from docsplit.training import models
 from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments, QueryArguments, RunOptions
+from docsplit.training.documents import TrainingData
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import weights_of
 
@@ -30,7 +31,7 @@ def load(wordpiece, tmp_path, caplog):
         options = RunOptions(*groups, dict(objective))
         loaded = models.load_start(options)
         tokenizer = copy.deepcopy(wordpiece) if start is None else load_tokenizer(start)
-        return models.prepare_model(loaded, options, tokenizer), options
+        return models.prepare_model(loaded, options, TrainingData(None, None, tokenizer, {})), options
 
     return make
 
