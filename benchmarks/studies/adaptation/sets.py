@@ -78,7 +78,7 @@ def news(data_dir: Path, size: int, seed: int = 0) -> LabelledSplit:
     """20 Newsgroups without headers: at most so many training documents, and half as many, or 1,000, to test on."""
     files = {f"{name}_file": str(data_dir / "20newsgroups" / f"{name}.parquet") for name in ("train", "test")}
     limits = {"max_train_samples": size, "max_test_samples": min(MAX_TEST, size // 2)}
-    options = LabelledArguments(strip_newsgroup_headers=True, **files, **limits)  # type: ignore[arg-type]
+    options = LabelledArguments(strip_newsgroups=["headers", "footers", "quotes"], **files, **limits)  # type: ignore[arg-type]
     return load_labelled(options, seed)
 
 

@@ -63,7 +63,7 @@ def load(name: str, data_dir: Path) -> LabelledSplit:
     train, test = LIMITS.get(name, (2000, 1000))
     options = LabelledArguments(
         label_column="labels" if name == "ecthr" else "label",
-        strip_newsgroup_headers=name == "20newsgroups",
+        strip_newsgroups=["headers", "footers", "quotes"] if name == "20newsgroups" else [],
         max_train_samples=train,
         max_test_samples=test,
         **files,
