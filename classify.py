@@ -82,7 +82,7 @@ def read_labelled(options: argparse.Namespace) -> tuple[list[str | None], list[A
         labels = [[named[one] for one in label] if isinstance(label, list) else named[label] for label in labels]
     if separator := options.label_separator:
         labels = [label and [part.strip() for part in str(label).split(separator) if part.strip()] for label in labels]
-    return read_texts(dataset, options.text_column, False, options.labelled), labels
+    return read_texts(dataset, options.text_column, (), options.labelled), labels
 
 
 def predict(options: argparse.Namespace) -> None:

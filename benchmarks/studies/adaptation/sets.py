@@ -75,11 +75,10 @@ def labelled(name: str, data_dir: Path, draw: int = 0) -> LabelledSplit:
         return replace(split, train_texts=texts, train_labels=split.train_labels[rows])
     parts = ("train", "validation", "test") if name == "ecthr" else ("train", "test")
     files: Any = {f"{part}_file": str(data_dir / name / f"{part}.{DRAWN.get(name, 'parquet')}") for part in parts}
-    column, strip = "labels" if name == "ecthr" else "label", name == "20newsgroups"
+    column, strip = "labels" if name == "ecthr" else "label", ["headers", "footers", "quotes"]
     limits = {"max_train_samples": train, "max_test_samples": test}
-    split = load_labelled(
-        LabelledArguments(label_column=column, strip_newsgroup_headers=strip, **limits, **files), draw
-    )
+    options: Any = {"label_column": column, "strip_newsgroups": strip if name == "20newsgroups" else []}
+    split = load_labelled(LabelledArguments(**options, **limits, **files), draw)
     if split.validation_texts and split.validation_labels is not None:
         split.test_texts = [*split.validation_texts, *split.test_texts]
         split.test_labels = np.concatenate([split.validation_labels, split.test_labels])
