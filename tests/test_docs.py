@@ -121,7 +121,7 @@ def runnable(page):
 
 def test_the_tutorial_runs_as_it_is_written_and_then_publishing_and_searching(tmp_path, reader):
     tutorial, publishing, searching = map(runnable, ("tutorial.md", "publishing.md", "searching.md"))
-    assert (len(tutorial), len(publishing), len(searching)) == (5, 2, 9)
+    assert (len(tutorial), len(publishing), len(searching)) == (5, 2, 10)
     assert (publishing.pop()[0], searching.pop()[0]) == ("export_onnx.py", "explore.py")  # which have tests of theirs
     for words in tutorial:
         reader(*words)
@@ -143,9 +143,11 @@ def test_the_tutorial_runs_as_it_is_written_and_then_publishing_and_searching(tm
     texts = [json.loads(line)["text"] for line in (tmp_path / "documents.jsonl").read_text().splitlines()]
     for name, text in zip(("bread.md", "ship.md", "garden.txt", "drafts/old.md"), texts):
         (tmp_path / "documents" / name).write_text(text)
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "apple.txt").write_text(texts[4])
     for words in searching:
         reader(*words)
-    assert len(Index(tmp_path / "outputs" / "mine.index")) == 4 - 1  # one was deleted
+    assert len(Index(tmp_path / "outputs" / "mine.index")) == 4 + 1 - 1  # one was deleted
 
 
 def prose_of(page):
