@@ -55,7 +55,7 @@ lint: install-dev  ## ruff and mypy
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy
 
-fix: install-dev  ## what ruff can mend by itself
+fix: install-dev  ## what ruff can repair
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
 

@@ -15,9 +15,8 @@
 
 The words of whole documents are fitted to the encoder's vectors in closed form (docs/adaptation.md says how, and what
 it is worth). A vector keeps its dimension and its space. Embed documents with `encode_document` and queries with
-`encode_query`. Without labels nobody knows what is best on your task: with --probe_corpus all candidates are
-measured, and the start is written where nothing beats it. OUTPUT is written whole or not at all; its README.md says
-what is in it.
+`encode_query`. With labels (--probe_corpus) all candidates are measured, and the start is written if nothing beats
+it. OUTPUT is written whole or not at all; its README.md describes it.
 """
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)

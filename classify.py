@@ -56,7 +56,6 @@ def fit(options: argparse.Namespace) -> None:
     if score["sure_accuracy"] is not None:
         share, right = 100 * score["sure"], 100 * score["sure_accuracy"]
         print(f"With --unsure 0.5, {share:.0f} % of documents get a label, and {right:.0f} % of these are right.")
-    print(f"Seconds: {', '.join(f'{part} {taken:.1f}' for part, taken in classifier.seconds_.items())}.")
     print(f"Next: {command_line('classify.py', 'predict', options.output_dir, 'new_documents/')}")
 
 
@@ -83,18 +82,20 @@ def read_labelled(options: argparse.Namespace) -> tuple[list[str | None], list[A
         labels = [[named[one] for one in label] if isinstance(label, list) else named[label] for label in labels]
     if separator := options.label_separator:
         labels = [label and [part.strip() for part in str(label).split(separator) if part.strip()] for label in labels]
-    return read_texts(dataset, options.text_column, False, options.labelled), labels
+    return read_texts(dataset, options.text_column, (), options.labelled), labels
 
 
 def predict(options: argparse.Namespace) -> None:
     """Label documents, and print or write a line for each."""
     from docsplit.classifier import Classifier
     from docsplit.data.corpora import documents_to_search
+    from docsplit.data.readers.base import Columns
 
     if options.output_file is not None:  # before any long work
         options.output_file.parent.mkdir(parents=True, exist_ok=True)
     classifier = Classifier.load(options.classifier, options.model)
-    documents = list(documents_to_search(options.documents, options.text_column, options.id_column, options.encoding))
+    columns = Columns(options.text_column, options.id_column, options.encoding)
+    documents = list(documents_to_search(options.documents, columns))
     rows: list[dict[str, Any]] = []
     labels_of_all = classifier.labels_of([document.text for document in documents], options.unsure)
     for document, of_document in zip(documents, labels_of_all):

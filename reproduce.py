@@ -4,7 +4,8 @@
     python reproduce.py recipes/reproduction/small.yaml --dry_run
     python reproduce.py recipes/reproduction/small.yaml --data_dir data
 
-    # what it consists of, what is done; a part of it with all that this needs
+    # the recipes; what one consists of, what is done; a part of it with all that this needs
+    python reproduce.py --list
     python reproduce.py recipes/reproduction/small.yaml --list
     python reproduce.py recipes/reproduction/small.yaml --only "classification python_docs: DocSplit *"
 
@@ -29,6 +30,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from docsplit.runtime.files import ROOT
 from docsplit.runtime.options import CommandParser
 
@@ -36,7 +39,7 @@ from docsplit.runtime.options import CommandParser
 def parse_options() -> argparse.Namespace:
     """Parse the command line."""
     parser = CommandParser(__doc__)
-    parser.add_argument("recipe", help="a YAML of recipes/reproduction, or one of yours")
+    parser.add_argument("recipe", nargs="?", help="a YAML of recipes/reproduction, or one of yours")
     parser.add_argument("--output_dir", type=Path, default=Path("outputs/reproduction"),
                         help="folder of the report and of the cells (default: outputs/reproduction)")  # fmt: skip
     parser.add_argument("--data_dir", type=Path, default=Path("data"),
@@ -45,14 +48,19 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--model_name_or_path", help="encoder to start from, in place of a masked LM trained first")
     parser.add_argument("--only", nargs="+", metavar="PATTERN",
                         help="cells whose name has this in it (* for anything), and those that they need")  # fmt: skip
-    parser.add_argument("--list", action="store_true", help="list the cells and what they need; run nothing")
+    parser.add_argument(
+        "--list", action="store_true", help="list the recipes, or the cells of one and what they need; run nothing"
+    )
     parser.add_argument("--dry_run", action="store_true", help="check every command, project the hours; run nothing")
     parser.add_argument("--jobs", type=int, help="cells at a time (default: the recipe's)")
     parser.add_argument("--retry", action="store_true", help="run failed cells again")
     parser.add_argument("--any_code", action="store_true", help="count cells that other code made as finished")
     parser.add_argument("--finished", type=Path, metavar="CELLS_JSON",
                         help="cells.json of another machine: its finished cells count here")  # fmt: skip
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.recipe is None and not options.list:
+        parser.error("name a recipe: --list lists them.")
+    return options
 
 
 def go_to_the_code(options: argparse.Namespace) -> None:
@@ -69,6 +77,11 @@ def go_to_the_code(options: argparse.Namespace) -> None:
 def main() -> None:
     """List, project, or run the cells of a recipe and write the report."""
     options = parse_options()
+    if options.recipe is None:
+        for path in sorted((ROOT / "recipes" / "reproduction").glob("*.yaml")):
+            if title := yaml.safe_load(path.read_text(encoding="utf-8")).get("title"):
+                print(f"{path.relative_to(ROOT)}  {title}")
+        return
     go_to_the_code(options)
     # Heavy imports come after parsing: --help and mistyped options are answered soon.
     from benchmarks.engine.cells import run, show

@@ -2,7 +2,8 @@
 
     python search.py build notes/ --model sentence-transformers/all-MiniLM-L6-v2 --index_dir notes.index
     python search.py query notes.index "how long does a refund take"     # without a text: it asks, again and again
-    python search.py add notes.index notes/ --replace                    # embeds what is new or has changed
+    python search.py sync notes.index                                    # takes over what has changed in notes/
+    python search.py add notes.index more/                               # other documents; --replace: by their ids
     python search.py delete notes.index old/draft.md
     python search.py duplicates notes.index
     python search.py clusters notes.index --count 12
@@ -29,7 +30,7 @@ from docsplit.data.fusion import FUSIONS, WEIGHT
 from docsplit.data.words import ENGLISH, LANGUAGES
 from docsplit.index.results import METHODS, Answer, Checked, Clusters, Deleted, Duplicates, Info, Result, counted
 from docsplit.modeling.pooling import Pooling
-from docsplit.runtime.command import Style, as_json, log_messages
+from docsplit.runtime.command import Style, as_json, command_line, log_messages
 from docsplit.runtime.options import CommandParser, add_plugin
 
 logger = logging.getLogger(__name__)
@@ -44,35 +45,43 @@ THRESHOLD = """lowest similarity of a pair: a cosine, or a dot product if the en
 
 def build(options: argparse.Namespace) -> Iterator[Result]:
     """Make an index."""
-    from docsplit.data.corpora import documents_to_search
     from docsplit.embedding.arguments import EncoderArguments
     from docsplit.embedding.encoder import Encoder
     from docsplit.index.changes import build
 
     given = {name: getattr(options, name) for name in ("pooling", "max_seq_length", "prompt")}
-    _hide_loading()
     encoder = Encoder(options.model, EncoderArguments([options.model], **given), options.index_dir / "cache")
-    documents = documents_to_search(options.documents, options.text_column, options.id_column, options.encoding)
+    documents, source = documents_of(options)
     yield build(
-        options.index_dir, documents, encoder, options.passage_words, source(options), embedder(options, encoder),
+        options.index_dir, documents, encoder, options.passage_words, source, embedder(options, encoder),
         options.language,
     )  # fmt: skip
+    logger.info(f"Next: {command_line('search.py', 'query', options.index_dir, 'a question')}")
 
 
 def add(options: argparse.Namespace) -> Iterator[Result]:
     """Add to an index."""
-    from docsplit.data.corpora import documents_to_search
     from docsplit.index.changes import add
 
     encoder = encoder_of(options)
-    documents = documents_to_search(options.documents, options.text_column, options.id_column, options.encoding)
-    yield add(options.index, documents, encoder, options.replace, source(options), embedder(options, encoder))
+    documents, source = documents_of(options)
+    yield add(options.index, documents, encoder, options.replace, source, embedder(options, encoder))
 
 
-def source(options: argparse.Namespace) -> str:
-    """Name what documents are read from, for the index."""
-    path: Path = options.documents
-    return str(path.resolve() if path.exists() else path)
+def documents_of(options: argparse.Namespace) -> tuple[Iterator[Any], tuple[str, Any]]:
+    """Return the documents that are named, and where they come from, for `sync`; python_docs comes from nowhere."""
+    from docsplit.data.corpora import documents_to_search
+    from docsplit.data.readers.base import Columns
+
+    path, columns = options.documents, Columns(options.text_column, options.id_column, options.encoding)
+    return documents_to_search(path, columns), (str(path.resolve()) if path.exists() else "", columns)
+
+
+def sync(options: argparse.Namespace) -> Iterator[Result]:
+    """Take over what has changed in a folder."""
+    from docsplit.index.changes import sync
+
+    yield sync(options.index, encoder_of(options), options.folder, options.yes)
 
 
 def embedder(options: argparse.Namespace, encoder: Any) -> Any:
@@ -86,14 +95,7 @@ def encoder_of(options: argparse.Namespace) -> Any:
     """Load the encoder that the index was built with; a ValueError if it is not the same any more."""
     from docsplit.index.index import encoder_of_index
 
-    _hide_loading()
     return encoder_of_index(options.index, options.model, options.index / "cache")
-
-
-def _hide_loading() -> None:
-    from transformers.utils.logging import disable_progress_bar
-
-    disable_progress_bar()  # of weights, which load within a second
 
 
 def query(options: argparse.Namespace) -> Iterator[Answer]:
@@ -103,13 +105,8 @@ def query(options: argparse.Namespace) -> Iterator[Answer]:
 
     if options.text is not None and not options.text.strip():
         raise ValueError("The query is empty: give it words.")
-    index, encoder = Index(options.index), None
-    if options.method != "bm25":
-        encoder = _loaded(options)
-        if words := index.words():
-            logger.info(words)
-        if options.method == "hybrid" and encoder.description["similarity"] == "dot":
-            logger.info("The encoder compares by dot products, which have no lowest value: the sum counts from 0.")
+    index = Index(options.index).under(options.under)
+    encoder = None if options.method == "bm25" else encoder_of(options)
     similarity = None if encoder is None else encoder.description["similarity"]
 
     def answer(text: str) -> Answer:
@@ -123,30 +120,14 @@ def query(options: argparse.Namespace) -> Iterator[Answer]:
         return Answer(text, options.method, rows, *milliseconds, similarity, words, index.manifest.language)
 
     if options.text is not None:
-        answered = answer(options.text)
-        yield answered
-        logger.info(answered.cost(len(index)))
+        yield answer(options.text)
         return
     print(f"{len(index):,} documents. An empty line ends.", file=sys.stderr)
-    is_first = True
     while text := _asked():
         index = index.current()
         if encoder is not None:
             check_encoder(index.manifest, encoder.description)
-        answered = answer(text)
-        yield answered
-        if is_first:
-            logger.info(answered.cost(len(index)))
-        is_first = False
-
-
-def _loaded(options: argparse.Namespace) -> Any:
-    """Load the encoder of an index, and say how long that took."""
-    started = time.perf_counter()
-    encoder = encoder_of(options)
-    advice = "Without a text, search.py asks again and again and loads once." if options.text else ""
-    logger.info(f"Loaded the encoder in {time.perf_counter() - started:.1f} s. {advice}".strip())
-    return encoder
+        yield answer(text)
 
 
 def _asked() -> str:
@@ -168,10 +149,7 @@ def duplicates(options: argparse.Namespace) -> Iterator[Duplicates]:
     from docsplit.index.index import Index
     from docsplit.index.overview import duplicates
 
-    index, threshold = Index(options.index), options.threshold
-    if index.manifest.encoder["similarity"] == "cosine" and not 0 <= threshold <= 1:
-        raise ValueError(f"--threshold {threshold:g}: give a number from 0 to 1; documents are compared by cosine.")
-    yield Duplicates(threshold, duplicates(index, threshold))
+    yield Duplicates(options.threshold, duplicates(Index(options.index).under(options.under), options.threshold))
 
 
 def clusters(options: argparse.Namespace) -> Iterator[Clusters]:
@@ -179,7 +157,7 @@ def clusters(options: argparse.Namespace) -> Iterator[Clusters]:
     from docsplit.index.index import Index
     from docsplit.index.overview import clusters
 
-    yield Clusters(clusters(Index(options.index), options.count))
+    yield Clusters(clusters(Index(options.index).under(options.under), options.count))
 
 
 def info(options: argparse.Namespace) -> Iterator[Info]:
@@ -245,15 +223,29 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     _needs_encoder(parser)
 
 
+def sync_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `search.py sync`."""
+    folder = "that documents were read from, or where it is now (default: the only one)"
+    parser.add_argument("folder", nargs="?", type=Path, help=folder)
+    parser.add_argument("--yes", action="store_true", help="go on if more than half of its documents are gone, or all")
+    _needs_encoder(parser)
+
+
+def _takes_a_part(parser: argparse.ArgumentParser) -> None:
+    under = "only documents whose ids begin so, such as letters/2024/ (default: all)"
+    parser.add_argument("--under", default="", metavar="PREFIX", help=under)
+
+
 def query_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `search.py query`."""
-    parser.add_argument("text", nargs="?", help="query; without it the command asks for queries until an empty line")
+    parser.add_argument("text", nargs="?", help="query; without it the command loads once and asks for queries")
     method = "dense: by meaning (vectors), bm25: by words, hybrid: by both (default: hybrid)"
     parser.add_argument("--method", choices=METHODS, default=METHODS[0], help=method)
     fusion = "of a hybrid: sum of both scores, or rrf: reciprocal ranks (default: sum)"
     parser.add_argument("--fusion", choices=FUSIONS, default=FUSIONS[0], help=fusion)
     parser.add_argument("--weight", type=float, default=WEIGHT, help=f"of the meaning in the sum (default: {WEIGHT})")
-    parser.add_argument("--count", type=int, default=10, help="documents to print (default: 10)")
+    parser.add_argument("--count", type=int, default=5, help="documents to print (default: 5)")
+    _takes_a_part(parser)
     _needs_encoder(parser)
 
 
@@ -265,11 +257,13 @@ def delete_options(parser: argparse.ArgumentParser) -> None:
 def duplicates_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `search.py duplicates`."""
     parser.add_argument("--threshold", type=float, default=0.95, help=THRESHOLD)
+    _takes_a_part(parser)
 
 
 def clusters_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `search.py clusters`."""
     parser.add_argument("--count", type=int, help="number of groups (default: 10, at most one a document)")
+    _takes_a_part(parser)
 
 
 def export_options(parser: argparse.ArgumentParser) -> None:
@@ -293,6 +287,7 @@ class Verb:
 VERBS = {
     "build": Verb("Embed documents and index them; run again after a kill, it goes on.", build_options, build, False),
     "query": Verb("Find the best documents for a question, each with its best passage.", query_options, query),
+    "sync": Verb("Add, replace and remove what has changed in the folder.", sync_options, sync),
     "add": Verb("Add documents; those that are in the index unchanged are passed over.", add_options, add),
     "delete": Verb("Take documents out.", delete_options, delete),
     "duplicates": Verb("Find pairs of documents that say nearly the same.", duplicates_options, duplicates),

@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import torch
 from joblib import Parallel, delayed
 from safetensors.numpy import load_file, save_file
@@ -309,11 +310,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
 
     def predict_proba(self, texts: Sequence[str]) -> np.ndarray:
         """Return the probability of each class, (N, C); with several labels each is of its own."""
-        refuse_table(texts)
-        if isinstance(texts, str):
-            raise ValueError("The documents are one text: give a list of texts.")
-        texts = list(texts)
-        if not texts:
+        if not (texts := texts_of(texts)):
             return np.zeros((0, len(self.classes_)))
         scores = self.features_of(texts, self.features_) @ self.coefficients_ + self.intercepts_
         return probabilities_of(scores, self.scale_, self.shift_, self.several_)
@@ -333,6 +330,9 @@ class Classifier(ClassifierMixin, BaseEstimator):
 
     def labels_of(self, texts: Sequence[str], unsure: float = 0.0) -> list[list[tuple[Any, float]]]:
         """Return the labels that `predict` gives, each with its probability; a document without text has none."""
+        if not 0 <= unsure <= 1:
+            raise ValueError(f"unsure is {unsure}: give a probability, from 0 to 1.")
+        texts = texts_of(texts)
         probabilities = self.predict_proba(texts)
         names, least = self.classes_.tolist(), max(unsure, 0.5) if self.several_ else unsure
         columns_of = (
@@ -441,6 +441,18 @@ def refuse_used(folder: Path) -> None:
 # --- Labels ---
 
 
+def texts_of(texts: Sequence[Any]) -> list[str]:
+    """List the documents of a call; one that is no text, such as None, is empty.
+
+    Raises:
+        ValueError: for a table, and for one text.
+    """
+    refuse_table(texts)
+    if isinstance(texts, str):
+        raise ValueError("The documents are one text: give a list of texts.")
+    return [text if isinstance(text, str) else "" for text in texts]
+
+
 def read_labels(labels: Sequence[Any]) -> tuple[list[Any], bool]:
     """Return the labels of documents, each a string, an integer or a list of such, or None; and whether lists are.
 
@@ -450,8 +462,10 @@ def read_labels(labels: Sequence[Any]) -> tuple[list[Any], bool]:
     is_table = isinstance(labels, np.ndarray) and labels.ndim == 2  # of 0 and 1, as scikit-learn has several labels
     values = [value.tolist() if isinstance(value, np.generic | np.ndarray) else value for value in labels]
     values = [list(value) if isinstance(value, tuple | set) else value for value in values]
-    values = [None if value is None or value != value or (isinstance(value, str) and not value.strip()) else value
-              for value in values]  # fmt: skip
+    values = [
+        None if not isinstance(value, list) and (pandas.isna(value) or not str(value).strip()) else value
+        for value in values
+    ]
     there = [value for value in values if value is not None]
     several = any(isinstance(value, list) for value in there)
     if there and (is_table or are_vectors(there)):

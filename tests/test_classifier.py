@@ -4,6 +4,7 @@ import json
 import math
 
 import numpy as np
+import pandas
 import pytest
 from scipy.sparse import csr_matrix
 from sklearn.base import clone
@@ -170,7 +171,7 @@ def test_unlabelled_documents_teach_words_and_heads_read_words_as_of_new_documen
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [
-        (["b", None, "a", " ", math.nan], ["b", None, "a", None, None]),
+        (["b", None, "a", " ", math.nan, pandas.NA], ["b", None, "a", None, None, None]),
         (np.array([2, 0, 1]), [2, 0, 1]),
         ([1.0, None, 3.0], [1, None, 3]),  # a column of whole numbers with gaps
         (["1", 2, True], ["1", "2", "True"]),
@@ -300,5 +301,7 @@ def test_a_table_of_0_and_1_is_several_labels_and_copies_with_other_labels_are_s
     with pytest.raises(ValueError, match="give a list of texts"):
         classifier.predict("milk cow")
     classifier = Classifier(features="tfidf").fit([*texts, texts[0]], ["a"] * 6 + ["b"] * 7)
-    assert classifier.predict(["milk cow", ""]).tolist() == ["a", None]
+    assert classifier.predict(["milk cow", "", None]).tolist() == ["a", None, None]
+    with pytest.raises(ValueError, match="unsure is nan: give a probability"):
+        classifier.predict(texts, unsure=math.nan)
     assert "since their text stands above with another label: 1." in caplog.text

@@ -24,7 +24,6 @@ import argparse
 import statistics
 import time
 from concurrent.futures.process import BrokenProcessPool
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -206,32 +205,8 @@ def table(results: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def plot(results: dict[str, Any], path: Path) -> None:
-    """Plot time and memory a token over the length, one line for each contender."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, 2, figsize=(11, 4.2))
-    for name in dict.fromkeys(row["contender"] for row in results["rows"]):
-        rows = [row for row in results["rows"] if row["contender"] == name]
-        lengths = [row["length"] for row in rows]
-        style = {"linewidth": 2.5, "color": "black"} if name == "blocked" else {"linewidth": 1.3}
-        for axis, key, factor in ((axes[0], "seconds", 1e6), (axes[1], "memory_mb", 1024)):
-            values = [row[key] * factor / (row["length"] * results["batch_size"]) for row in rows]
-            axis.plot(lengths, values, "o-", label=name, **style)
-    lengths = sorted({row["length"] for row in results["rows"]})
-    for axis, label in zip(axes, ("microseconds a token, forward and backward", "KB a token")):
-        axis.set(xscale="log", xlabel="tokens of a document", ylabel=label, ylim=(0, None))
-        axis.set_xticks(lengths, [f"{length:,}" for length in lengths], rotation=30)
-        axis.minorticks_off()
-        axis.grid(alpha=0.3)
-    axes[0].legend()
-    figure.suptitle("Flat lines: cost grows with the length, not with its square", fontsize=10)
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-
-
 def main() -> None:
-    """Compare the two Longformers, measure all contenders, then write JSON, table and picture."""
+    """Compare the two Longformers, measure all contenders, then write JSON and table."""
     parser = make_parser(__doc__, "long_attention.json")
     add_device(parser)
     lengths = [512, 1024, 2048, 4096, 8192, 16384, 32768]
@@ -268,7 +243,6 @@ def main() -> None:
     results |= {"largest_difference": difference, "rows": rows, "left_out": left_out}
     results |= {"share_of_peak": share, "ratio": ratio}
     write_results(options.output, results, table(results))
-    plot(results, options.output.with_suffix(".png"))
     print(f"\n{table(results)}\nWritten: {options.output}\nforward+backward at {LENGTH_OF_RATIO}: ratio {ratio:.2f}")
 
 

@@ -145,32 +145,8 @@ def possible_processes(asked: list[int], device: str) -> list[int]:
     return [number for number in asked if number <= devices]
 
 
-def plot(tables: dict[str, Any], path: Path) -> None:
-    """Plot memory and speed over the contrastive batch, and over the length of views."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, 2, figsize=(10, 4))
-    for axis, (name, x, label) in zip(
-        axes, [("batch", "documents", "documents of the contrastive batch"), ("length", "longest", "tokens of a view")]
-    ):
-        rows = tables[name]
-        xs = [row[x] for row in rows]
-        axis.plot(xs, [row["memory_mb"] for row in rows], "o-", color="tab:blue")
-        axis.set(xscale="log", xlabel=label, ylim=(0, 1.15 * max(row["memory_mb"] for row in rows)))
-        axis.set_xticks(xs, [f"{value:,}" for value in xs], minor=False)
-        axis.minorticks_off()
-        axis.set_ylabel("memory above weights and gradients, MB", color="tab:blue")
-        speed = axis.twinx()
-        speed.plot(xs, [row["tokens_per_second"] for row in rows], "s--", color="tab:orange")
-        speed.set_ylabel("tokens a second", color="tab:orange")
-        speed.set_ylim(0, 1.3 * max(row["tokens_per_second"] for row in rows))  # apart from the other line
-        axis.grid(alpha=0.3)
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-
-
 def main() -> None:
-    """Measure the three tables, printing each row, then write JSON and picture."""
+    """Measure the three tables, printing each row, and write them as JSON."""
     parser = make_parser(__doc__, "scaling.json")
     add_device(parser)
     parser.add_argument("--model", choices=MODELS, default="small")
@@ -205,7 +181,6 @@ def main() -> None:
         print(f"\n{name}")
         results[name] = [run(its_job, options.output.parent) for its_job in its_jobs]
         write_results(options.output, results)
-    plot(results, options.output.with_suffix(".png"))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from pyarrow import compute
 
 from docsplit.data.python_docs.corpus import python_docs_fingerprint, read_python_docs
 from docsplit.data.python_docs.parts import PART, TEST, TRAIN, VALIDATION, divide
-from docsplit.data.readers.base import Document, Problems, Unreadable, grouped, normalized
+from docsplit.data.readers.base import USUAL, Columns, Document, Problems, Unreadable, grouped, normalized
 from docsplit.data.readers.documents import (
     CONVERTED_SUFFIXES,
     ROW_SUFFIXES,
@@ -39,7 +39,7 @@ from docsplit.data.readers.documents import (
     read_file,
 )
 from docsplit.data.readers.files import DAMAGED, File, FoundFiles, saved_files, saved_split
-from docsplit.data.readers.rows import Columns, check_text_column, parts_of, read_rows, read_texts, text_of_row
+from docsplit.data.readers.rows import check_text_column, parts_of, read_rows, read_texts, text_of_row
 from docsplit.runtime.files import (
     JsonObject,
     build_once,
@@ -119,22 +119,15 @@ def _load_python_docs() -> Dataset:
     return datasets.load_from_disk(build_once(cache_directory() / name, build))
 
 
-def documents_to_search(
-    documents: Path, text_column: str = "text", id_column: str | None = None, encoding: str | None = None
-) -> Iterator[Document]:
+def documents_to_search(documents: Path, columns: Columns = USUAL) -> Iterator[Document]:
     """Yield the documents of a folder or a file, or of the built-in corpus: `python_docs`, `python_docs:test`.
-
-    Args:
-        text_column: of data files.
-        id_column: of data files.
-        encoding: of text files; None: UTF-8, or what is detected.
 
     Raises:
         ValueError: as `docsplit.data.readers.documents.read_documents`, or for an unknown part of python_docs.
     """
     name, _, part = str(documents).partition(":")
     if name != PYTHON_DOCS or documents.exists():
-        yield from read_documents(documents, text_column, id_column, encoding)
+        yield from read_documents(documents, columns)
         return
     if part not in ("", TRAIN, VALIDATION, TEST):
         raise ValueError(f"{PYTHON_DOCS} has no part {part!r}: choose among {TRAIN}, {VALIDATION} and {TEST}.")
@@ -181,7 +174,7 @@ def load_local(path: Path, text_column: str | None = None, encoding: str | None 
     by_line = not found.is_folder and [file.suffix for file in found.files] == [".txt"]
 
     def write(directory: Path) -> None:
-        logger.info(f"Reading {found.path} ({len(found.files):,} files) into {cache_directory()}")
+        logger.info(f"Reading {found.path}")
         file = directory / ROWS_FILE
         found.problems.refuses_rows = text_column is None and loader is not None
         try:

@@ -250,7 +250,7 @@ def training_documents_of(name_or_path: str, quiet: bool = False) -> TrainingDoc
     except (HTTPError, OSError, ValueError) as error:
         level, reason = logging.WARNING, " ".join(str(error).split()).rstrip(".")
     if not quiet:
-        logger.log(level, f"Nobody knows which documents {name_or_path} was trained on: {reason}.")
+        logger.log(level, f"The training documents of {name_or_path} are unknown: {reason}.")
     return None
 
 
@@ -281,10 +281,7 @@ def contamination(name_or_path: str, test_texts: Sequence[str]) -> dict[str, flo
     )
     if not record.is_complete:
         at_least = f"; it saw at least {text}" if seen else ""
-        logger.warning(
-            f"Nobody knows which documents {name_or_path} was trained on before its last pretraining, so that its "
-            f"shares are unknown{at_least}."
-        )
+        logger.warning(f"The training documents of {name_or_path} before its last pretraining are unknown{at_least}.")
         return unknown
     if seen or (near or 0) > 0.05:
         logger.warning(f"{name_or_path} saw {text}, in pretraining: its results on them may be too good.")

@@ -112,7 +112,6 @@ class Encoder:
         self._model = load_encoder(name, given.pooling, given.max_seq_length)
         self._device = self._model.device
         self.dtype = default_dtype(self._device) if given.dtype == "auto" else getattr(torch, given.dtype)
-        logger.info(f"{name}: {describe_computing(self._device, self.dtype, reader_config(self._model))}")
         self.replaced_pooling: str | None = None
         if given.override_pooling not in (None, pooling_of(self._model)):
             try:
@@ -177,7 +176,7 @@ class Encoder:
         Returns: (len(texts), H) float32, and the encoder's facts.
         """
         rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
-        logger.info(f"Embedding {len(rows):,} texts with {self.name} on {self._device}")
+        self._announce(len(rows))
         first = [text for text in list(rows)[:1000] if text.strip()]
         config: Any = self._model[0].config if has_graph_attention(self._model) else None
         by_section = config is not None and config.graph_kind != "full"
@@ -188,6 +187,10 @@ class Encoder:
         if self.options.smooth_neighbours:
             vectors = smooth_texts(list(rows), vectors, self.options.smooth_neighbours)
         return vectors[[rows[text] for text in texts]], facts
+
+    def _announce(self, count: int) -> None:
+        computing = describe_computing(self._device, self.dtype, reader_config(self._model))
+        logger.info(f"Embedding {count:,} texts with {self.name}, {computing}")
 
     def embed_parts(
         self, parts: dict[str, list[str]], show_progress: bool = False
@@ -271,6 +274,7 @@ class Encoder:
 
     def embed_for_index(self, texts: Sequence[str]) -> np.ndarray:
         """Embed documents or passages, (N, H) float32, of length one if the similarity is the cosine."""
+        self._announce(len(texts))
         return self._comparable(self.embed(texts, show_progress=True))
 
     def embed_query(self, text: str) -> np.ndarray:

@@ -13,14 +13,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from docsplit.data.fusion import FUSIONS, WEIGHT
-from docsplit.data.readers.base import Document
+from docsplit.data.readers.base import USUAL, Document
 from docsplit.data.readers.documents import Documents, documents_of, refuse_table
 from docsplit.data.words import ENGLISH, LANGUAGES
 from docsplit.embedding.encoder import Encoder
-from docsplit.index import changes
+from docsplit.index import changes, overview
 from docsplit.index.index import Hit, check_encoder, encoder_of_index
 from docsplit.index.index import Index as Reader
-from docsplit.index.results import METHODS, Added
+from docsplit.index.results import METHODS, Added, Info
 
 logger = logging.getLogger(__name__)
 
@@ -83,20 +83,22 @@ class Index:
         return len(self._current())
 
     def search(
-        self, question: str, count: int = 10, method: str = "hybrid", fusion: str = "sum", weight: float = WEIGHT
-    ) -> list[Hit]:
+        self, question: str, count: int = 10, method: str = "hybrid", fusion: str = "sum", weight: float = WEIGHT,
+        under: str = "",
+    ) -> list[Hit]:  # fmt: skip
         """Find the best documents for a question, the best first.
 
         Args:
             method: `dense` by meaning, `bm25` by words, `hybrid` by both.
             fusion: of a hybrid: `sum` of both scores (`docsplit.data.fusion`), or `rrf`, reciprocal ranks.
             weight: of the meaning in the sum, 0 to 1.
+            under: what the ids of the documents begin with, such as the name of a folder.
 
         Returns: at most `count` hits, with `id`, `title`, `score`, and the `passage` that answers the question best.
 
         Raises:
-            ValueError: for an empty question, a `count` below 1, an unknown method, fusion or weight, or an encoder
-                that has changed.
+            ValueError: for an empty question, a `count` below 1, an unknown method, fusion or weight, an encoder that
+                has changed, or if there is no document.
         """
         if not question.strip():
             raise ValueError("The question is empty: give it words.")
@@ -107,7 +109,29 @@ class Index:
         if fusion not in FUSIONS or not 0 <= weight <= 1:
             raise ValueError(f"fusion is {fusion!r}, weight {weight!r}: expected sum or rrf, and 0 to 1.")
         vector = None if method == "bm25" else self._loaded().embed_query(question)
-        return self._current().search(vector, question, count, method, fusion, weight)
+        return self._current().under(under).search(vector, question, count, method, fusion, weight)
+
+    def duplicates(self, threshold: float = 0.95, under: str = "") -> list[overview.Pair]:
+        """Find pairs of documents that say nearly the same, the most similar first.
+
+        Args:
+            threshold: lowest similarity of a pair.
+            under: as in `search`.
+        """
+        return overview.duplicates(self._current().under(under), threshold)
+
+    def clusters(self, count: int | None = None, under: str = "") -> list[overview.Group]:
+        """Group documents, and name each group by words; the largest comes first.
+
+        Args:
+            count: of the groups. Default: 10, or as many as documents where they are fewer.
+            under: as in `search`.
+        """
+        return overview.clusters(self._current().under(under), count)
+
+    def info(self) -> Info:
+        """Say what the index holds, and which encoder it needs."""
+        return Info.of(self._current())
 
     def add(self, documents: Documents, replace: bool = False) -> Added:
         """Add documents; those that are in the index unchanged stay.
@@ -126,6 +150,20 @@ class Index:
         return changes.add(
             self.directory, documents_of(_with_ids(documents)), self._loaded(), replace, _source(documents)
         )
+
+    def sync(self, folder: str | Path | None = None, yes: bool = False) -> Added:
+        """Add, replace and remove what has changed in a folder that documents were read from.
+
+        Args:
+            folder: as in `docsplit.index.changes.sync`. Default: the only one.
+            yes: go on if the folder is gone, or more than half of its documents are to be removed.
+
+        Returns: what `add` returns, and how many documents were `removed`, and stay `unread` for now.
+
+        Raises:
+            ValueError: without `yes` in these cases, or if no folder or several may be meant. The index is as it was.
+        """
+        return changes.sync(self.directory, self._loaded(), folder, yes)
 
     def delete(self, ids: str | Iterable[str]) -> int:
         """Take documents out, and return how many.
@@ -154,8 +192,8 @@ class Index:
             return self._encoder
 
 
-def _source(documents: Documents) -> str:
-    return str(Path(documents).resolve()) if isinstance(documents, str | Path) else ""
+def _source(documents: Documents) -> changes.Source:
+    return (str(Path(documents).resolve()), USUAL) if isinstance(documents, str | Path) else changes.PYTHON
 
 
 def _with_ids(documents: Documents) -> Documents:

@@ -22,8 +22,9 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from docsplit.data.passages import to_passages
-from docsplit.data.readers.base import Document, grouped
-from docsplit.data.readers.documents import TITLE_IN
+from docsplit.data.readers.base import USUAL, Columns, Document, grouped
+from docsplit.data.readers.documents import TITLE_IN, documents_in, find_documents
+from docsplit.data.readers.files import FoundFiles
 from docsplit.data.words import ENGLISH, warn_of_other_language
 from docsplit.index.index import (
     FILE,
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Embed = Callable[[Sequence[str]], np.ndarray]
+Source = tuple[str, Columns]  # a folder or file that documents come from, and how it is read; "": from elsewhere
+PYTHON: Source = ("", USUAL)
 LOCK = "lock"
 PASSAGES = 1_000_000  # up to which a query is compared with all, in milliseconds
 PARTIAL = re.compile(r"\.manifest\.json\.\d+\.partial")
@@ -65,7 +68,7 @@ def build(
     documents: Iterable[Document],
     encoder: "Encoder",
     passage_words: int = 100,
-    source: str = "",
+    source: Source = PYTHON,
     embed: Embed | None = None,
     language: str = ENGLISH,
 ) -> Built:
@@ -74,7 +77,7 @@ def build(
     Args:
         encoder: embeds a document whole, as far as it reads, and by passage; a document of one passage is embedded
             once.
-        source: the folder or file that the documents come from; "": Python.
+        source: where the documents come from, for `sync`.
         embed: what `encoder.embed_for_index` gives, computed elsewhere. Default: here.
         language: of the stems that BM25 counts (`docsplit.data.words.LANGUAGES`).
 
@@ -92,7 +95,7 @@ def build(
     flush(directory.parent)
     new = Manifest(encoder.description, passage_words, encoder.has_words, language, _new_name())
     with writing(directory, new) as change:
-        built = change.write(map(with_title, documents), encoder, source, embed)
+        built = change.write(prepared(documents), encoder, source, embed)
         if not built.documents:
             raise ValueError(f"None of the documents has text ({built.empty} are empty): nothing was built.")
         built.reading = change.commit().reading()
@@ -104,7 +107,7 @@ def add(
     documents: Iterable[Document],
     encoder: "Encoder",
     replace: bool = False,
-    source: str = "",
+    source: Source = PYTHON,
     embed: Embed | None = None,
 ) -> Added:
     """Add documents to an index, or put them in place of those of the same id; the rest is not touched.
@@ -120,7 +123,7 @@ def add(
 
     def new_documents() -> Iterator[Document]:
         nonlocal unchanged
-        for document in map(with_title, documents):
+        for document in prepared(documents):
             if (place := change.index.find(document.id)) is not None:
                 segment, row = place
                 if np.array_equal(segment.digests[row], digest_of(document)):
@@ -140,6 +143,91 @@ def add(
         change.delete(replaced)
         built.reading = change.commit().reading()
     return Added(**vars(built), replaced=len(replaced), unchanged=unchanged)
+
+
+def sync(
+    directory: Path,
+    encoder: "Encoder",
+    folder: str | Path | None = None,
+    yes: bool = False,
+    embed: Embed | None = None,
+) -> Added:
+    """Make the documents of an index those that a folder has now: add, replace and remove what has changed.
+
+    A document stays if its file, or a row of that, cannot be read now; one without text is removed. Documents that
+    come from elsewhere stay, but those with an id of the folder: they are replaced.
+
+    Args:
+        folder: or file, that documents of the index were read from. Default: the only one. Where there is one, also
+            the place where it is now.
+        yes: go on if the folder is gone, or more than half of its documents are to be removed.
+
+    Raises:
+        ValueError: without `yes` in these cases; if no folder or several may be meant; for another encoder. The index
+            is as it was.
+    """
+    with writing(directory) as change:
+        check_encoder(change.committed, encoder.description)
+        path = _folder_meant(change, folder)
+        number, columns = [*change.sources].index(str(path)), change.sources[str(path)]
+        own = {segment.ids[row] for segment, row in change.index.documents() if segment.sources[row] == number}
+
+        # What the folder has
+        found = find_documents(path) if path.exists() else FoundFiles(path)
+        new, replaced, there, empty = list[Document](), set[str](), set[str](), 0
+        for document in prepared(documents_in(found, columns) if found.files else ()):
+            if not to_passages(document.text, change.committed.passage_words):
+                empty += 1
+                continue
+            there.add(document.id)
+            if (place := change.index.find(document.id)) is not None:
+                segment, row = place
+                if segment.sources[row] == number and np.array_equal(segment.digests[row], digest_of(document)):
+                    continue
+                replaced.add(document.id)
+            new.append(document)
+        found.problems.log()
+        unread = found.in_unread(own - there)
+        gone = own - there - unread
+        if len(gone) > len(own) / 2 and not yes:
+            raise ValueError(
+                f"{len(gone):,} of {len(own):,} documents are no longer in {path}: --yes removes them from the index. "
+                "If the folder has moved, name its new place."
+            )
+
+        built = change.write(new, encoder, (str(path), columns), embed)
+        change.delete(replaced | gone)
+        change.commit()
+    counts = len(replaced), len(there) - len(new), len(gone), len(unread)
+    return Added(built.documents, built.passages, empty, None, *counts)
+
+
+def _folder_meant(change: "Change", folder: str | Path | None) -> Path:
+    """Return the place of a folder that documents were read from, after noting it if that is new."""
+    known = [Path(path) for path in change.sources if path]
+    path = None if folder is None else Path(folder).resolve()
+    if path in known:
+        return path
+    if len(known) != 1 or not (path is None or path.exists()):
+        there = ", ".join(map(str, known)) or "none"
+        raise ValueError(f"Name a folder, or its new place, that the index has documents of: {there}.")
+    if path is not None:
+        change.sources = {str(path) if name else name: columns for name, columns in change.sources.items()}
+    return path or known[0]
+
+
+def prepared(documents: Iterable[Document]) -> Iterator[Document]:
+    """Put titles before the texts that lack them, by `with_title`.
+
+    Raises:
+        ValueError: if two documents have the same id.
+    """
+    seen = set[str]()
+    for document in documents:
+        if document.id in seen:
+            raise ValueError(f"The id {document.id!r} is given twice: nothing was written.")
+        seen.add(document.id)
+        yield with_title(document)
 
 
 def with_title(document: Document) -> Document:
@@ -253,26 +341,20 @@ class Change:
                     path.unlink()
 
     def write(
-        self, documents: Iterable[Document], encoder: "Encoder", source: str, embed: Embed | None = None
+        self, documents: Iterable[Document], encoder: "Encoder", source: Source, embed: Embed | None = None
     ) -> Built:
-        """Embed and write documents, a segment after another.
-
-        Raises:
-            ValueError: if two have the same id.
-        """
-        built, seen, words, language = Built(), set[str](), self.committed.passage_words, self.committed.language
+        """Embed and write documents, a segment after another."""
+        built, words, language = Built(), self.committed.passage_words, self.committed.language
 
         def with_passages() -> Iterator[tuple[Document, list[str]]]:
             for document in documents:
-                if document.id in seen:
-                    raise ValueError(f"The id {document.id!r} is given twice: nothing was written.")
-                seen.add(document.id)
                 if passages := [passage.text for passage in to_passages(document.text, words)]:
                     yield document, passages
                 else:
                     self.empty.add(document.id)
 
-        self.sources = list(dict.fromkeys([*self.sources, source]))
+        self.sources = {**self.sources, source[0]: source[1]}
+        number = [*self.sources].index(source[0])
         for batch in grouped(with_passages(), lambda pair: pair[0].text, SEGMENT_DOCUMENTS, SEGMENT_CHARACTERS):
             if not built.documents:
                 warn_of_other_language([document.text for document, _ in batch], language)
@@ -287,7 +369,7 @@ class Change:
                 tokens = np.array([total, read, min(total, room)])
                 own = part.start if len(several) == 1 else next_whole
                 next_whole += len(several) > 1
-                rows.append(Row(document, vectors[part], vectors[own], tokens, self.sources.index(source)))
+                rows.append(Row(document, vectors[part], vectors[own], tokens, number))
             self._append(rows)
             built.documents += len(batch)
             built.passages += len(passages)

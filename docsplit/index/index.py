@@ -15,9 +15,10 @@ lies behind the `length` of the manifest is a change that was stopped. So a read
 the index, and keeps what it has mapped, whatever writers do.
 """
 
+import copy
 import itertools
 import uuid
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -30,7 +31,7 @@ import xxhash
 
 from docsplit.data.fusion import LOWEST, WEIGHT, reciprocal_ranks, sum_of_scores
 from docsplit.data.passages import to_passages
-from docsplit.data.readers.base import Document
+from docsplit.data.readers.base import Columns, Document
 from docsplit.data.words import Stems, tokenize
 from docsplit.runtime.command import command_name
 from docsplit.runtime.files import (
@@ -105,7 +106,7 @@ class Manifest:
 
     Attributes:
         file: the data file, and `length`, its bytes that count.
-        sources: the folders and files that documents were read from; "" where they came from Python.
+        sources: how each folder or file is read that documents came from, by its path; "": they came from elsewhere.
         has_words: whether the encoder adds words of documents to their vectors.
         language: of the stems that BM25 counts (`docsplit.data.words.LANGUAGES`).
         is_built: whether the first build has come to its end.
@@ -118,7 +119,7 @@ class Manifest:
     file: str
     length: int = 0
     segments: list[SegmentEntry] = field(default_factory=list)
-    sources: list[str] = field(default_factory=list)
+    sources: dict[str, Columns] = field(default_factory=dict)
     approximate: InvertedFile | None = None  # None: all passages are compared
     is_built: bool = False
 
@@ -229,7 +230,7 @@ class Segment:
         vectors: of all passages (P, H) float32, and then of the M documents that have several, whole.
         starts: the first passage of each document, and P, (N + 1,).
         digests: of title and text, (N, 16) uint8.
-        sources: of each document, a number in the manifest's list, (N,).
+        sources: of each document, the number of its source in the manifest, (N,).
         tokens: of the documents, those read in their passages, and those read of them whole, (N, 3); -1: not counted.
         words: stems of all documents, sorted; `postings` says which documents have each.
         lengths: how many stems each document has, (N,).
@@ -250,6 +251,17 @@ class Segment:
         self.word_counts, self.lengths = arrays["words.counts"], arrays["lengths"]
         self.alive = np.ones(len(self.ids), dtype=bool)
         self.alive[entry.deleted] = False
+
+    def under(self, prefix: str) -> "Segment":
+        """Return a view that has only the documents whose ids begin with a prefix."""
+        view, key = copy.copy(self), prefix.encode(errors="surrogatepass")
+        start, end = (
+            place(self.order, key, key=lambda row: self.ids.encoded(row)[: len(key)])
+            for place in (bisect_left, bisect_right)
+        )
+        rows, view.alive = self.order[start:end], np.zeros_like(self.alive)
+        view.alive[rows] = self.alive[rows]
+        return view
 
     def rows(self) -> Iterator[Row]:
         """Iterate over the documents that are in the index."""
@@ -384,6 +396,7 @@ class Index:
 
     Attributes:
         ends: the number of the last document of each segment, and one. Documents are counted through all segments.
+        prefix: what the ids of all documents begin with.
 
     Args:
         is_built: refuse an index that is not built to its end.
@@ -394,7 +407,7 @@ class Index:
     """
 
     def __init__(self, directory: str | Path, is_built: bool = True):
-        self.directory = Path(directory)
+        self.directory, self.prefix = Path(directory), ""
         while True:
             self.manifest = read_manifest(self.directory, is_built)
             try:
@@ -410,10 +423,25 @@ class Index:
 
     def current(self) -> "Index":
         """Return this index; if another process has changed it, the index as it is now."""
-        return self if read_manifest(self.directory) == self.manifest else Index(self.directory)
+        is_current = read_manifest(self.directory) == self.manifest
+        return self if is_current else Index(self.directory).under(self.prefix)
+
+    def under(self, prefix: str) -> "Index":
+        """Return a view that has only the documents whose ids begin with a prefix; their words alone count for BM25.
+
+        Raises:
+            ValueError: if there is none.
+        """
+        if not prefix:
+            return self
+        view = copy.copy(self)
+        view.prefix, view.segments = prefix, [segment.under(prefix) for segment in self.segments]
+        if not len(view):
+            raise ValueError(f"No document of {self.directory} has an id that begins with {prefix!r}.")
+        return view
 
     def __len__(self) -> int:
-        return sum(entry.documents for entry in self.manifest.segments)
+        return sum(int(segment.alive.sum()) for segment in self.segments)
 
     def find(self, document_id: str) -> tuple[Segment, int] | None:
         """Look up a document's segment and row; None if it is not in the index."""
@@ -473,9 +501,10 @@ class Index:
         """Compute the similarity of the query (H,) and each document, (N,) float32, by `similarity_of`.
 
         It is -inf of deleted documents. Beside an inverted file it is -inf of all that are neither among the `count`
-        documents that the file finds, nor among the first of `by_words` (N,), nor too new for it.
+        documents that the file finds, nor among the first of `by_words` (N,), nor too new for it. The file finds too
+        few of a part of the documents: a view compares all.
         """
-        known = self.manifest.approximate
+        known = None if self.prefix else self.manifest.approximate
         parts = [
             np.full(len(segment.ids), -np.inf, np.float32)
             if known is not None and segment.entry.name in known.segments
@@ -565,13 +594,11 @@ class Index:
         if total < 0 or in_documents == total:
             return None
         of_passages, of_documents = (f"{np.floor(1000 * n / total) / 10:g} %" for n in (in_passages, in_documents))
-        words = ", and the words of all" if self.manifest.has_words else ""
-        fewer = "fewer --passage_words, or " if in_passages < total else ""
+        words = " and all words" if self.manifest.has_words else ""
+        fewer = " Build with fewer --passage_words for more." if in_passages < total else ""
         return (
-            f"The encoder reads {self.manifest.encoder['max_seq_length']:,} tokens at a time. Queries search "
-            f"{of_passages} of your documents' tokens, in passages{words}. Clusters, duplicates and maps see "
-            f"{of_documents}, the beginnings{words}. To read more, build with {fewer}an encoder that reads longer "
-            "texts."
+            f"Search covers {of_passages} of the text{words}; clusters, duplicates and maps cover {of_documents}, the "
+            f"beginnings{words}.{fewer}"
         )
 
 

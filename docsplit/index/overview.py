@@ -43,7 +43,12 @@ def duplicates(index: Index, threshold: float = 0.95) -> list[Pair]:
     """Find the pairs of documents whose vectors have this similarity or more, the most similar first.
 
     At most `MOST_PAIRS` are returned; a warning says how many there are.
+
+    Raises:
+        ValueError: for a threshold that no cosine reaches, or all.
     """
+    if index.manifest.encoder["similarity"] == "cosine" and not 0 <= threshold <= 1:
+        raise ValueError(f"--threshold {threshold:g}: give a number from 0 to 1; documents are compared by cosine.")
     if not len(index):
         return []
     pairs, scores, total = _most_similar(index.document_vectors(), threshold)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from docsplit.index.overview import Group, Pair
 
 METHODS = ("hybrid", "dense", "bm25")  # of a search
-PASSAGE_LINES, SHOWN_PAIRS, SHOWN_DOCUMENTS = 3, 50, 3
+PASSAGE_LINES, SHOWN_PAIRS = 3, 7
 INDENT = " " * 5
 PLAIN = Style()
 
@@ -57,15 +57,22 @@ class Built(Result):
 
 @dataclass
 class Added(Built):
-    """How many documents were added; `documents` counts those that were replaced, too."""
+    """How many documents were added; `documents` counts those that were replaced, too.
+
+    Attributes:
+        unread: those that stay, since their files cannot be read now.
+    """
 
     replaced: int = 0
     unchanged: int = 0
+    removed: int = 0
+    unread: int = 0
 
     def lines(self, style: Style = PLAIN) -> list[str]:
         """Write the counts; `info` says what share of the tokens is read."""
         written = f"Added {counted(self.documents - self.replaced, 'document')}"
-        others = {"replaced": self.replaced, "unchanged": self.unchanged, "without text, left out": self.empty}
+        others = {"replaced": self.replaced, "removed": self.removed, "unchanged": self.unchanged}
+        others |= {"kept, since unreadable now": self.unread, "without text, left out": self.empty}
         return [f"{written} ({counted(self.passages, 'passage')}){_others(others)}."]
 
 
@@ -136,7 +143,7 @@ class Info(Result):
     Attributes:
         words: where words come from that the vectors carry, as a sentence; None: they carry none.
         reading: as in `Built`.
-        first: id and title of the first documents.
+        sources: folders and files that documents come from.
         language: of the stems that a search by words counts.
     """
 
@@ -147,19 +154,18 @@ class Info(Result):
     passage_words: int
     max_seq_length: int | None
     reading: str | None
-    first: list[tuple[str, str]]
+    sources: list[str]
     language: str = ENGLISH
 
     @classmethod
     def of(cls, index: "Index") -> "Info":
         """Describe an index."""
-        encoder, documents = index.manifest.encoder, islice(index.documents(), SHOWN_DOCUMENTS)
-        first = [(segment.ids[row], segment.titles[row]) for segment, row in documents]
+        encoder, sources = index.manifest.encoder, [*filter(None, index.manifest.sources)]
         settings = encoder["name"], index.words(), index.manifest.passage_words, encoder["max_seq_length"]
-        return cls(len(index), index.num_passages(), *settings, index.reading(), first, index.manifest.language)
+        return cls(len(index), index.num_passages(), *settings, index.reading(), sources, index.manifest.language)
 
     def lines(self, style: Style = PLAIN) -> list[str]:
-        """Write what it holds, what the encoder reads, and the first documents."""
+        """Write what it holds, what the encoder reads, and where documents come from."""
         passages = f"{counted(self.passages, 'passage')} of about {counted(self.passage_words, 'word')}"
         reads = f"up to {self.max_seq_length:,} tokens" if self.max_seq_length else "whole texts"
         stems = "whole words" if self.language == WORDS else f"{self.language.title()} stems"
@@ -168,8 +174,7 @@ class Info(Result):
             f"Encoder: {self.encoder}, reads {reads}.",
         ]
         lines += [line for line in (self.reading, self.words) if line]
-        first = [style.document(document_id, title, INDENT) for document_id, title in self.first]
-        return [*lines, "The first documents:", *first] if first else lines
+        return lines + [f"From {shown(source)}" for source in self.sources]
 
 
 @dataclass
@@ -187,7 +192,7 @@ class Exported(Result):
 
 @dataclass
 class Answer(Result):
-    """The best documents for a query, and the time that it took.
+    """The best documents for a query, and the milliseconds that embedding it and searching took.
 
     Attributes:
         similarity: what vectors are compared by, cosine or dot; None: they are not.
@@ -227,11 +232,6 @@ class Answer(Result):
                 lines += [INDENT + marked(style, line, matched, stems) for line in wrapped]
         return lines or ["Nothing was found."]
 
-    def cost(self, documents: int) -> str:
-        """Say how long the query took."""
-        encoding = f"Encoding the query took {self.encoding_ms:.0f} ms. " if self.similarity else ""
-        return f"{encoding}Searching {counted(documents, 'document')} took {self.search_ms:.0f} ms."
-
 
 @dataclass
 class Duplicates(Result):
@@ -261,14 +261,14 @@ class Clusters(Result):
 
     def lines(self, style: Style = PLAIN) -> list[str]:
         """Write each group: size and words, and the documents nearest to the centre."""
-        lines = []
+        lines, most = [], 3 if len(self.rows) < 7 else 1  # documents of a group: a screen holds ten groups
         for group in self.rows:
             names = ", ".join(group.words) or "(no word tells these documents from others)"
             lines.append(f"{counted(group.size, 'document')}: {names}")
             first: dict[str, str] = {}  # by title: of copies one is enough
             for document_id, title in zip(group.ids, group.titles):
                 first.setdefault(title or document_id, document_id)
-            nearest = islice(first.items(), SHOWN_DOCUMENTS)
+            nearest = islice(first.items(), most)
             lines += [style.document(document_id, title, INDENT) for title, document_id in nearest]
         return lines or ["There are no documents, and so no groups."]
 

@@ -271,7 +271,7 @@ def check_files(name: Any, hub: Mapping[str, Any], trusts: bool = False) -> None
         if config.get("auto_map") and not trusts:
             if not isinstance(kind, str) or kind not in CONFIG_MAPPING:
                 problem = f"config.json has the model type {kind!r}, which only code of the folder knows (auto_map)"
-                raise CannotLoad(f"{name}: {problem}: code of others is not run. Choose an encoder of transformers.")
+                raise CannotLoad(f"{name}: {problem}: its own code is not run. Choose an encoder of transformers.")
             if kind != "graph_document":
                 logger.warning(
                     f"{name} brings code (auto_map), which is not run: it is loaded as transformers' {kind}."

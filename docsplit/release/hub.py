@@ -46,13 +46,19 @@ def create_repository(repo_id: str, private: bool | None = None) -> str:
     """Create a repository unless it exists, and return its full name, user/name.
 
     Raises:
-        ValueError: if this token, or none, may not write there. Called before training, while it can be mended.
+        ValueError: if the Hub cannot be reached, or this token, or none, may not write there. Called before training,
+            while it can be corrected.
     """
     try:
         name = _again_if_it_breaks(lambda: API.create_repo(repo_id, private=private, exist_ok=True)).repo_id
         _again_if_it_breaks(lambda: API.auth_check(name, write=True))  # an existing one may be somebody else's
         return name
     except (HTTPError, OSError, ValueError) as error:
+        if isinstance(error, HTTPError | ConnectionError | TimeoutError) and getattr(error, "response", None) is None:
+            raise ValueError(
+                f"There is no network: {API.endpoint} cannot be reached ({one_line(error)}). Run without "
+                f"--push_to_hub, and upload later by `python -m {NAME} FOLDER {repo_id}`."
+            ) from error
         raise ValueError(
             f"You cannot write to {repo_id!r} on the Hub: log in with `hf auth login`, or set HF_TOKEN to a token "
             f"that may write, and check that name. The cause: {one_line(error)}"

@@ -190,13 +190,18 @@ def as_command(main: Callable[[], None]) -> Callable[[], None]:
     Those are ValueErrors, ArithmeticErrors, OSErrors, ImportErrors, MemoryErrors, a write that failed, a backend of
     torch.compile that does not work, and a common step of processes that another one has left. All others are bugs and
     keep their traceback; so do all with DOCSPLIT_TRACEBACK=1. Ctrl-C ends a script in one line too, with exit code
-    130. Control characters of documents and names come neither into logs nor into errors.
+    130; a reader that closes the pipe of its output ends it without a line. Control characters of documents and names
+    come neither into logs nor into errors.
     """
 
     def command() -> None:
         protect_logs()
         try:
             main()
+            sys.stdout.flush()
+        except BrokenPipeError:  # of `| head`, which has read enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(1)
         except (KeyboardInterrupt, Exception) as error:
             if os.environ.get(SHOW_TRACEBACK):
                 raise

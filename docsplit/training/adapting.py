@@ -219,7 +219,6 @@ def adapt(
         with _timed("write", seconds):
             record = _describe(adapted, variant, encoder, documents, options)
             write(output, work, variant, replace(record, hub_model_id=repo_id), texts, options)
-    logger.info(f"Seconds: {', '.join(f'{step} {taken:.1f}' for step, taken in seconds.items())}.")
     if repo_id is not None:
         push_at_the_end(adapted.output, repo_id, "Adapted encoder", outdated=list(RELEASE))
     return adapted
@@ -372,7 +371,6 @@ def fit(side: Side, texts: Sequence[str], options: AdaptOptions) -> dict[str, Le
     kinds = ["words", "static"] if options.probe_corpus is not None else ["static" if options.static else "words"]
     ridges = {}
     for kind in kinds:
-        logger.info(f"Fitting words to the vectors of the {side.name} encoder, for: {kind}.")
         settings = RidgeSettings(options.penalty, options.neighbours, sublinear=kind == "words")
         ridge = lexical_ridge.fit(side.model, texts, side.vectors, settings)
         if not ridge.facts.explains_nothing:
@@ -613,6 +611,6 @@ def closing_text(adapted: Adapted, encoder: str) -> str:
     if facts is not None and adapted.kept not in ("start", "trained"):
         lines.append(
             f"The words of {facts.documents:,} documents explain {100 * facts.share_explained:.0f} % of the variance "
-            "of the encoder's vectors, of documents that they were not fitted on."
+            "of the encoder's vectors, on documents left out of the fit."
         )
     return "\n".join([*lines, use_of(folder)])

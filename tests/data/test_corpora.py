@@ -15,7 +15,7 @@ from pyarrow import parquet
 from docsplit.data import corpora
 from docsplit.data.corpora import PROBLEMS, documents_to_search, load_corpus, load_local, stream_corpus, take_problems
 from docsplit.data.passages import clean_text, to_passages
-from docsplit.data.readers.base import Problems
+from docsplit.data.readers.base import Columns, Problems
 from docsplit.data.readers.documents import read_documents
 from docsplit.data.readers.rows import join_sections
 from docsplit.data.seen_documents import document_id, sketch
@@ -160,7 +160,7 @@ def folder(tmp_path, write, markitdown):
 def test_a_folder_of_all_kinds_has_the_documents_that_search_reads_and_is_read_once(folder, monkeypatch, caplog):
     monkeypatch.setattr(corpora, "ROWS_AT_ONCE", 3)
     first = load_local(folder, "body")
-    expected = list(read_documents(folder, "body"))
+    expected = list(read_documents(folder, Columns("body")))
     assert len(expected) == 8
     assert first.data.table.column("id").num_chunks == 3
     assert first.to_list() == [{"id": row.id, "title": row.title, "body": row.text} for row in expected]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from docsplit import Index
-from docsplit.data.readers.base import Document
+from docsplit.data.readers.base import Columns, Document
 from docsplit.embedding import encoder as encoder_module
 from docsplit.embedding.encoder import Encoder
 from docsplit.index import index as index_module
@@ -101,7 +101,26 @@ def test_a_folder_has_the_names_of_its_files_as_ids(scattered, tmp_path, caplog)
     assert hits == {("a.txt", "The captain"), ("deep/b.md", "A harbour")}
     assert "Documents without text, which are not in the index: 1." in caplog.text
     assert index.add(tmp_path / "notes").unchanged == 2
-    assert index_module.Index(index.directory).manifest.sources == [str((tmp_path / "notes").resolve())]
+    assert index_module.Index(index.directory).manifest.sources == {str((tmp_path / "notes").resolve()): Columns()}
+
+
+def test_it_follows_its_folder_and_gives_overviews(scattered, tmp_path):
+    folder = tmp_path / "notes"
+    (folder / "deep").mkdir(parents=True)
+    for number, text in enumerate(TEXTS[:12]):
+        (folder / ("deep" if number % 2 else "") / f"{number}.txt").write_text(text)
+    (folder / "copy.txt").write_text(TEXTS[0])
+    index = Index.build(folder, scattered, tmp_path / "the.index")
+    assert [{pair.id, pair.other} for pair in index.duplicates(0.9999)] == [{"0.txt", "copy.txt"}]
+    assert index.duplicates(0.9999, under="deep/") == []
+    assert sum(group.size for group in index.clusters(2, under="deep/")) == 6
+    (folder / "1.txt").write_text(TEXTS[20])
+    (folder / "copy.txt").unlink()
+    counts = index.sync()
+    assert (counts.documents, counts.removed, counts.unchanged) == (1, 1, 12)
+    hits = index.search(QUESTION, count=100, under="deep/")
+    assert {hit.id for hit in hits} == {f"deep/{number}.txt" for number in range(1, 12, 2)}
+    assert index.info().documents == len(index) == 13
 
 
 def test_what_cannot_work_is_refused_before_anything_changes(built, encoder, scattered, tmp_path):

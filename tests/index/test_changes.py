@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from docsplit.data.readers.base import Document
+from docsplit.data.readers.base import Columns, Document
 from docsplit.index import changes
 from docsplit.index import index as index_module
 from docsplit.index.changes import add, build, delete, writing
@@ -33,7 +33,7 @@ def test_however_documents_came_in_the_answers_are_the_same(documents, queries, 
     assert add(tmp_path, documents[10:30], ENCODER).unchanged == 20
     assert delete(tmp_path, ["no more", documents[20].id]) == 2
     for start in range(30, len(documents), 10):
-        add(tmp_path, documents[start : start + 10], ENCODER, source="more")
+        add(tmp_path, documents[start : start + 10], ENCODER, source=("more", Columns()))
     add(tmp_path, [documents[20]], ENCODER)
     index = Index(tmp_path)
     assert len(index) == len(documents)
@@ -41,7 +41,7 @@ def test_however_documents_came_in_the_answers_are_the_same(documents, queries, 
     assert answers(tmp_path, queries, method) == answers(built, queries, method)
     assert {path.name for path in tmp_path.iterdir()} == {"manifest.json", "lock", index.manifest.file}
     assert (tmp_path / index.manifest.file).stat().st_size == index.manifest.length
-    sources = {segment.ids[row]: index.manifest.sources[segment.sources[row]] for segment, row in index.documents()}
+    sources = {segment.ids[row]: [*index.manifest.sources][segment.sources[row]] for segment, row in index.documents()}
     assert sources == {document.id: "more" if number >= 30 else "" for number, document in enumerate(documents)}
     vectors = dict(zip(sources, index.document_vectors().tolist()))
     wanted = Index(built)

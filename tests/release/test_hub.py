@@ -9,7 +9,7 @@ import httpx
 import numpy as np
 import pytest
 from huggingface_hub import ModelCard, constants
-from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.errors import HfHubHTTPError, HTTPError
 from huggingface_hub.utils import filter_repo_objects
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
@@ -158,6 +158,15 @@ def test_who_may_not_write_is_told_before_training_and_not_asked_again(status, h
     with pytest.raises(ValueError, match=r"cannot write to 'tester/tiny' on the Hub: .*hf auth login"):
         release_hub.create_repository("tester/tiny")
     assert len(asked) == 1
+
+
+def test_without_a_network_that_is_what_is_said(hub, monkeypatch):
+    def unreachable(*_, **__):
+        raise HTTPError("Name or service not known")
+
+    monkeypatch.setattr(hub, "create_repo", unreachable)
+    with pytest.raises(ValueError, match=r"There is no network: .*not known.*Run without --push_to_hub"):
+        release_hub.create_repository("tester/tiny")
 
 
 def test_what_fails_again_and_again_ends(hub):

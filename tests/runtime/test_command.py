@@ -4,6 +4,7 @@ import io
 import json
 import logging
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -61,6 +62,14 @@ def test_what_tells_the_user_is_one_line(main, message, capsys, monkeypatch):
     monkeypatch.setenv("DOCSPLIT_TRACEBACK", "1")
     with pytest.raises((ValueError, OSError, RuntimeError)):
         as_command(main)()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="its pipes end otherwise")
+def test_a_reader_that_closes_the_pipe_hears_nothing():
+    code = "from docsplit.runtime.command import as_command; as_command(lambda: print('line\\n' * 10**6))()"
+    call = f"{sys.executable} -c {shlex.quote(code)} | head -1"
+    result = subprocess.run(call, shell=True, cwd=ROOT, capture_output=True, text=True)
+    assert (result.stdout, result.stderr) == ("line\n", "")
 
 
 def test_a_bug_keeps_its_traceback_and_an_interrupt_has_its_own_code(capsys):

@@ -4,7 +4,6 @@ import base64
 import gzip
 import io
 import json
-import logging
 import os
 import re
 import shutil
@@ -93,6 +92,33 @@ def test_what_changed_is_embedded_and_nothing_else(index, notes, tmp_path, answe
     assert ids == {names[0], "new.md"}
     assert answer("delete", index, "new.md") == {"deleted": 1}
     assert {row["id"] for row in answer("query", index, "volcanoes", "--method", "bm25")["rows"]} == {names[0]}
+
+
+def test_an_index_follows_its_folder_and_is_searched_in_part(notes, scattered, tmp_path, answer, failure_of):
+    folder, index = tmp_path / "notes", tmp_path / "index"
+    shutil.copytree(notes, folder / "old")
+    answer("build", folder, "--model", scattered, "--index_dir", index, "--passage_words", 20)
+    names = sorted(path.name for path in (folder / "old").iterdir())
+    (folder / "old" / names[0]).unlink()
+    (folder / "old" / names[1]).write_text("A kettle.")
+    (folder / "new.txt").write_text("A kettle.")
+    text = answer("sync", index, as_json=False)
+    assert text == "Added 1 document (2 passages); replaced: 1; removed: 1; unchanged: 23.\n"
+    words = ("query", index, "kettle", "--count", 100, "--method")
+    for method in ("bm25", "hybrid"):
+        ids = {row["id"] for row in answer(*words, method)["rows"]}
+        assert ids > {"new.txt", f"old/{names[1]}"}
+        assert {row["id"] for row in answer(*words, method, "--under", "old/")["rows"]} == ids - {"new.txt"}
+    pairs = [{row["id"], row["other"]} for row in answer("duplicates", index, "--threshold", 0.9999)["rows"]]
+    assert {"new.txt", f"old/{names[1]}"} in pairs
+    in_part = answer("duplicates", index, "--threshold", 0.9999, "--under", "old/")["rows"]
+    assert [{row["id"], row["other"]} for row in in_part] == [pair for pair in pairs if "new.txt" not in pair]
+    groups = answer("clusters", index, "--count", 2, "--under", "old/")["rows"]
+    assert sum(group["size"] for group in groups) == 24
+    assert "No document" in failure_of(search.main, "query", index, "kettle", "--under", "nowhere")
+    shutil.rmtree(folder / "old")
+    assert "24 of 25 documents are no longer in" in failure_of(search.main, "sync", index)
+    assert answer("sync", index, folder, "--yes")["removed"] == 24
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names of files are UTF-8 there")
@@ -198,20 +224,18 @@ def worded_index(notes, worded, tmp_path, answer):
 
 
 def test_an_encoder_with_words_finds_its_documents_and_says_whose_words_they_are(
-    worded_index, notes, worded, index, answer, caplog
+    worded_index, notes, worded, index, answer
 ):
     """Passages have words and queries none."""
     query = sorted(notes.iterdir())[3].read_text()[:60]
     encoder = Encoder(str(worded))
-    with caplog.at_level(logging.INFO):
-        hits = answer("query", worded_index, query, "--method", "dense", "--count", 3)["rows"]
+    hits = answer("query", worded_index, query, "--method", "dense", "--count", 3)["rows"]
     best = []
     for document in read_documents(notes):
         passages = [passage.text for passage in to_passages(document.text, 20)]
         best.append(float((encoder.embed_for_index(passages) @ encoder.embed_query(query)).max()))
     assert [hit["score"] for hit in hits] == pytest.approx(sorted(best, reverse=True)[:3], abs=1e-3)
     words = "Documents carry the words that the encoder brings."
-    assert caplog.text.count(words) == 1
     assert answer("info", worded_index)["words"] == words
     assert answer("info", index)["words"] is None
 

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_matrix
 
+from benchmarks.studies.adaptation.sets import labelled
 from docsplit.classifier import FEATURES, Classifier, fit_head, probabilities_of
-from docsplit.data.sets.arguments import LabelledArguments
-from docsplit.data.sets.labelled import LabelledSplit, load_labelled
+from docsplit.data.sets.labelled import LabelledSplit
 from docsplit.embedding.loading import load_encoder
 from docsplit.evaluation.heads.base import HeadInput, Run, runs_of
 from docsplit.evaluation.heads.finetuning import Start
@@ -37,8 +37,7 @@ from docsplit.runtime.files import read_any_json, versions, write_text, write_wh
 logger = logging.getLogger(__name__)
 
 DRAWS, LABELS = 3, (5, 10, 20, None)  # labels a class; None: all
-SUFFIXES = {"20newsgroups": "parquet", "banking77": "jsonl", "dbpedia": "jsonl", "ecthr": "parquet"}
-LIMITS = {"banking77": (3000, 1500)}  # of training and test documents; of others 2,000 and 1,000
+SETS = ("docstrings", "20newsgroups", "banking77", "dbpedia", "ecthr")
 NAMES = {  # of methods, in a reader's words
     "classifier": "the classifier",
     "words_and_tfidf": "words and half a TF-IDF",
@@ -52,28 +51,6 @@ NAMES = {  # of methods, in a reader's words
     "setfit": "SetFit",
 }
 PARTS = ("words_and_tfidf", "words", "encoder_and_tfidf", "encoder", "tfidf")
-
-
-def load(name: str, data_dir: Path) -> LabelledSplit:
-    """Load a set; of court judgments validation documents are tested too."""
-    if name == "docstrings":
-        return load_labelled(LabelledArguments(max_test_samples=1000))
-    parts = ("train", "validation", "test") if name == "ecthr" else ("train", "test")
-    files: Any = {f"{part}_file": str(data_dir / name / f"{part}.{SUFFIXES[name]}") for part in parts}
-    train, test = LIMITS.get(name, (2000, 1000))
-    options = LabelledArguments(
-        label_column="labels" if name == "ecthr" else "label",
-        strip_newsgroup_headers=name == "20newsgroups",
-        max_train_samples=train,
-        max_test_samples=test,
-        **files,
-    )
-    split = load_labelled(options)
-    if split.validation_texts and split.validation_labels is not None:
-        split.test_texts = [*split.validation_texts, *split.test_texts]
-        split.test_labels = np.concatenate([split.validation_labels, split.test_labels])
-        split.validation_texts = split.validation_labels = None
-    return split
 
 
 @dataclass
@@ -220,7 +197,7 @@ def main() -> None:
     add: Callable[..., Any] = parser.add_argument
     add("--data_dir", type=Path, required=True, help="folder with a folder of each set")
     add("--model", required=True, help="the encoder: a SentenceTransformer, here or on the Hub")
-    add("--sets", nargs="+", choices=["docstrings", *SUFFIXES], default=["docstrings", *SUFFIXES])
+    add("--sets", nargs="+", choices=SETS, default=SETS)
     add("--labels", nargs="+", type=int, default=[label or 0 for label in LABELS], help="a class; 0: all")
     add("--methods", nargs="+", choices=list(NAMES), default=list(NAMES)[:-1], help="SetFit has to be named")
     add("--work_dir", type=Path, default=Path("outputs/classifier_study"))
@@ -228,9 +205,9 @@ def main() -> None:
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     options.work_dir.mkdir(parents=True, exist_ok=True)
-    metrics = {name: "micro-F1" if name == "ecthr" else "accuracy" for name in ("docstrings", *SUFFIXES)}
+    metrics = {name: "micro-F1" if name == "ecthr" else "accuracy" for name in SETS}
     for name in options.sets:
-        data = DataSet(load(name, options.data_dir), options.model)
+        data = DataSet(labelled(name, options.data_dir), options.model)
         for labels in options.labels:
             for method in options.methods:
                 measure(data, labels or None, method, options.work_dir / f"{name}-{labels or 'all'}-{method}.npz")

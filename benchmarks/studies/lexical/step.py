@@ -1,7 +1,7 @@
 """One step of the cells of the study of lexical starts: measure an encoder, or words alone, on a set of adaptation's.
 
-    python -m benchmarks.studies.lexical.step --data 20news --data_dir DIR --rows r.json --encoder DIR
-    python -m benchmarks.studies.lexical.step --data 20news --data_dir DIR --rows r.json --corpus corpus.jsonl
+    python -m benchmarks.studies.lexical.step --data 20newsgroups --data_dir DIR --rows r.json --encoder DIR
+    python -m benchmarks.studies.lexical.step --data 20newsgroups --data_dir DIR --rows r.json --corpus corpus.jsonl
 
 Vectors of an encoder are centred: without training all have a large part in common, and the regression's penalty is
 fixed. Without an encoder it measures TF-IDF and latent semantic analysis, and writes the documents to train on.
@@ -52,7 +52,7 @@ def main() -> None:
         write_text(options.corpus, "".join(json.dumps({"text": text}) + "\n" for text in data.corpus))
         measured = [({"method": name, "seed": None}, data.measure(features)) for name, features in of_words(data)]
     rows = [
-        own | {"task": data.task, "metric": name, "value": value}
+        own | {"metric": name, "value": value}
         for own, one in measured
         for name, value in ({one.metric: one.value} | one.others).items()
     ]

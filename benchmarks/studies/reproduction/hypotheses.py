@@ -1,39 +1,52 @@
-"""The papers' claims, judged: shown, refuted or open, by a bootstrap over pretraining seeds and test items.
+"""The papers' claims, judged: shown, level, refuted or open.
 
-A hypothesis is several comparisons, each of one data set, one number of labels and one other method. A comparison is
-made with each head. Its two-sided p-values are corrected for the number of tests of the family (Holm, 1979).
+A hypothesis is a few comparisons, each with one other method by one head and one number of labels, of the mean over
+the sets that were measured. The p-values of a family are corrected for their number (Holm, 1979); without `family` a
+hypothesis is one by itself. Other heads, and single sets, are secondary: tables show them, and nothing judges them.
 
-    shown      with every head the difference has the sign of the claim, and its interval leaves 0 out after Holm
-    refuted    with every head it has the other sign, likewise
-    open       else: too little is known, or the heads disagree
+    shown      the difference has the sign of the claim, after Holm
+    refuted    it has the other sign, likewise
+    level      neither, and it is smaller than `margin`, after Holm (two one-sided tests: Schuirmann, 1987)
+    open       too little is known
 
-A hypothesis is shown if all its comparisons are, refuted if one of them is, and open else. A comparison without
-measurements is open, and says what is missing: "shown" is never said of a part.
+A hypothesis is shown, or level, if all its comparisons are, refuted if one of them is, and open else. A comparison
+without measurements is open, and says what is missing: "shown" is never said of a part.
+
+    python -m benchmarks.studies.reproduction.hypotheses recipes/reproduction/small.yaml \
+        benchmarks/results/reproduction/small/cells.json      # judges cells anew, after the fact
+
+Most tests are a bootstrap over test items and independent pretraining seeds (`paired_bootstrap`). Where each seed has
+a start of its own, from which both methods go on (kind `paired`), it is Student's t over the starts.
 """
 
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
+from scipy.stats import ttest_1samp
 
-from benchmarks.engine.results import SAMPLES, Row
+from benchmarks.engine.results import SAMPLES, Row, read_results
 from benchmarks.studies.reproduction.measure import DENOMINATORS, refuse_doubles
 from docsplit.evaluation.results.bootstrap import Difference, ItemScores, Resampled, holm, paired_bootstrap, resample
+from docsplit.evaluation.results.markdown import inline, markdown_table
 from docsplit.runtime.files import ROOT
 
 FILE = ROOT / "recipes" / "reproduction" / "hypotheses.yaml"
-SHOWN, REFUTED, OPEN = "shown", "refuted", "open"
-LEVEL = 0.05
-NUM_SAMPLES = 20_000  # the least p is 2 in so many; Holm multiplies it with the tests of a family, some 300
-ALL, FEW = "all", "few"
+SHOWN, REFUTED, LEVEL, OPEN = "shown", "refuted", "level", "open"
+ALPHA = 0.05
+NUM_SAMPLES = 20_000  # the least p is 2 in so many; Holm multiplies it with the tests of a family
+FEW = -1  # labels a class: the smallest number that a set was measured with
 KINDS = {  # the words that a hypothesis of each kind has, beside family, says, source, kind, evaluation and a
-    "greater": {"b", "shots", "heads", "heads_of_b", "metric"},
-    "equal": {"b", "shots", "heads", "margin"},
-    "interaction": {"b", "heads"},
+    "greater": {"b", "shots", "head", "head_of_b", "metric"},
+    "paired": {"b", "shots", "head", "margin", "starts"},
+    "equal": {"b", "shots", "head", "margin"},
+    "interaction": {"b", "head"},
     "positive": {"metric"},
 }
 Hypothesis = Mapping[str, Any]
@@ -41,56 +54,29 @@ Place = tuple[str, str, str, str, int | None]  # evaluation, data, method, head 
 
 
 @dataclass
-class HeadTest:
-    """A comparison by one head."""
-
-    head: str
-    difference: Difference
-    corrected: float | None = None  # p after Holm
-    margin: float | None = None  # of a test of equality
-    by_interval: bool = False  # an interval of each seed decides, and no p is corrected
-
-    @property
-    def sign(self) -> int:
-        """1 if the claim is clear, -1 if its opposite is, else 0."""
-        if not self.by_interval and (self.corrected is None or self.corrected >= LEVEL):
-            return 0
-        if self.margin is not None:
-            return 1 if abs(self.difference.difference) < self.margin else -1
-        low, high = self.difference.low, self.difference.high
-        return 1 if low > 0 else -1 if high < 0 else 0
-
-
-@dataclass
 class Comparison:
-    """A method against another one on one set."""
+    """A method against another one, by one head."""
 
     name: str
-    data: str | None = None
-    method: str | None = None  # that the claim is in favour of
+    favoured: Mapping[str, str] = field(default_factory=dict)  # of each set the method that the claim is in favour of
     shots: int | None = None  # labels a class; None: all
-    tests: list[HeadTest] = field(default_factory=list)
+    found: Difference | None = None
+    corrected: float | None = None  # p after Holm; None: its interval decides
+    equal: float | None = None  # p of two one-sided tests, then the same after Holm
+    is_equality: bool = False  # what the hypothesis claims
     lacks: str | None = None  # what was not measured
 
     @property
     def verdict(self) -> str:
-        """Whether all heads agree, and on what."""
-        signs = {test.sign for test in self.tests}
-        if self.lacks is not None or not self.tests:
+        """What was found, of this comparison alone."""
+        if self.lacks is not None or self.found is None:
             return OPEN
-        return SHOWN if signs == {1} else REFUTED if signs == {-1} else OPEN
-
-    @property
-    def heads_disagree(self) -> bool:
-        """Whether one head is clear and another one is not, or says the opposite."""
-        return len({test.sign for test in self.tests}) > 1
-
-    @property
-    def heads(self) -> str:
-        """How many heads are clear, and on what: `heads: 3 for, 1 unclear`."""
-        counts = {"for": 1, "against": -1, "unclear": 0}
-        numbers = {side: sum(test.sign == sign for test in self.tests) for side, sign in counts.items()}
-        return "heads: " + ", ".join(f"{number} {side}" for side, number in numbers.items() if number)
+        is_level = self.equal is not None and self.equal < ALPHA
+        if self.is_equality:
+            return SHOWN if is_level else OPEN
+        if (self.corrected is None or self.corrected < ALPHA) and (self.found.low > 0 or self.found.high < 0):
+            return SHOWN if self.found.low > 0 else REFUTED
+        return LEVEL if is_level else OPEN
 
 
 @dataclass
@@ -103,15 +89,15 @@ class Judged:
 
     @property
     def verdict(self) -> str:
-        """Shown if all comparisons are, refuted if one is, else open."""
+        """Shown or level if all comparisons are, refuted if one is, else open."""
         return combined([comparison.verdict for comparison in self.comparisons])
 
 
 def combined(verdicts: Sequence[str]) -> str:
-    """Return the verdict on several comparisons together: shown if all are, refuted if one is, else open."""
+    """Return the verdict on several comparisons together."""
     if REFUTED in verdicts:
         return REFUTED
-    return SHOWN if verdicts and set(verdicts) == {SHOWN} else OPEN
+    return verdicts[0] if len(set(verdicts)) == 1 else OPEN
 
 
 def read_hypotheses(recipe: Mapping[str, Any], path: Path = FILE) -> dict[str, Hypothesis]:
@@ -137,68 +123,71 @@ class Measured:
     """The rows of a run, by place and pretraining seed."""
 
     rows: Sequence[Row]
+    named: Callable[[str, str, str], str]  # what a name stands for in an evaluation of a set
 
     def __post_init__(self) -> None:
         refuse_doubles(self.rows)
         self.items: dict[Place, dict[int | None, ItemScores]] = defaultdict(dict)
-        self.values: dict[tuple[str, str, str, str], list[Row]] = defaultdict(list)
+        self.values: dict[tuple[Place, str], list[Row]] = defaultdict(list)
         self.labels: dict[tuple[str, str], set[int]] = defaultdict(set)
-        below: dict[tuple[Place, int | None, str], np.ndarray] = {}
-        self.drawn: dict[tuple[Place, str], dict[int | None, Row]] = defaultdict(dict)
-        for row in self.rows:
-            if row.get("drawn"):
-                self.drawn[place_of(row), row["metric"]][row["seed"]] = row
-        sampled = [row for row in self.rows if SAMPLES in row and not row.get("drawn")]
-        for row in sampled:
-            if row["metric"].endswith(DENOMINATORS):
-                metric = row["metric"].removesuffix(DENOMINATORS)
-                below[place_of(row), row["seed"], metric] = _as_runs(row)
-        for row in sampled:
-            if not row["metric"].endswith(DENOMINATORS):
+        below = {(place_of(row), row["seed"], row["metric"].removesuffix(DENOMINATORS)): _as_runs(row)
+                 for row in self.rows if row["metric"].endswith(DENOMINATORS)}  # fmt: skip
+        for row in sorted(self.rows, key=lambda row: -1 if row["seed"] is None else row["seed"]):
+            place = place_of(row)
+            self.values[place, row["metric"]].append(row)
+            if SAMPLES in row and not row.get("drawn") and not row["metric"].endswith(DENOMINATORS):
                 above = _as_runs(row)
-                denominators = below.get((place_of(row), row["seed"], row["metric"]), np.ones_like(above))
-                self.items[place_of(row)][row["seed"]] = ItemScores(above, denominators)
+                denominators = below.get((place, row["seed"], row["metric"]), np.ones_like(above))
+                self.items[place][row["seed"]] = ItemScores(above, denominators)
                 if row["shots"] is not None:
                     self.labels[row["task"], row["data"]].add(row["shots"])
-        for row in self.rows:
-            self.values[row["task"], row["data"], row["method"], row["metric"]].append(row)
 
     def sets_of(self, evaluation: str) -> list[str]:
         """Return the data sets that an evaluation measured."""
         return list(dict.fromkeys(row["data"] for row in self.rows if row["task"] == evaluation))
 
-    def system(self, place: Place) -> tuple[ItemScores, int] | None:
-        """Return the items of all seeds, (S x R, M), and S; None where nothing was measured."""
-        seeds = self.items.get(place)
-        if not seeds:
-            return None
-        ordered = [seeds[seed] for seed in sorted(seeds, key=lambda seed: -1 if seed is None else seed)]
-        return ItemScores.joined(ordered), len(ordered)  # type: ignore[return-value]
+    def of_metric(self, place: Place, metric: str) -> Resampled | None:
+        """Return a number that is no sum over items, of all seeds: on drawn documents where a row has such samples.
 
-    def drawn_system(self, place: Place, metric: str) -> Resampled | None:
-        """Return a number that has values on drawn documents, of all seeds; None where it was not measured."""
-        seeds = self.drawn.get((place, metric))
-        if not seeds:
+        Without samples the seeds alone vary.
+        """
+        rows = self.values.get((place, metric))
+        if not rows:
             return None
-        rows = [seeds[seed] for seed in sorted(seeds, key=lambda seed: -1 if seed is None else seed)]
-        samples = np.stack([np.array(row[SAMPLES]) for row in rows], axis=1)
-        if len(rows) > 1:  # each set of documents with several draws of the seeds
+        scores = np.array([row["value"] for row in rows])
+        samples = np.stack([np.array(row.get(SAMPLES, [row["value"]])) for row in rows], axis=1)
+        if len(rows) > 1 or len(samples) == 1:  # each set of documents with several draws of the seeds
             samples = np.tile(samples, (max(NUM_SAMPLES // len(samples), 1), 1))
-        return Resampled(np.array([row["value"] for row in rows]), samples, len(rows))
+        return Resampled(scores, samples, len(rows))
 
-    def pair(self, places: Sequence[Place], metric: str | None = None) -> tuple[list[Resampled], list[str]]:
-        """Return the systems of some places on the same drawn items, and the methods that were not measured."""
+    def systems(
+        self, places: Sequence[Place], sets: Sequence[str], metric: str | None = None
+    ) -> tuple[list[Resampled], str | None]:
+        """Return the systems of some places, their means over sets on the same drawn items; or say what is missing."""
+        known = self.items if metric is None else {place for place, name in self.values if name == metric}
+        of_sets = [[self.place(place, data) for place in places] for data in sets]
+        if lacking := [f"{place[2]} not measured with {place[3]} on {place[1]}"
+                       for some in of_sets for place in some if place not in known]:  # fmt: skip
+            return [], "; ".join(dict.fromkeys(lacking))
         if metric is not None:
-            drawn = [self.drawn_system(place, metric) for place in places]
-            lacking = [place[2] for place, system in zip(places, drawn) if system is None]
-            return [system for system in drawn if system is not None], lacking
-        systems = [self.system(place) for place in places]
-        lacking = [place[2] for place, system in zip(places, systems) if system is None]
-        known = [system for system in systems if system is not None]
-        if lacking:
-            return [], lacking
-        items, seeds = zip(*known)
-        return resample(items, NUM_SAMPLES, pretraining_seeds=seeds), []
+            drawn = [[system for place in some if (system := self.of_metric(place, metric))] for some in of_sets]
+        else:
+            drawn = [
+                resample([ItemScores.joined(list(self.items[place].values())) for place in some], NUM_SAMPLES,
+                         pretraining_seeds=[len(self.items[place]) for place in some])
+                for some in of_sets
+            ]  # fmt: skip
+        means = [
+            [np.mean([getattr(one, name) for one in each], axis=0) for name in ("scores", "samples")]
+            for each in zip(*drawn)
+        ]
+        return [Resampled(*mean, system.seeds) for mean, system in zip(means, drawn[0])], None
+
+    def place(self, place: Place, data: str) -> Place:
+        """Return a place of this set, with its own method, and the smallest number of its labels in place of `FEW`."""
+        evaluation, _, name, head, shots = place
+        few = min(self.labels[evaluation, data], default=0)
+        return (evaluation, data, self.named(name, evaluation, data), head, few if shots == FEW else shots)
 
 
 def place_of(row: Row) -> Place:
@@ -218,137 +207,145 @@ def judge(
     Args:
         named: gives the method that a hypothesis's name stands for in an evaluation of a data set.
     """
-    measured = Measured(rows)
-    named = named or (lambda name, evaluation, data: name)
-    judged = [Judged(name, stated, list(_comparisons(stated, measured, named))) for name, stated in hypotheses.items()]
-    for family in {one.stated["family"] for one in judged}:
-        correct([comparison for one in judged if one.stated["family"] == family for comparison in one.comparisons])
+    measured = Measured(rows, named or (lambda name, evaluation, data: name))
+    judged = [Judged(name, stated, list(_comparisons(stated, measured))) for name, stated in hypotheses.items()]
+    families = defaultdict[str, list[Comparison]](list)
+    for one in judged:
+        families[one.stated.get("family", one.name)] += one.comparisons
+    for comparisons in families.values():
+        correct(comparisons)
     return judged
 
 
 def correct(comparisons: Iterable[Comparison]) -> None:
-    """Correct the p-values of all tests of a family for their number."""
-    tests = [test for comparison in comparisons for test in comparison.tests if not test.by_interval]
-    for test, corrected in zip(tests, holm([test.difference.p_value for test in tests])):
-        test.corrected = corrected
+    """Correct the p-values of a family for the number of its tests, those of differences and of equality alike."""
+    tested = [one for one in comparisons if one.found is not None and not np.isnan(one.found.p_value)]
+    for one, corrected in zip(tested, holm([one.found.p_value for one in tested if one.found is not None])):
+        one.corrected = corrected
+    both = [(one, one.equal) for one in tested if one.equal is not None]
+    for (one, _), corrected in zip(both, holm([p_value for _, p_value in both])):
+        one.equal = corrected
 
 
-def _comparisons(
-    stated: Hypothesis, measured: Measured, named: Callable[[str, str, str], str]
-) -> Iterator[Comparison]:
-    evaluation, sets = stated["evaluation"], measured.sets_of(stated["evaluation"])
-    if not sets:
-        yield Comparison(evaluation, lacks="not measured")
-    for data in sets:
-        a = named(stated["a"], evaluation, data)
-        if stated["kind"] == "positive":
-            yield _positive(stated, data, a, measured)
-            continue
-        few = min(measured.labels[evaluation, data], default=None)
-        for other in (named(name, evaluation, data) for name in stated["b"]):
-            if stated["kind"] == "interaction":
-                yield _interaction(stated, data, (a, other), few, measured)
-                continue
-            for which in stated["shots"]:
-                if which == ALL or few is not None:
-                    yield _comparison(stated, data, (a, other), None if which == ALL else few, measured)
-
-
-def _comparison(
-    stated: Hypothesis, data: str, methods: tuple[str, str], shots: int | None, measured: Measured
-) -> Comparison:
-    """Compare two methods with each head."""
-    labels = "all labels" if shots is None else f"{shots} labels a class"
-    comparison = Comparison(f"{' v '.join(methods)}, {data}, {labels}", data, methods[0], shots)
-    without: dict[str, list[str]] = defaultdict(list)  # the heads that a method has no number with
-    for heads in zip(stated["heads"], stated.get("heads_of_b", stated["heads"])):
-        places = [(stated["evaluation"], data, method, head, shots) for method, head in zip(methods, heads)]
-        systems, lacking = measured.pair(places, stated.get("metric"))
-        if lacking:
-            for name, head in zip(methods, heads):
-                if name in lacking:
-                    without[name].append(head)
-            continue
-        a, b = systems
-        comparison.tests.append(compared(heads[0], a, b, stated.get("margin")))
-    if without:
-        comparison.lacks = "; ".join(f"{name} not measured with {', '.join(on)}" for name, on in without.items())
-    return comparison
-
-
-def compared(head: str, a: Resampled, b: Resampled, margin: float | None = None) -> HeadTest:
-    """Compare two systems: is a better; with a margin, do they differ by less than that?
-
-    Equality is two one-sided tests (Schuirmann, 1987), a - b below the margin and above its opposite; p is the larger
-    of the two. Where a and b differ by the margin or more, p is that of a difference beyond the margin.
-    """
-    difference = paired_bootstrap(a, b)
-    if margin is None:
-        return HeadTest(head, difference)
-    upper, lower = (
-        paired_bootstrap(a, Resampled(b.scores + shift, b.samples + shift, b.seeds)).p_value
-        for shift in (margin, -margin)
-    )
-    if abs(difference.difference) < margin:
-        p_value = max(upper, lower) / 2
+def _comparisons(stated: Hypothesis, measured: Measured) -> Iterator[Comparison]:
+    if not (sets := measured.sets_of(stated["evaluation"])):
+        yield Comparison(stated["evaluation"], lacks="not measured")
+    elif stated["kind"] == "positive":
+        for data in sets:
+            yield _positive(stated, data, measured)
     else:
-        p_value = upper if difference.difference > 0 else lower
-    return HeadTest(head, replace(difference, p_value=p_value), None, margin)
+        for other in stated["b"]:
+            for which in stated.get("shots", ["few v all"]):
+                yield _comparison(stated, sets, other, which, measured)
 
 
-def _interaction(
-    stated: Hypothesis, data: str, methods: tuple[str, str], few: int | None, measured: Measured
-) -> Comparison:
-    """Compare the gain with few labels with the gain with all; seeds are paired by their number."""
-    name = f"gain of {' over '.join(methods)}, {data}, {few} labels a class v all"
-    comparison = Comparison(name, data, methods[0], few)
-    without = []
-    for head in stated["heads"]:
-        places = [(stated["evaluation"], data, method, head, shots) for shots in (few, None) for method in methods]
-        systems, lacking = measured.pair(places)
-        if few is None or lacking:
-            without.append(head)
-        elif len({system.seeds for system in systems}) > 1:
-            comparison.lacks = f"other numbers of pretraining seeds with {head}"
-        else:
-            comparison.tests.append(HeadTest(head, growth_of_gain(*systems)))
-    if without:
-        comparison.lacks = f"few or all labels not measured with {', '.join(without)}"
+def _comparison(stated: Hypothesis, sets: Sequence[str], other: str, which: str, measured: Measured) -> Comparison:
+    """Compare two methods with few labels, with all, or the gain with few and with all."""
+    kind, heads = stated["kind"], (stated["head"], stated.get("head_of_b", stated["head"]))
+    shots = {"all": [None], "few": [FEW]}.get(which, [FEW, None])
+    favoured = {data: measured.named(stated["a"], stated["evaluation"], data) for data in sets}
+    name = f"{stated['a']} v {other}, {' and '.join(sets)}, {which} labels"
+    comparison = Comparison(name, favoured, shots[0])
+    comparison.is_equality = kind == "equal"
+    places: list[Place] = [(stated["evaluation"], "", method, head, labels)
+                           for labels in shots for method, head in zip((stated["a"], other), heads)]  # fmt: skip
+    if kind == "paired":
+        of_sets = [[measured.items.get(measured.place(place, data), {}) for place in places] for data in sets]
+        seeds = set.intersection(*(set(found) for some in of_sets for found in some))
+        scores = [[[one[seed].of_runs().mean() for one in some] for some in of_sets] for seed in seeds]
+        pairs = np.mean(scores, axis=1) if seeds else []  # (S, 2)
+        if len(pairs) < stated["starts"]:  # no verdict before all that was planned is there
+            comparison.lacks = f"{len(pairs)} of {stated['starts']} starts"
+        if len(pairs) > 1:
+            comparison.found, comparison.equal = over_starts(pairs, stated["margin"])
+        return comparison
+    systems, comparison.lacks = measured.systems(places, sets, stated.get("metric"))
+    if comparison.lacks is None and kind == "interaction":
+        few_a, few_b, all_a, all_b = map(_over_runs, systems)
+        gains = few_a.scores - few_b.scores - all_a.scores + all_b.scores  # seeds are paired by their number
+        drawn = few_a.samples - few_b.samples - all_a.samples + all_b.samples
+        comparison.found = above_zero(Resampled(gains, drawn, len(gains)))
+    elif comparison.lacks is None:
+        a, b = systems
+        comparison.found = paired_bootstrap(a, b)
+        if margin := stated.get("margin"):
+            shifted = [Resampled(b.scores + by, b.samples + by, b.seeds) for by in (margin, -margin)]
+            is_within = abs(comparison.found.difference) < margin
+            comparison.equal = max(paired_bootstrap(a, one).p_value for one in shifted) / 2 if is_within else 1.0
     return comparison
 
 
-def growth_of_gain(few_a: Resampled, few_b: Resampled, all_a: Resampled, all_b: Resampled) -> Difference:
-    """Return (a - b with few labels) - (a - b with all), of each seed its mean over runs: S values of one system."""
-
-    def of_seeds(system: Resampled) -> tuple[np.ndarray, np.ndarray]:
-        return (system.scores.reshape(system.seeds, -1).mean(axis=1),
-                system.samples.reshape(len(system.samples), system.seeds, -1).mean(axis=2))  # fmt: skip
-
-    (few, few_drawn), (less, less_drawn), (all_, all_drawn), (rest, rest_drawn) = map(
-        of_seeds, (few_a, few_b, all_a, all_b)
-    )
-    scores, samples = few - less - all_ + rest, few_drawn - less_drawn - all_drawn + rest_drawn
-    growth = Resampled(scores, samples, len(scores))
-    nothing = Resampled(np.zeros(1), np.zeros((len(samples), 1)))
-    return paired_bootstrap(growth, nothing)
+def _over_runs(system: Resampled) -> Resampled:
+    """Return the means of each seed over its runs."""
+    scores = system.scores.reshape(system.seeds, -1).mean(axis=1)
+    return Resampled(scores, system.samples.reshape(len(system.samples), system.seeds, -1).mean(axis=2), system.seeds)
 
 
-def _positive(stated: Hypothesis, data: str, method: str, measured: Measured) -> Comparison:
+def over_starts(pairs: np.ndarray, margin: float) -> tuple[Difference, float]:
+    """Compare two methods that went on from the same starts; the test items stay as they are.
+
+    Args:
+        pairs: (S, 2), the scores of both from each start, S of 2 or more.
+        margin: of the two one-sided tests.
+
+    Returns: a - b with its 95 % interval and p, by Student's t; and p of a difference smaller than the margin.
+    """
+    differences = pairs[:, 0] - pairs[:, 1]
+    found = ttest_1samp(differences, 0)
+    above = ttest_1samp(differences, -margin, alternative="greater")
+    below = ttest_1samp(differences, margin, alternative="less")
+    low, high = found.confidence_interval(0.95)
+    difference = Difference(float(differences.mean()), float(low), float(high), float(found.pvalue))
+    return difference, max(float(above.pvalue), float(below.pvalue))
+
+
+def above_zero(system: Resampled) -> Difference:
+    """Compare a number with 0."""
+    return paired_bootstrap(system, Resampled(np.zeros(1), np.zeros((len(system.samples), 1))))
+
+
+def _positive(stated: Hypothesis, data: str, measured: Measured) -> Comparison:
     """Compare a number with 0; one that has an interval alone counts by that, and is no part of Holm's correction."""
     metric, evaluation = stated["metric"], stated["evaluation"]
-    comparison = Comparison(f"{metric} of {method}, {data}", data, method)
-    rows = measured.values[evaluation, data, method, metric]
-    if not rows:
-        comparison.lacks = f"{metric} of {method} not measured"
-    elif len({place_of(row) for row in rows}) > 1:
-        raise ValueError(f"{metric} of {method}, {data}, is measured by several heads: one of them has to be named.")
-    elif rows[0].get("drawn"):
-        system = measured.drawn_system(place_of(rows[0]), metric)
-        assert system is not None
-        nothing = Resampled(np.zeros(1), np.zeros((len(system.samples), 1)))
-        comparison.tests.append(HeadTest("all seeds", paired_bootstrap(system, nothing)))
-    else:
+    method = measured.named(stated["a"], evaluation, data)
+    comparison = Comparison(f"{metric} of {method}, {data}", {data: method})
+    places = [place for place, name in measured.values if (*place[:3], name) == (evaluation, data, method, metric)]
+    if len(places) != 1:
+        comparison.lacks = f"{metric} of {method} measured by {len(places)} heads, not one"
+        return comparison
+    rows = measured.values[places[0], metric]
+    if "low" in rows[0]:
         lows, highs = [row["low"] for row in rows], [row["high"] for row in rows]
-        found = Difference(float(np.mean([row["value"] for row in rows])), min(lows), max(highs), np.nan)
-        comparison.tests.append(HeadTest("its interval", found, by_interval=True))
+        comparison.found = Difference(float(np.mean([row["value"] for row in rows])), min(lows), max(highs), np.nan)
+    elif system := measured.of_metric(places[0], metric):
+        comparison.found = above_zero(system)
     return comparison
+
+
+def verdict_rows(judged: Iterable[Judged]) -> Iterator[list[str]]:
+    """Yield the cells of `VERDICTS`, a row a comparison: differences in hundredths."""
+    for one in judged:
+        for comparison in one.comparisons:
+            found, values = comparison.found, ["", "", "", ""]
+            if found is not None:
+                values = [f"{100 * found.difference:+.1f}", f"{100 * found.low:+.1f} to {100 * found.high:+.1f}"]
+                values += ["" if p is None else f"{p:.3f}" for p in (comparison.corrected, comparison.equal)]
+            yield [one.name, comparison.name, *values, comparison.lacks or comparison.verdict]
+
+
+VERDICTS = ["", "comparison", "difference x 100", "95 %", "p, Holm", "p level, Holm", "verdict"]
+
+
+def main() -> None:
+    """Print the verdicts on finished cells as Markdown."""
+    from benchmarks.studies.reproduction.plan import method_named, read_recipe
+
+    recipe, cells = read_recipe(Path(sys.argv[1])), read_results(Path(sys.argv[2]))
+    judged = judge(read_hypotheses(recipe), cells.rows, partial(method_named, recipe))
+    rows = [[inline(one.name), inline(one.verdict), inline(one.stated["says"])] for one in judged]
+    print(markdown_table(["", "verdict", "claim"], rows), "", sep="\n")
+    print(markdown_table(VERDICTS, [[inline(cell) for cell in row] for row in verdict_rows(judged)]))
+
+
+if __name__ == "__main__":
+    main()

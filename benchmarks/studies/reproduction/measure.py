@@ -29,6 +29,7 @@ from docsplit.runtime.options import parse_arguments
 EVALUATIONS: dict[str, tuple[str, tuple[Any, Any]]] = {  # the script that each is, and its options beside encoders
     "classification": ("run_probe_classification.py", (LabelledArguments, ProbeArguments)),
     "links": ("run_aan_retrieval.py", (CitationArguments, LinkArguments)),
+    "rotated links": ("run_aan_retrieval.py", (CitationArguments, LinkArguments)),
     "ranking": ("run_document_retrieval.py", (RankingArguments, RetrievalArguments)),
     "analysis": ("run_embedding_analysis.py", (LabelledArguments, AnalysisArguments)),
 }
@@ -55,6 +56,10 @@ def evaluation_of(kind: str, data_args: Any, args: Any) -> Any:
         from docsplit.evaluation.links import Links
 
         return Links(data_args, args)
+    if kind == "rotated links":
+        from benchmarks.studies.reproduction.rotation import RotatedLinks
+
+        return RotatedLinks(data_args, args)
     if kind == "ranking":
         from docsplit.evaluation.ranking import DocumentRanking
 

@@ -72,7 +72,8 @@ SET_WORDS = {"recipe", "options", "cost", "corpus", "train", "methods"}
 SHARED_CODE = ["docsplit/data", "docsplit/embedding", "docsplit/modeling", "docsplit/runtime", "modeling_docsplit.py",
                "modeling_graph_document.py"]  # fmt: skip
 TRAINING_CODE = ["docsplit/training", "run_docsplit_pretraining.py", "convert_to_longformer.py"]
-MEASURING_CODE = ["docsplit/evaluation", "benchmarks/studies/reproduction/measure.py"]
+MEASURING_CODE = ["docsplit/evaluation", "benchmarks/studies/reproduction/measure.py",
+                  "benchmarks/studies/reproduction/rotation.py"]  # fmt: skip
 START = "start"
 MEASURE = "benchmarks.studies.reproduction.measure"
 GIVEN = ("data_dir", "given_start", "given_corpus")  # variables
@@ -211,24 +212,18 @@ def make_plan(
     """
     start = "{given_start}" if has_start else None
     plan = Plan(recipe, {"code": SHARED_CODE, "groups": {}}, with_all_data=with_all_data)
-    if START in recipe and start is None:
-        _add_training(plan, START, {"family": FAMILIES[0], "from": None, "options": recipe[START], "seeds": None})
-    for name, method in recipe["methods"].items():
-        if _is_made(method) and (placed := _with_corpus(dict(method), None if with_all_data else data_dir)):
-            _add_training(plan, name, placed, start)
+    shared = {"family": FAMILIES[0], "from": None, "options": recipe.get(START), "seeds": None}
+    methods = ({START: shared} if START in recipe and start is None else {}) | recipe["methods"]
+    for name, method in methods.items():
+        corpus = str(method.get("corpus", recipe.get("corpus")))
+        file = corpus.removeprefix(DATA)
+        if _is_made(method) and (file == corpus or with_all_data or (data_dir / file).exists()):
+            placed = dict(method) if file == corpus else method | {"corpus": f"{{data_dir}}/{file}"}
+            _add_training(plan, name, placed, start if name != START else None)
     for name, evaluation in recipe["evaluations"].items():
         for data, own in evaluation["sets"].items():
             _add_evaluation(plan, name, data, own or {}, None if with_all_data else data_dir)
     return plan
-
-
-def _with_corpus(method: Options, data_dir: Path | None) -> Options | None:
-    """Return a method whose corpus lies in the data folder; None if it is not there, as its data are not either."""
-    if not str(method.get("corpus", "")).startswith(DATA):
-        return method
-    file = method["corpus"].removeprefix(DATA)
-    is_here = data_dir is None or (data_dir / file).exists()
-    return method | {"corpus": f"{{data_dir}}/{file}"} if is_here else None
 
 
 def training_group(method: str) -> str:
@@ -364,7 +359,10 @@ def _add_evaluation(plan: Plan, name: str, data: str, own: Options, data_dir: Pa
         plan.missing.append(Missing(name, data, needs, pipeline))
         return
     for method in methods_of(plan.recipe, name, data):
-        _add_measuring(plan, (name, data, method), own, placed, training)
+        if _is_made(plan.recipe["methods"][method]) and training_group(method) not in plan.study["groups"]:
+            plan.missing.append(Missing(name, data, f"needs the corpus of {method}"))
+        else:
+            _add_measuring(plan, (name, data, method), own, placed, training)
 
 
 def _needs_a_tagger(options: Mapping[str, Any]) -> bool:

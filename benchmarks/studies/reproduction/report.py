@@ -14,7 +14,14 @@ from benchmarks.engine.results import Row
 from benchmarks.engine.study import RECORD, Study, resolve
 from benchmarks.engine.study import Cell as StudyCell
 from benchmarks.studies.reproduction.figures import FIGURES, Reported, anchor_of
-from benchmarks.studies.reproduction.hypotheses import Hypothesis, Judged, combined, judge
+from benchmarks.studies.reproduction.hypotheses import (
+    VERDICTS,
+    Hypothesis,
+    Judged,
+    combined,
+    judge,
+    verdict_rows,
+)
 from benchmarks.studies.reproduction.measure import DATA_SETS
 from benchmarks.studies.reproduction.pages import Block, Cell, Heading, Source, Table, Text, as_html, as_markdown
 from benchmarks.studies.reproduction.plan import FAMILIES, Plan, method_named
@@ -147,28 +154,15 @@ def _named(row: str, figures: Sequence[Figure]) -> str:
 def _verdicts(reported: Reported) -> Iterator[Block]:
     yield Heading(2, "What the papers claim")
     yield Text(
-        "Written before the run, unless the source says otherwise. shown: every head agrees, in every comparison, "
-        "after Holm's correction within the family; refuted: every head says the opposite in one comparison; open: "
-        "else. Intervals are 95 %, over pretraining seeds and test items."
+        "Written before the run, unless the source says otherwise; judged by one head. shown: in every comparison the "
+        "difference has the sign of the claim, after Holm's correction within the family; refuted: it has the other "
+        "one in one comparison; level: it is smaller than a margin; open: else. Intervals are 95 %."
     )
     rows: list[list[Cell | str]] = [
         [one.name, one.verdict, one.stated["says"], one.stated["source"]] for one in reported.judged
     ]
     yield Table(["", "verdict", "claim", "source"], rows)
-    details: list[list[Cell | str]] = []
-    for one in reported.judged:
-        for comparison in one.comparisons:
-            verdict = comparison.verdict + (f" ({comparison.heads})" if comparison.heads_disagree else "")
-            if comparison.lacks is not None:
-                details.append([one.name, comparison.name, "", comparison.lacks, "", "", verdict])
-            for test in comparison.tests:
-                found = test.difference
-                interval = f"{100 * found.low:+.1f} to {100 * found.high:+.1f}"
-                p_value = "" if test.corrected is None else f"{test.corrected:.3f}"
-                details.append([one.name, comparison.name, test.head, f"{100 * found.difference:+.1f}", interval,
-                                p_value, verdict])  # fmt: skip
-    header = ["", "comparison", "head", "difference x 100", "95 %", "p, Holm", "verdict"]
-    yield Table(header, details)
+    yield Table(VERDICTS, list(verdict_rows(reported.judged)))
 
 
 def gains_of(reported: Reported) -> list[Gain]:
@@ -245,10 +239,8 @@ def contents_of(reported: Reported) -> dict[str, Any]:
                 })  # fmt: skip
     verdicts = [
         {"name": one.name, "verdict": one.verdict, **one.stated,
-         "comparisons": [{"name": comparison.name, "verdict": comparison.verdict, "lacks": comparison.lacks,
-                          "heads_disagree": comparison.heads_disagree,
-                          "tests": [{"head": test.head, **vars(test.difference), "p_holm": test.corrected}
-                                    for test in comparison.tests]} for comparison in one.comparisons]}
+         "comparisons": [vars(comparison) | {"found": comparison.found and vars(comparison.found),
+                                             "verdict": comparison.verdict} for comparison in one.comparisons]}
         for one in reported.judged
     ]  # fmt: skip
     missing, gains = [[vars(one) for one in some] for some in (reported.plan.missing, gains_of(reported))]
@@ -279,7 +271,8 @@ def verdict_of(judged: Sequence[Judged], table: JointTable, figure: Figure) -> s
             for comparison in one.comparisons
             if one.stated["evaluation"] == table.filled.evaluation
             and table.filled.head != DATA_SETS
-            and (comparison.method, comparison.data) == (figure.method, figure.data)
+            and figure.method is not None
+            and comparison.favoured.get(str(figure.data)) == figure.method
             and (comparison.shots is None) == (table.shots is None)
         ]
         if verdicts:

@@ -14,7 +14,7 @@ import pandas as pd
 
 from docsplit.data.readers.rows import join_sections
 from docsplit.data.sets.arguments import RankingArguments
-from docsplit.data.sets.labelled import strip_newsgroup_headers
+from docsplit.data.sets.labelled import strip_newsgroups
 from docsplit.data.sets.rankings import Ranking, load_collection
 
 DRAWN = 2500  # documents of a large corpus
@@ -46,7 +46,7 @@ def newsgroups(data_dir: Path) -> Ranking:
     """
     posts = pd.read_parquet(data_dir / "20newsgroups" / "test.parquet").sample(DRAWN, random_state=0)
     subjects = [match[1] if (match := SUBJECT.search(text)) else "" for text in posts.text]
-    posts = posts.assign(title=subjects, text=posts.text.map(strip_newsgroup_headers))
+    posts = posts.assign(title=subjects, text=posts.text.map(strip_newsgroups))
     return by_title(posts[posts.text.str.strip() != ""][["id", "title", "text"]])
 
 

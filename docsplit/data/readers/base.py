@@ -48,6 +48,30 @@ def grouped(items: Iterable[T], text_of: Callable[[T], str], most: int, most_cha
         yield group
 
 
+@dataclass(frozen=True)
+class Columns:
+    """How data files are read.
+
+    Attributes:
+        text: the column of the text.
+        id: the column of the ids; None for the first of id, _id and doc_id that a row has.
+        encoding: of text files of all kinds; None: UTF-8, or what is detected.
+    """
+
+    text: str = "text"
+    id: str | None = None
+    encoding: str | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            bytes(4).decode(self.encoding or "utf-8", errors="ignore")
+        except LookupError as error:
+            raise ValueError(f"--encoding {self.encoding!r} is none that Python knows, such as cp1252.") from error
+
+
+USUAL = Columns()
+
+
 class Unreadable(ValueError):
     """The error of a file, or of the rest of one, that cannot be read.
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from docsplit.data.passages import heading_at
-from docsplit.data.readers.base import Document, Problems, Unreadable
+from docsplit.data.readers.base import USUAL, Columns, Document, Problems, Unreadable
 from docsplit.data.readers.files import File, FoundFiles, find_files
-from docsplit.data.readers.rows import Columns, ids_of_rows, read_texts
+from docsplit.data.readers.rows import ids_of_rows, read_texts
 
 logger = logging.getLogger(__name__)
 
@@ -51,9 +51,7 @@ def find_documents(path: Path) -> FoundFiles:
     return find_files(path, SUFFIXES, hidden_by_underscore=ROW_SUFFIXES)
 
 
-def read_documents(
-    path: Path, text_column: str = "text", id_column: str | None = None, encoding: str | None = None
-) -> Iterator[Document]:
+def read_documents(path: Path, columns: Columns = USUAL) -> Iterator[Document]:
     """Read the documents of a folder, or of one file.
 
     A text file (.txt, .md, .rst, .tex, .html) and a converted one (.pdf, .docx, .pptx) is one document; its id is its
@@ -61,21 +59,16 @@ def read_documents(
     `docsplit.data.readers.rows.ids_of_rows`. All may be compressed. Hidden files are left out. In a folder, a file
     that cannot be read is skipped, and so is a row that cannot be read; the log counts both by suffix and reason.
 
-    Args:
-        text_column: the column of the text in data files.
-        id_column: the column of the ids in data files.
-        encoding: of text files; None: UTF-8, or what is detected.
-
     Raises:
-        ValueError: if there is nothing to read, if the one file cannot be read, or without that `id_column`.
+        ValueError: if there is nothing to read, if the one file cannot be read, or without that column of ids.
     """
     found = find_documents(path)
-    yield from documents_in(found, Columns(text_column, id_column, encoding))
+    yield from documents_in(found, columns)
     found.problems.log()
 
 
 def documents_in(found: FoundFiles, columns: Columns) -> Iterator[Document]:
-    """Read all documents, file after file; `found.problems` then has what could not be read.
+    """Read all documents, file after file; `found` then has what could not be read.
 
     Raises:
         ValueError: as `read_documents`.
@@ -100,6 +93,9 @@ def documents_in(found: FoundFiles, columns: Columns) -> Iterator[Document]:
             if not (found.is_folder or num_read):
                 raise
             found.problems.add("file", f"{file.suffix} {error.reason}", file.name)
+            found.unread.add(file.name)
+        if of_file.number_of("row"):
+            found.unread.add(file.name)
         if num_read > before:  # those of a file without any row that can be read are in its error
             found.problems.merge(of_file)
     if not num_read:

@@ -273,16 +273,25 @@ class FoundFiles:
     Attributes:
         files: those with a known suffix, in the order of their names.
         problems: what was skipped.
+        unread: names of the folders that were not entered, and of the files that were not read whole.
     """
 
     path: Path
     files: list[File] = field(default_factory=list)
     problems: Problems = field(default_factory=Problems)
+    unread: set[str] = field(default_factory=set)
 
     @property
     def is_folder(self) -> bool:
         """Whether a folder was named, and not one file, or a saved data set, which is like a file in several parts."""
         return self.path.is_dir() and saved_files(self.path) is None
+
+    def in_unread(self, ids: set[str]) -> set[str]:
+        """Return those ids whose documents may be in what was not read."""
+        if not self.is_folder:
+            return ids if self.unread else set()
+        beginnings = tuple(f"{name}{mark}" for name in self.unread for mark in "#/")
+        return {name for name in ids if name in self.unread or name.startswith(beginnings)}
 
 
 def find_files(path: Path, suffixes: tuple[str, ...], hidden_by_underscore: tuple[str, ...] = ()) -> FoundFiles:
@@ -324,7 +333,9 @@ def _walk(found: FoundFiles) -> list[Path]:
     """List the files below a folder; count hidden ones, links to folders, indexes, and what cannot be opened."""
 
     def skip(kind: str, place: Path) -> None:
-        found.problems.add("file", kind, printable(place.relative_to(found.path).as_posix()))
+        name = printable(place.relative_to(found.path).as_posix())
+        found.problems.add("file", kind, name)
+        found.unread.add(name)
 
     paths: list[Path] = []
     for folder, names, files in os.walk(

@@ -9,14 +9,13 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow
 from pyarrow import parquet
 
 from docsplit.data.passages import SECTION_BREAK
-from docsplit.data.readers.base import Problems, Unreadable, normalized
+from docsplit.data.readers.base import Columns, Problems, Unreadable, normalized
 from docsplit.data.readers.files import DAMAGED, HEAD, File, Line, flaw_of, printable
 from docsplit.runtime.files import JsonObject
 
@@ -25,27 +24,6 @@ DAMAGED_ROWS = (pyarrow.ArrowException, UnicodeDecodeError, *DAMAGED)  # what a 
 _END = "\ufdd0the end of the file\ufdd0"  # a row that a quote that is never closed swallows with all rows before it
 
 csv.field_size_limit(2**31 - 1)  # of the whole process; the default refuses texts of more than 131,072 characters
-
-
-@dataclass(frozen=True)
-class Columns:
-    """How data files are read.
-
-    Attributes:
-        text: the column of the text.
-        id: the column of the ids; None for the first of id, _id and doc_id that a row has.
-        encoding: of text files of all kinds; None: UTF-8, or what is detected.
-    """
-
-    text: str = "text"
-    id: str | None = None
-    encoding: str | None = None
-
-    def __post_init__(self) -> None:
-        try:
-            bytes(4).decode(self.encoding or "utf-8", errors="ignore")
-        except LookupError as error:
-            raise ValueError(f"--encoding {self.encoding!r} is none that Python knows, such as cp1252.") from error
 
 
 # --- Rows of any file ---

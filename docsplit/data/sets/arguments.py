@@ -56,8 +56,10 @@ class LabelledArguments:
         common=True,
     )
     encoding: str | None = option(None, "Encoding of local text files (default: UTF-8, or what is detected).")
-    strip_newsgroup_headers: bool = option(
-        False, "Remove headers, footers and quotes, which give a newsgroup (20 Newsgroups) away."
+    strip_newsgroups: list[str] = option(
+        [],
+        "Parts to remove of newsgroup postings (20 Newsgroups): headers, which name the group; footers; quotes.",
+        choices=["headers", "footers", "quotes"],
     )
     max_train_samples: int | None = option(
         None, "Train on N documents at most, with the proportions of the classes. Default: all."

@@ -22,7 +22,7 @@ import ast
 import dataclasses
 import hashlib
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -167,14 +167,23 @@ def load_pair_files(papers_file: str | Path, *pair_files: str | Path) -> Citatio
 
 
 def load_citations(papers_file: str | Path, citations_file: str | Path, seed: int = 0) -> CitationPairs:
+    """Make pairs of the links of `read_citations`."""
+    texts, links, counts = read_citations(papers_file, citations_file)
+    return _pairs_of_links(texts, links, counts, seed)
+
+
+def read_citations(
+    papers_file: str | Path, citations_file: str | Path
+) -> tuple[dict[str, str], np.ndarray, dict[str, int]]:
     """Read a table of papers (as in `load_pair_files`) and the links among them, columns citing and cited.
+
+    Returns: the texts by id, the links (L, 2) as numbers of texts, and what was dropped.
 
     Raises:
         ValueError: naming what is missing: a column, or papers that links name.
     """
     texts, counts = _load_papers(papers_file)
-    links = _numbers(citations_file, _read_columns(citations_file, "citing", "cited"), texts)
-    return _pairs_of_links(texts, links, counts, seed)
+    return texts, _numbers(citations_file, _read_columns(citations_file, "citing", "cited"), texts), counts
 
 
 def python_docs_pairs() -> CitationPairs:
@@ -334,15 +343,7 @@ def make_splits(
     generator = np.random.default_rng(seed)
     distinct = undirected(links)
     if split_of is None:
-        communities = find_communities(distinct, num_papers, seed)
-        inside = communities[distinct[:, 0]] == communities[distinct[:, 1]]
-        sizes = np.bincount(communities[distinct[inside, 0]], minlength=communities.max(initial=0) + 1)
-        # In random order, each community goes where the largest part of the share is missing.
-        filled, splits = np.zeros(3), np.zeros(len(sizes), dtype=np.int64)
-        for community in generator.permutation(len(sizes)):
-            splits[community] = np.argmin(filled / np.array(SHARES))
-            filled[splits[community]] += sizes[community]
-        split_of = splits[communities]
+        split_of = divide_communities(distinct, num_papers, SHARES, generator, seed)
     within = split_of[distinct[:, 0]] == split_of[distinct[:, 1]]
     forbidden = distinct if never_negative is None else np.concatenate([distinct, undirected(never_negative)])
     forbidden_keys = set((forbidden[:, 0] * num_papers + forbidden[:, 1]).tolist())
@@ -368,6 +369,21 @@ def make_splits(
         "links_without_negative_dropped": unmatched,
     }
     return parts, counts
+
+
+def divide_communities(
+    links: np.ndarray, num_papers: int, shares: Sequence[float], generator: np.random.Generator, seed: int
+) -> np.ndarray:
+    """Divide papers so that the links inside communities have these shares: the number of each one's part, (N,)."""
+    communities = find_communities(links, num_papers, seed)
+    inside = communities[links[:, 0]] == communities[links[:, 1]]
+    sizes = np.bincount(communities[links[inside, 0]], minlength=communities.max(initial=0) + 1)
+    # In random order, each community goes where the largest part of the share is missing.
+    filled, parts = np.zeros(len(shares)), np.zeros(len(sizes), dtype=np.int64)
+    for community in generator.permutation(len(sizes)):
+        parts[community] = np.argmin(filled / np.array(shares))
+        filled[parts[community]] += sizes[community]
+    return parts[communities]
 
 
 def rewire_negatives(

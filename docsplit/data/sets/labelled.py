@@ -169,7 +169,7 @@ def load_labelled(options: LabelledArguments, seed: int = 0) -> LabelledSplit:
     of_splits = {"validation_split", "test_split"}
     others = {"validation_file", "test_file"} if options.train_file is None else {"dataset_name", *of_splits}
     if is_built_in:
-        others |= {"text_column", "label_column", "strip_newsgroup_headers", *of_splits}
+        others |= {"text_column", "label_column", "strip_newsgroups", *of_splits}
     others -= {"dataset_name"} if options.dataset_name == PYTHON_DOCS else set()
     if given := sorted(f"--{name}" for name in others if getattr(options, name) != getattr(LabelledArguments(), name)):
         source = "python_docs, the default data: name a --train_file or a --dataset_name"
@@ -197,7 +197,7 @@ def load_labelled(options: LabelledArguments, seed: int = 0) -> LabelledSplit:
         if name not in parts:
             continue
         part = parts[name]
-        read = read_texts(part.dataset, options.text_column, options.strip_newsgroup_headers, part.source)
+        read = read_texts(part.dataset, options.text_column, options.strip_newsgroups, part.source)
         counts[f"{name}_not_a_string_dropped"] = sum(text is None for text in read)
         counts[f"{name}_empty_dropped"] = sum(text == "" for text in read)
         ids = [document_id(text) if text else None for text in read]
@@ -321,7 +321,7 @@ def are_vectors(values: Sequence[Any]) -> bool:
     )
 
 
-def read_texts(dataset: Dataset, columns: list[str], strip: bool, source: str) -> list[str | None]:
+def read_texts(dataset: Dataset, columns: list[str], strip: Sequence[str], source: str) -> list[str | None]:
     """Read the text of each row: "" where it is empty, None where a column has something else than text."""
     if "text" in columns and "text" not in dataset.column_names and "sections" in dataset.column_names:
         dataset = add_text(dataset, "text")
@@ -334,17 +334,16 @@ def read_texts(dataset: Dataset, columns: list[str], strip: bool, source: str) -
             texts.append(None)
             continue
         text = "\n\n".join(piece for piece in pieces if piece and piece.strip())
-        text = strip_newsgroup_headers(text) if strip else text
+        text = strip_newsgroups(text, strip)
         texts.append(text if text.strip() else "")
     return texts
 
 
-def strip_newsgroup_headers(text: str) -> str:
-    """Strip headers, footer and quotes of a newsgroup posting, which give its group away.
-
-    The same as `sklearn.datasets.fetch_20newsgroups(remove=("headers", "footers", "quotes"))`.
-    """
-    return strip_newsgroup_quoting(strip_newsgroup_footer(strip_newsgroup_header(text)))
+def strip_newsgroups(text: str, parts: Sequence[str] = ("headers", "footers", "quotes")) -> str:
+    """Strip parts of a newsgroup posting, as `sklearn.datasets.fetch_20newsgroups(remove=parts)` does."""
+    text = strip_newsgroup_header(text) if "headers" in parts else text
+    text = strip_newsgroup_footer(text) if "footers" in parts else text
+    return strip_newsgroup_quoting(text) if "quotes" in parts else text
 
 
 def _encode(

@@ -290,7 +290,7 @@ class EmbeddingAnalysis(LabelledEvaluation):
             replace(facts_table(about["statistics"], STATISTICS), title="Documents."),
             replace(facts_table(encoders, ENCODER_FACTS), title="Encoders."),
         ]
-        about_data = report.Section("Data and encoders", ["Words are what stands between white space."], tables)
+        about_data = report.Section("Data and encoders", ["Words are split at white space."], tables)
         about |= {"title": title, "versions": versions()} | contents
         report.write_report(folder, title, [about_data, *sections.values()], about)
         return (

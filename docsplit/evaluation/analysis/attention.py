@@ -184,7 +184,10 @@ def attention_analysis(
         f"Attention to nouns / that of BERT and of SimCSE, {paper_numbers.COLUMN}: more than {ratio} on NYT.",
     ]
     caption = "Attention to a word by class, 1 is uniform; mean and 95 % interval over documents."
-    about = "times uniform attention", folder / "attention.png", caption, 1.0
+    nouns = {names[row["encoder"]]: row.get("noun_to_uniform_mean") or 0.0 for row in listed}
+    most = max(nouns, key=lambda name: nouns[name])
+    message = f"{most} attends most to nouns: {nouns[most]:.2f} times uniform"
+    about = "times uniform attention", folder / "attention.png", message, caption, 1.0
     figure = report.plot_bars(frame, names, to_uniform, *about)
     return contents, report.Section("Attention by part of speech", notes, tables, [figure])
 

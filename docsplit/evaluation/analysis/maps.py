@@ -107,15 +107,16 @@ def map_analysis(
         axis.set_yticks([])
     handles = axes[0][0].get_legend_handles_labels()
     look = {"fontsize": 8, "frameon": False, "markerscale": 2}
-    figure.legend(*handles, loc="outside right upper", ncols=legend_columns, **look)
+    figure.legend(*handles, loc="outside right center", ncols=legend_columns, **look)
     cells = [
         [names[encoder], int(row), "" if number < 0 else class_names[number], *(f"{value:.5g}" for value in point)]
         for encoder, (points, _) in maps.items()
         for row, number, point in zip(rows, classes, points)
     ]
-    caption = f"{len(rows):,} test documents, {how}: who is near to whom means something, the distance of groups not."
+    figure.suptitle("Close points are similar documents; distances between groups mean little", fontsize=10)
+    caption = f"{len(rows):,} test documents, {how}."
     saved = save_figure(figure, folder / "map.png", caption, ["encoder", "test_document", "class", "x", "y"], cells)
-    notes = [f"{len(rows):,} test documents, {how}. Numbers stand at the median of a class.{note}"]
+    notes = [f"A number stands at the median of its class.{note}"]
     points_of = {encoder: points for encoder, (points, _) in maps.items()}
     contents = {"documents": len(rows), "method": how, "note": note, "rows": rows, "points": points_of}
     return contents, Section("Map", notes, figures=[saved])

@@ -8,6 +8,7 @@ under the same name (`save_figure`).
 
 import base64
 import json
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
@@ -231,11 +232,12 @@ def save_figure(figure: Any, path: Path, caption: str, header: Sequence[str], ro
 
 def plot_bars(
     frame: pd.DataFrame, names: Mapping[str, str], measures: Mapping[str, str], axis_title: str, path: Path,
-    caption: str, line: float | None = None,
+    message: str, caption: str, line: float | None = None,
 ) -> Figure:  # fmt: skip
     """Draw for each encoder a group of bars with intervals.
 
     Args:
+        message: what the bars show, as the title.
         names: of encoders.
         measures: what is drawn, and its labels.
         line: a height that is marked.
@@ -258,7 +260,8 @@ def plot_bars(
     axis.set_xticks(range(len(listed)), shown, rotation=20, ha="right")
     axis.set_ylabel(axis_title)
     axis.grid(alpha=0.3, axis="y")
-    figure.legend(loc="outside right upper", frameon=False, fontsize=8)
+    figure.suptitle(textwrap.fill(literal(message), int(12 * figure.get_figwidth())), fontsize=10)
+    figure.legend(loc="outside right center", frameon=False, fontsize=8)
     return save_figure(figure, path, caption, ["of", "what", "mean", "low", "high"], cells)
 
 

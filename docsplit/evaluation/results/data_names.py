@@ -62,7 +62,7 @@ def _described(options: Options) -> list[str]:
     return [
         source,
         "test part drawn here" if drawn_here else "",
-        "headers, footers and quotes stripped" if options.strip_newsgroup_headers else "",
+        f"{', '.join(options.strip_newsgroups)} stripped" if options.strip_newsgroups else "",
         f"a stratified sample of at most {limits} documents" if limits else "",
         "" if source == BUILT_IN else f"text column {' + '.join(options.text_column)}",
     ]

@@ -366,7 +366,7 @@ ENCODER_FACTS = {"encoder": "encoder", "pooling": "pooling", "pooling_of_checkpo
 def text_statistics(name: str, parts: Mapping[str, Sequence[str]], num_classes: int | None) -> list[Json]:
     """Count documents, classes and words of each part, as in Table 1 of the DocSplit paper (v1).
 
-    Words are what stands between white space.
+    Words are split at white space.
     """
     statistics = []
     for part, texts in parts.items():

@@ -16,10 +16,9 @@ from datasets import Dataset
 
 from docsplit.data.corpora import load_local
 from docsplit.data.readers import documents as documents_module
-from docsplit.data.readers.base import Document, Problems, Unreadable
+from docsplit.data.readers.base import Columns, Document, Problems, Unreadable
 from docsplit.data.readers.documents import documents_of, read_documents, read_file, title_of
 from docsplit.data.readers.files import INDEX_FILE, Encoding, File, encoding_of, find_files, flaw_of, read_fields
-from docsplit.data.readers.rows import Columns
 from docsplit.index.index import FILE
 from tests.data.readers.fuzzed_documents import READERS, VALID, failure_of, fuzzed_documents
 from tests.data.readers.office import make_docx, make_pdf

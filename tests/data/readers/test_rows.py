@@ -12,11 +12,10 @@ from pyarrow import parquet
 
 from docsplit.data.corpora import load_local
 from docsplit.data.passages import SECTION_BREAK
-from docsplit.data.readers.base import Document, Problems, Unreadable
+from docsplit.data.readers.base import Columns, Document, Problems, Unreadable
 from docsplit.data.readers.documents import read_documents
 from docsplit.data.readers.files import File
 from docsplit.data.readers.rows import (
-    Columns,
     check_text_column,
     id_of_cell,
     ids_of_rows,
@@ -147,7 +146,7 @@ def test_ids_have_the_files_name_in_a_folder_and_where_there_is_no_column(write,
     ]
 
     def ids(path, id_column=None):
-        return [row.id for row in read_documents(path, id_column=id_column)]
+        return [row.id for row in read_documents(path, Columns(id=id_column))]
 
     assert ids(tmp_path) == ["b/a.jsonl#0", "b/a.jsonl#1"]
     assert (ids(path, "key"), ids(tmp_path, "key")) == (["7", "8"], ["b/a.jsonl#7", "b/a.jsonl#8"])

@@ -302,7 +302,7 @@ def test_postings_lose_what_gives_their_group_away(tmp_path):
     test = [{"text": "Subject: t\n\nTest", "label": "a"}]
     split = load(
         tmp_path,
-        options={"strip_newsgroup_headers": True},
+        options={"strip_newsgroups": ["headers", "footers", "quotes"]},
         train=[*train, {"text": "Subject: x\n\n> quoted", "label": "b"}],
         test=test,
     )
@@ -311,6 +311,8 @@ def test_postings_lose_what_gives_their_group_away(tmp_path):
         ["Test"],
     )
     assert split.counts["train_empty_dropped"] == 1
+    without_headers = load(tmp_path, options={"strip_newsgroups": ["headers"]}, train=train, test=test)
+    assert without_headers.train_texts[0] == posting.partition("\n\n")[2]
     assert load(tmp_path, train=train, test=test).test_texts == ["Subject: t\n\nTest"]
 
 

@@ -77,7 +77,7 @@ def test_forty_classes_are_told_apart_and_numbered(tmp_path, monkeypatch):
     made = {name: (GENERATOR.normal(size=(123, 2)), "by hand") for name in ("a", "b$$")}
     contents, section = map_analysis(made, dict(zip(made, made)), rows, classes, names, " Of one seed.", tmp_path)
     assert (contents["documents"], contents["method"]) == (123, "by hand")
-    assert section.notes == ["123 test documents, by hand. Numbers stand at the median of a class. Of one seed."]
+    assert section.notes == ["A number stands at the median of its class. Of one seed."]
     panel = shown[0].axes[0]
     styles = {(one.get_paths()[0].vertices.tobytes(), one.get_facecolor().tobytes()) for one in panel.collections}
     assert len(styles) == len(shown[0].legends[0].get_texts()) == 41

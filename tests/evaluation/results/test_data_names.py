@@ -27,12 +27,12 @@ def _files(tmp_path, monkeypatch):
         (
             {
                 "train_file": "/secret/place/train.parquet",
-                "strip_newsgroup_headers": True,
+                "strip_newsgroups": ["headers", "footers", "quotes"],
                 "max_train_samples": 5000,
                 "max_test_samples": 3000,
             },
             "20 Newsgroups bydate",
-            "20 Newsgroups bydate, test part drawn here, headers, footers and quotes stripped, a stratified sample "
+            "20 Newsgroups bydate, test part drawn here, headers, footers, quotes stripped, a stratified sample "
             "of at most 5,000 training and 3,000 test documents, text column text",
         ),
         (

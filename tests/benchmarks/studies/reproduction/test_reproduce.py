@@ -107,6 +107,14 @@ def test_a_reproduction_from_the_recipe_to_the_report(place, encoder, tmp_path, 
     assert not (tmp_path / "elsewhere" / "cells").exists()
 
 
+def test_without_a_recipe_the_list_has_those_of_the_project(shown):
+    lines = shown("--list").splitlines()
+    assert "recipes/reproduction/small.yaml  The papers' tables in small" in lines
+    assert not [line for line in lines if "hypotheses" in line]
+    with pytest.raises(SystemExit):
+        shown("--dry_run")
+
+
 def test_the_list_and_the_hours(place, tmp_path, shown):
     """By hand: start 2 x 8 x 64 tokens and a process, training 2 x 8 x 60 x 2 passes, measuring 360,000 and 36 s."""
     listed = shown(*place, "--output_dir", tmp_path / "out", "--list")
