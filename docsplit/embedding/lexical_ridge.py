@@ -187,8 +187,6 @@ def fit(
     # Features
     tokenizer = whole_text_tokenizer(model)
     features, pieces, idf = tfidf(count_tokens(tokenizer, documents), settings.sublinear)
-    if not len(pieces):
-        raise ValueError(f"No token is in two of the {len(kept)} documents: there are no words to learn from.")
 
     # Targets, the penalty, and W
     targets = vectors
@@ -278,9 +276,14 @@ def tfidf(counts: csr_matrix, sublinear: bool = True) -> tuple[csr_matrix, np.nd
         sublinear: as `RidgeSettings` has it.
 
     Returns: TF-IDF (N, P), the tokens (P,), and their idf (P,) float32.
+
+    Raises:
+        ValueError: if there is no such token.
     """
     frequencies = np.bincount(counts.indices, minlength=counts.shape[1])
     tokens = np.flatnonzero(frequencies >= 2)
+    if not len(tokens):
+        raise ValueError(f"No token is in two of the {counts.shape[0]} documents: there are no words to learn from.")
     idf = (np.log((1 + counts.shape[0]) / (1 + frequencies[tokens])) + 1).astype(np.float32)
     counts = counts[:, tokens]
     if sublinear:

@@ -3,8 +3,8 @@
     python -m benchmarks.studies.lexical.report --data_dir DIR
     python -m benchmarks.studies.lexical.report --data_dir DIR --list
 
-The cells are those of study.yaml. DIR has the folders 20newsgroups, aan and wikipedia; python_docs is built in.
-`adapt.py --static` of all-MiniLM-L6-v2 stands in benchmarks/results/adaptation.json, on the same documents.
+The cells are those of study.yaml. DIR has the folders 20newsgroups, aan and wikipedia; docstrings are built in. The
+study of adaptation measures encoders, and `adapt.py --static`, on the same documents.
 """
 
 import statistics
@@ -12,19 +12,17 @@ from collections import defaultdict
 from pathlib import Path
 
 from benchmarks.engine.cells import run_study
-from benchmarks.engine.results import Results, read_results
+from benchmarks.engine.results import Results
 from docsplit.evaluation.results.markdown import markdown_table
-from docsplit.runtime.files import ROOT
 
 COLUMNS = {
-    ("python_docs", "5shot_accuracy"): "docstrings, 5 labels",
-    ("python_docs", "accuracy"): "all labels",
-    ("20news", "5shot_accuracy"): "newsgroup posts, 5 labels",
-    ("20news", "accuracy"): "all labels",
+    ("docstrings", "5shot_accuracy"): "docstrings, 5 labels",
+    ("docstrings", "accuracy"): "all labels",
+    ("20newsgroups", "5shot_accuracy"): "newsgroup posts, 5 labels",
+    ("20newsgroups", "accuracy"): "all labels",
     ("aan", "roc_auc"): "citations, ROC-AUC",
-    ("wikipedia_titles", "ndcg_at_10"): "titles, nDCG@10",
+    ("search: wikipedia_titles", "ndcg_at_10"): "titles, nDCG@10",
 }
-OF_ADAPTATION = {"start": "all-MiniLM-L6-v2", "static": "`adapt.py --static` of all-MiniLM-L6-v2"}
 
 
 def markdown(results: Results) -> str:
@@ -35,9 +33,6 @@ def markdown(results: Results) -> str:
         wide = ", 256 wide" if record.name.startswith("wide") else ""
         for row in record.rows:
             values[row["method"] + wide + kind, row["data"], row["metric"]].append(row["value"])
-    for row in read_results(ROOT / "benchmarks" / "results" / "adaptation.json").rows:
-        if row["method"] in OF_ADAPTATION:
-            values[OF_ADAPTATION[row["method"]], row["data"], row["metric"]].append(row["value"])
     methods = list(dict.fromkeys(method for method, _, _ in values))
     body = [[method, *(_cell(values.get((method, *column), [])) for column in COLUMNS)] for method in methods]
     table = markdown_table(["percent; 64 wide unless said", *COLUMNS.values()], body)

@@ -1,9 +1,10 @@
 """One step of the cells of the study of lexical starts: measure an encoder, or words alone, on a set of adaptation's.
 
-    python -m benchmarks.studies.lexical.step --data 20news --data_dir DIR --rows r.json --encoder DIR
-    python -m benchmarks.studies.lexical.step --data 20news --data_dir DIR --rows r.json --corpus corpus.jsonl
+    python -m benchmarks.studies.lexical.step --data 20newsgroups --data_dir DIR --rows r.json --encoder DIR
+    python -m benchmarks.studies.lexical.step --data 20newsgroups --data_dir DIR --rows r.json --corpus corpus.jsonl
 
-Without an encoder it measures TF-IDF and latent semantic analysis, and writes the documents to train on.
+Vectors of an encoder are centred: without training all have a large part in common, and the regression's penalty is
+fixed. Without an encoder it measures TF-IDF and latent semantic analysis, and writes the documents to train on.
 """
 
 import argparse
@@ -46,12 +47,12 @@ def main() -> None:
     data = load(options.data, options.data_dir)
     if options.encoder:
         vectors, _ = embed_documents(load_encoder(options.encoder, device="cpu"), data.texts)
-        measured = [({}, data.measure(unit(vectors)))]
+        measured = [({}, data.measure(unit(vectors - vectors.mean(axis=0))))]
     else:
         write_text(options.corpus, "".join(json.dumps({"text": text}) + "\n" for text in data.corpus))
         measured = [({"method": name, "seed": None}, data.measure(features)) for name, features in of_words(data)]
     rows = [
-        own | {"task": data.task, "metric": name, "value": value}
+        own | {"metric": name, "value": value}
         for own, one in measured
         for name, value in ({one.metric: one.value} | one.others).items()
     ]

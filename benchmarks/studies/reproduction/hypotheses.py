@@ -127,6 +127,7 @@ class Measured:
 
     def __post_init__(self) -> None:
         refuse_doubles(self.rows)
+        self.rows = [row for row in self.rows if row["task"] != "pretraining"]
         self.items: dict[Place, dict[int | None, ItemScores]] = defaultdict(dict)
         self.values: dict[tuple[Place, str], list[Row]] = defaultdict(list)
         self.labels: dict[tuple[str, str], set[int]] = defaultdict(set)
