@@ -188,8 +188,10 @@ def read_recipe(path: Path) -> dict[str, Any]:
     recipe = yaml.safe_load(path.read_text(encoding="utf-8"))
     if isinstance(recipe, dict) and "extends" in recipe:
         recipe = _merged(read_recipe(path.parent / recipe.pop("extends")), recipe)
-        for part in ("methods", "evaluations"):  # null takes one out
-            recipe[part] = {name: one for name, one in recipe[part].items() if one is not None}
+        kept = [(recipe, "methods"), (recipe, "evaluations")]  # null takes one out
+        kept += [(one, "sets") for one in recipe["evaluations"].values() if one is not None]
+        for whole, part in kept:
+            whole[part] = {name: one for name, one in whole[part].items() if one is not None}
     if not isinstance(recipe, dict) or not {"methods", "evaluations", "speed", "seeds"} <= recipe.keys():
         raise ValueError(f"{path} is no recipe of a reproduction: it needs seeds, speed, methods and evaluations.")
     methods, evaluations = recipe["methods"], recipe["evaluations"]
@@ -437,8 +439,10 @@ def _add_measuring(
     plan.family_of[group_name] = evaluation["family"]
     plan.evaluated[place] = group_name
     cost = dict(evaluation.get("cost", {})) | dict(own.get("cost", {}))
-    cost = replace(tuning, seconds=cost.get("seconds", 0), processes=len(steps)), cost.get("passes", 0)
-    plan.costs[group_name] = cost[0] if "words" in method else reading_cost(plan.recipe, method, steps[-1], *cost)
+    whole = replace(tuning, seconds=cost.get("seconds", 0), processes=len(steps))
+    if "words" not in method:
+        whole = reading_cost(plan.recipe, method, steps[-1], whole, cost.get("passes", 0))
+    plan.costs[group_name] = whole
 
 
 def reading_cost(
@@ -447,8 +451,8 @@ def reading_cost(
     """Add to a cost what reading the documents of a set takes, and fine-tuning in so many passes over them."""
     options = options_of(step)
     facts = facts_of(recipe, next((options[name] for name in DATA_OPTIONS if options.get(name)), "python_docs"))
-    limits = [options.get(name) for name in ("max_train_samples", "max_test_samples")]
-    documents = min(facts["documents"], sum(limits) if all(limits) else facts["documents"])
+    limits = [options.get(name, facts["documents"]) for name in ("max_train_samples", "max_test_samples")]
+    documents = min(facts["documents"], sum(limits))
     length = min(method.get("length", 512), options.get("max_seq_length", 10**6), facts["words"] * TOKENS_A_WORD)
     shape = method.get("shape", recipe["speed"]["shape"])
     flops = length * flops_a_token(shape, min(length, 512)) * method.get("slower", 1)  # longer ones attend in windows

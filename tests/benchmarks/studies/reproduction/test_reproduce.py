@@ -189,6 +189,7 @@ def test_the_recipes_parse_and_say_their_hours(name, hours, tmp_path, shown):
     assert hours[0] <= float(projected) <= hours[1]
     (of_all,) = re.findall(r"\nall .*?([\d.]+) hours", everything)
     assert float(of_all) >= float(projected)
+    assert name != "docsplit_day" or float(of_all) <= 24, "a day"
     seeds = len(read_recipe(RECIPES / f"{name}.yaml")["seeds"])
     assert f"({seeds} pretraining seeds)" in here
     families = ("docsplit",) if name == "docsplit_day" else ("docsplit", "bregman", "graph")
