@@ -12,8 +12,12 @@
     # from an encoder of yours, on a folder of your documents
     python reproduce.py recipes/reproduction/small.yaml --model_name_or_path my/encoder --corpus notes/
 
-    # one GPU, about an hour (`paper.yaml`: the papers' weights and data, on eight)
+    # one GPU, about an hour
     python reproduce.py recipes/reproduction/medium.yaml --output_dir outputs/reproduction_medium
+
+    # the papers' weights and data: DocSplit alone on eight GPUs (all three papers: paper.yaml; a day of one GPU:
+    # docsplit_day.yaml); first what may be fetched of its data
+    python reproduce.py recipes/reproduction/docsplit.yaml --fetch
 
 The rows of all methods start from ONE masked language model, which is trained first, unless the recipe or
 --model_name_or_path names encoders. A cell trains or measures one encoder of one seed. It is kept under the hash of
@@ -51,6 +55,8 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument(
         "--list", action="store_true", help="list the recipes, or the cells of one and what they need; run nothing"
     )
+    parser.add_argument("--fetch", action="store_true",
+                        help="bring what may be fetched into --data_dir, name the rest; run nothing")  # fmt: skip
     parser.add_argument("--dry_run", action="store_true", help="check every command, project the hours; run nothing")
     parser.add_argument("--jobs", type=int, help="cells at a time (default: the recipe's)")
     parser.add_argument("--retry", action="store_true", help="run failed cells again")
@@ -102,6 +108,12 @@ def main() -> None:
     if options.corpus is not None:
         recipe["corpus"] = "{given_corpus}"
     plan = make_plan(recipe, options.data_dir, options.model_name_or_path is not None)
+    if options.fetch:
+        from benchmarks.studies.reproduction.fetching import fetch_all
+
+        for line in fetch_all(plan, options.data_dir):
+            print(line, flush=True)
+        return
     jobs = options.jobs or recipe.get("jobs", 1)
     if options.dry_run:
         dry_run(plan, options, jobs)
@@ -152,12 +164,12 @@ def dry_run(plan: Any, options: argparse.Namespace, jobs: int) -> None:
     Raises:
         ValueError: if a script refuses its command.
     """
-    from benchmarks.studies.reproduction.dry_run import PLACEHOLDER, about_speed, problems, projection
-    from benchmarks.studies.reproduction.plan import make_plan
+    from benchmarks.studies.reproduction.dry_run import about_speed, problems, projection
+    from benchmarks.studies.reproduction.plan import NOT_HERE, make_plan
 
     everything = make_plan(plan.recipe, options.data_dir, options.model_name_or_path is not None, with_all_data=True)
-    study = open_study(everything, options, data_dir=PLACEHOLDER)
-    if wrong := list(problems(study)):
+    study = open_study(everything, options, data_dir=NOT_HERE)
+    if wrong := list(problems(study, plan.recipe)):
         raise ValueError("These commands are refused:\n" + "\n".join(wrong))
     print(f"{plan.recipe['title']}: every command parses, those of data that are not here too.")
     print(about_speed(plan.recipe))

@@ -108,8 +108,6 @@ def reader(tmp_path, corpus_file):
     return partial(run, cwd=tmp_path, env=environment)
 
 
-
-
 def runnable(page):
     """The words after `python` of each command of a page that needs nothing but the repository."""
     texts = [command for command, marker in commands(ROOT / "docs" / page) if "needs" not in marker]

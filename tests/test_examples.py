@@ -101,7 +101,7 @@ def test_the_cells_run(tmp_path, monkeypatch, reads_little, capsys):
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "notebook"}
     for number, cell in enumerate(CODE):
-        source = "".join(cell["source"]).replace("STEPS = 120", "STEPS = 3")
+        source = "".join(cell["source"]).replace("STEPS = 60", "STEPS = 3")
         exec(compile(source, f"cell {number}", "exec"), names)
     printed = capsys.readouterr().out
     assert "{'train': 64, 'validation': 16, 'test': 32}" in printed

@@ -91,7 +91,8 @@ def token_vectors(counts: csr_matrix, width: int) -> tuple[np.ndarray, np.ndarra
         )
     _, singular, components = randomized_svd(features, width, random_state=0)
     vectors = idf[:, None] * components.T * singular
-    facts = LexicalFacts(*features.shape, float(np.square(singular).sum() / np.square(features.data).sum()))
+    share = float(np.square(singular).sum() / np.square(features.data).sum())
+    facts = LexicalFacts(features.shape[0], features.shape[1], share)
     return tokens, (vectors * (SCALE / np.sqrt(np.square(vectors).mean()))).astype(np.float32), facts
 
 

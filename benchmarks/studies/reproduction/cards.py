@@ -366,7 +366,7 @@ def card_text(plan: Plan, card: PaperCard) -> str:
         hours=f"{sum(one.hours for one in trainings):.0f}",
         cells=sum(one.seeds * one.cells for one in trainings),
         seeds=len(recipe["seeds"]),
-        speed=f"{recipe['speed']['train_tokens_per_second']:,}",
+        speed=f"{recipe['speed']['flops_per_second']:.2g}",
         source=recipe["speed"]["source"],
         trainings=_trainings(trainings),
         sets=_sets(plan, card.methods),

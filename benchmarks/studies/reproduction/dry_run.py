@@ -13,27 +13,37 @@ from typing import Any
 from benchmarks.engine.cells import command_of
 from benchmarks.engine.study import Study, resolve
 from benchmarks.studies.reproduction import measure
-from benchmarks.studies.reproduction.plan import FAMILIES, Options, Plan, options_of
+from benchmarks.studies.reproduction.plan import (
+    DATA_OPTIONS,
+    FAMILIES,
+    NOT_HERE,
+    Options,
+    Plan,
+    facts_of,
+    options_of,
+)
 from docsplit.runtime.files import refuse_missing_path
 from docsplit.runtime.options import find_recipe, parse_arguments
 
 PLACEHOLDER = "not-made-yet"  # of a folder that a cell will write
 ON_THE_HUB = re.compile(r"[\w.-]+(/[\w.-]+)?(:[\w.-]+)?")
+SPLITS = ("split", "selection_split", "train_split", "validation_split", "test_split")
 NAMES = ("model_name_or_path", "corpus", "dataset_name", "tokenizer_name", "probe_corpus")
 
 
-def problems(study: Study) -> Iterator[str]:
+def problems(study: Study, recipe: Mapping[str, Any]) -> Iterator[str]:
     """Yield what is wrong with the commands of a study: a line for each distinct step that its script refuses."""
     seen = set()
     for cell in study.cells().values():
         variables = dict.fromkeys((*cell.needs, "folder"), PLACEHOLDER) | study.paths
         for step in cell.steps:
-            stated = _with_names_of_the_hub(resolve(step, variables))
+            resolved = resolve(step, variables)
+            stated = _with_names_of_the_hub(resolved)
             words = tuple(command_of(stated))
             if (program := re.sub(r"(output_dir|seed) \S+", "", " ".join(words))) in seen:
                 continue
             seen.add(program)
-            if problem := _problem(stated, list(words)):
+            if problem := _problem(stated, list(words)) or data_problem(recipe, options_of(resolved)):
                 yield f"{cell.name}: {problem}"
 
 
@@ -41,10 +51,31 @@ def _with_names_of_the_hub(step: Options) -> Options:
     """Put in place of files that are not here what is no path; and five folds for a file of them."""
     options = {}
     for name, value in step["options"].items():
-        is_absent = isinstance(value, str) and value.startswith(PLACEHOLDER) and value.count("/") > 1
+        is_absent = isinstance(value, str) and value.startswith(f"{NOT_HERE}/")
         absent = value.replace("/", "-").replace(".", "-") if is_absent else value
         options[name] = "5" if name == "folds" and is_absent else absent
     return step | {"options": options}
+
+
+def data_problem(recipe: Mapping[str, Any], options: Mapping[str, Any]) -> str | None:
+    """Return what the data that are not here have not, by the table: a file, a split, a column."""
+    places = [str(options[name]) for name in (*DATA_OPTIONS, "folds", "citations_file") if options.get(name)]
+    places = [place for place in places if not place.isdigit() and not Path(place).exists()]
+    for place in places:
+        try:
+            facts = facts_of(recipe, place)
+        except ValueError as error:
+            return str(error)
+        file = "/".join(place.split("/")[2:]) if place.startswith(f"{NOT_HERE}/") else ""
+        asked = {"files": [file] if file else []}
+        asked["splits"] = [options[name] for name in SPLITS if options.get(name)]
+        columns = options.get("text_column", [])
+        asked["fields"] = [columns] if isinstance(columns, str) else [*columns]
+        asked["fields"] += [options["label_column"]] if "label_column" in options else []
+        for kind, names in asked.items():
+            if unknown := set(names) - set(facts.get(kind, [])):
+                return f"{place} has no {kind} {', '.join(sorted(unknown))}; it has {', '.join(facts.get(kind, []))}."
+    return None
 
 
 def _problem(step: Options, words: list[str]) -> str | None:
@@ -91,7 +122,7 @@ def _check_names(options: Mapping[str, Any]) -> None:
     """Refuse names of models and data that are neither files here nor names that the Hub can have."""
     for option in NAMES:
         values = options.get(option) or []
-        for value in values if isinstance(values, list) else [values]:
+        for value in values if isinstance(values, list) else values.rpartition("=")[2].split(","):
             if not ON_THE_HUB.fullmatch(value) and not Path(value).exists():
                 raise ValueError(f"--{option} {value} is neither here nor a name that the Hub can have.")
             refuse_missing_path(value, "what is here, or a name on the Hub")
@@ -128,6 +159,6 @@ def about_speed(recipe: Mapping[str, Any]) -> str:
     speed = recipe["speed"]
     return (
         f"The recipe is made for {recipe['hours']} hours of {recipe['hardware']}.\n"
-        f"Speed: {speed['train_tokens_per_second']:,.0f} tokens/s of training, {speed['read_tokens_per_second']:,.0f} "
-        f"of embedding, {speed['seconds_a_step']:g} s to start a step; {speed['hardware']}; {speed['source'].strip()}."
+        f"Speed: {speed['flops_per_second']:.2g} operations/s, {speed['seconds_a_step']:g} s a step at least, "
+        f"{speed['seconds_a_process']:g} s to start a process; {speed['hardware']}; {speed['source'].strip()}."
     )

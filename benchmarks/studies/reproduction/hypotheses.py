@@ -127,6 +127,7 @@ class Measured:
 
     def __post_init__(self) -> None:
         refuse_doubles(self.rows)
+        self.rows = [row for row in self.rows if row["task"] != "pretraining"]
         self.items: dict[Place, dict[int | None, ItemScores]] = defaultdict(dict)
         self.values: dict[tuple[Place, str], list[Row]] = defaultdict(list)
         self.labels: dict[tuple[str, str], set[int]] = defaultdict(set)
@@ -177,11 +178,12 @@ class Measured:
                          pretraining_seeds=[len(self.items[place]) for place in some])
                 for some in of_sets
             ]  # fmt: skip
-        means = [
-            [np.mean([getattr(one, name) for one in each], axis=0) for name in ("scores", "samples")]
-            for each in zip(*drawn)
-        ]
-        return [Resampled(*mean, system.seeds) for mean, system in zip(means, drawn[0])], None
+        scores, samples = (
+            [np.mean([getattr(one, name) for one in each], axis=0) for each in zip(*drawn)]
+            for name in ("scores", "samples")
+        )
+        seeds = [one.seeds for one in drawn[0]]
+        return [Resampled(*of_system) for of_system in zip(scores, samples, seeds)], None
 
     def place(self, place: Place, data: str) -> Place:
         """Return a place of this set, with its own method, and the smallest number of its labels in place of `FEW`."""
@@ -242,7 +244,7 @@ def _comparisons(stated: Hypothesis, measured: Measured) -> Iterator[Comparison]
 def _comparison(stated: Hypothesis, sets: Sequence[str], other: str, which: str, measured: Measured) -> Comparison:
     """Compare two methods with few labels, with all, or the gain with few and with all."""
     kind, heads = stated["kind"], (stated["head"], stated.get("head_of_b", stated["head"]))
-    shots = {"all": [None], "few": [FEW]}.get(which, [FEW, None])
+    shots: list[int | None] = [FEW, None] if which == "few v all" else [FEW if which == "few" else None]
     favoured = {data: measured.named(stated["a"], stated["evaluation"], data) for data in sets}
     name = f"{stated['a']} v {other}, {' and '.join(sets)}, {which} labels"
     comparison = Comparison(name, favoured, shots[0])
@@ -253,7 +255,7 @@ def _comparison(stated: Hypothesis, sets: Sequence[str], other: str, which: str,
         of_sets = [[measured.items.get(measured.place(place, data), {}) for place in places] for data in sets]
         seeds = set.intersection(*(set(found) for some in of_sets for found in some))
         scores = [[[one[seed].of_runs().mean() for one in some] for some in of_sets] for seed in seeds]
-        pairs = np.mean(scores, axis=1) if seeds else []  # (S, 2)
+        pairs = np.mean(scores, axis=1) if seeds else np.empty((0, 2))  # (S, 2)
         if len(pairs) < stated["starts"]:  # no verdict before all that was planned is there
             comparison.lacks = f"{len(pairs)} of {stated['starts']} starts"
         if len(pairs) > 1:

@@ -10,7 +10,8 @@
     corpus: python_docs                     # what all trainings read; --corpus
     documents: 10000                        # in it, and tokens of one: for the projection
     document_tokens: 200
-    speed: {hardware, source, train_tokens_per_second, read_tokens_per_second, seconds_a_step}   # of one cell
+    speed: {hardware, source, flops_per_second, seconds_a_step, seconds_a_process, shape: [2, 128]}
+        # of one device; least seconds of an optimiser step; of starting a process; layers and width of an encoder
     start: {max_steps: 900, ...}            # options of the masked LM that is trained first; --model_name_or_path
     common: {...}                           # options of all trainings
     launch: [--multi_gpu, --num_processes, 8]   # words of Accelerate's launcher; optional
@@ -21,7 +22,8 @@
         recipe: recipes/docsplit_bert.yaml  # optional
         options: {view: docsplit}
         corpus: data/mimic/train.jsonl      # in place of the recipe's, as are documents, document_tokens and launch
-        launch: [--num_processes, 1]        # slower: 2 says that a token costs twice as much
+        launch: [--num_processes, 1]        # slower: 2 says that a token costs twice as much; shape and length (512
+                                            # tokens are read) are of this encoder alone
         convert: {max_positions: 1024}      # made a Longformer first; without `options` and `recipe` that is all
         paper: DocSplit_bert                # its row, or rows, in the papers' tables
       BERT: {family: docsplit, name: bert-base-uncased}      # measured as it is
@@ -32,19 +34,22 @@
         kind: classification                # a row of `benchmarks.studies.reproduction.measure.EVALUATIONS`
         methods: [DocSplit, BERT, TF-IDF]   # * in names stands for anything
         options: {heads: [mlp, linear]}
-        train: {recipe: recipes/ranking_wikir.yaml, options: {...}}   # a training of each encoder before it
-        cost: {read: 1.5, train: 0, seconds: 30}   # million tokens, and seconds beside: of a cell
+        train: {recipe: recipes/ranking_wikir.yaml, options: {...}}   # a training of each encoder before it; with
+                                            # `folds: 5` one for each fold, which are measured as one
+        cost: {passes: 20, seconds: 30}     # over the documents, of fine-tuning; seconds beside
         sets:
           python_docs: {}
           20News: {recipe: recipes/probe_20news.yaml}        # a set may have options and cost of its own
-    hypotheses: {I1: {family: ideas, ...}}  # optional: in place of hypotheses.yaml
+    hypotheses: {I1: {...}}                 # optional: in place of hypotheses.yaml
+    datasets: {data/mine: {...}}            # optional: beside those of datasets.yaml
 
 A set whose files are not in the data folder makes no cells: it is `missing`, and tables say what they need.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -61,11 +66,11 @@ Options = dict[str, Any]
 FAMILIES = ("docsplit", "bregman", "graph")
 WORDS = {
     *("title", "hardware", "hours", "seeds", "jobs", "hub", "corpus", "documents", "document_tokens", "speed"),
-    *("start", "common", "launch", "methods", "evaluations", "differences", "hypotheses"),
+    *("start", "common", "launch", "methods", "evaluations", "differences", "hypotheses", "datasets"),
 }
 METHOD_WORDS = {
     *("family", "from", "recipe", "options", "convert", "paper", "name", "words", "random", "seeds", "slower"),
-    *("corpus", "documents", "document_tokens", "again", "read", "launch"),
+    *("corpus", "documents", "document_tokens", "again", "read", "launch", "shape", "length"),
 }
 EVALUATION_WORDS = {"family", "kind", "methods", "options", "train", "cost", "sets"}
 SET_WORDS = {"recipe", "options", "cost", "corpus", "train", "methods"}
@@ -76,27 +81,38 @@ MEASURING_CODE = ["docsplit/evaluation", "benchmarks/studies/reproduction/measur
                   "benchmarks/studies/reproduction/rotation.py"]  # fmt: skip
 START = "start"
 MEASURE = "benchmarks.studies.reproduction.measure"
+NOT_HERE = "not-here"  # in place of the data folder, where all commands are checked
 GIVEN = ("data_dir", "given_start", "given_corpus")  # variables
 DATA = "data/"  # the folder of recipes' files; --data_dir replaces it
 HELD = ("train_file", "validation_file", "test_file", "lra_dir", "papers_file", "collection", "corpus")  # data options
 HUB_OPTIONS = ("dataset_name",)
+DATA_OPTIONS = (*HELD, *HUB_OPTIONS)
 FROZEN_HEADS = frozenset({"mlp", "linear", "knn"})
-MILLION = 1e6
+TOKENS_A_WORD = 1.35
+DATA_SETS = ROOT / "recipes" / "reproduction" / "datasets.yaml"
 
 
 @dataclass(frozen=True)
 class Cost:
     """What a cell is projected from."""
 
-    train: float = 0.0  # tokens trained on, all passes together
-    read: float = 0.0  # tokens embedded
+    steps: float = 0.0  # of optimisers
+    flops_a_step: float = 0.0  # of each device
+    read_flops: float = 0.0  # of embedding
     seconds: float = 0.0  # beside: of heads, say
     processes: int = 1  # that start one after another
 
     def hours(self, speed: Mapping[str, Any]) -> float:
-        """Project the hours from the tokens a second that are trained on and read."""
-        trained = self.train / speed["train_tokens_per_second"] + self.read / speed["read_tokens_per_second"]
-        return (trained + self.seconds + self.processes * speed["seconds_a_step"]) / 3600
+        """Project the hours: a step has its arithmetic, or the least time of a step where that is more."""
+        a_step = max(self.flops_a_step / speed["flops_per_second"], speed["seconds_a_step"])
+        working = self.steps * a_step + self.read_flops / speed["flops_per_second"]
+        return (working + self.seconds + self.processes * speed["seconds_a_process"]) / 3600
+
+
+def flops_a_token(shape: Sequence[int], length: float) -> float:
+    """Return the operations of one token forward in a text of so many; a training has three times as many."""
+    layers, width = shape
+    return 24 * layers * width**2 + 4 * layers * width * length
 
 
 def options_of(step: Mapping[str, Any]) -> Options:
@@ -105,29 +121,28 @@ def options_of(step: Mapping[str, Any]) -> Options:
     return stated | step["options"]
 
 
-def trained_tokens(recipe: Mapping[str, Any], method: Mapping[str, Any]) -> float:
-    """Project the tokens of a training, each pass counted, times what a token of this encoder costs more.
+def training_cost(recipe: Mapping[str, Any], method: Mapping[str, Any]) -> Cost:
+    """Project a training: each pass counted, times what a token of this encoder costs more.
 
     The whole document is read twice in the view simcse, and once, in two parts, in others; of passages, the
     first 50. Masked LM is a pass more, and so is a third of one for the gradient cache. A method with a corpus of its
     own may say how many documents that has, and the tokens of one.
     """
-    step: Options = {
-        "recipe": method.get("recipe"),
-        "options": recipe.get("common", {}) | (method.get("options") or {}),
-    }
-    options = options_of(step)
+    options = options_of({"recipe": method.get("recipe"),
+                          "options": recipe.get("common", {}) | (method.get("options") or {})})  # fmt: skip
     processes = processes_of(launch_of(recipe, method))
-    batch = options.get("per_device_train_batch_size", 8) * processes
+    batch = options.get("per_device_train_batch_size", 8)
     documents, tokens = (method.get(name, recipe[name]) for name in ("documents", "document_tokens"))
-    epochs = options.get("num_train_epochs", 1) * documents / batch
+    epochs = options.get("num_train_epochs", 1) * documents / (batch * processes)
     steps = options["max_steps"] if options.get("max_steps", -1) > 0 else epochs
     view, longest = options.get("view", "docsplit"), options.get("max_seq_length", 512)
-    most = longest * (MOST_PASSAGES if view in OF_PASSAGES else 2)
+    most = longest * (MOST_PASSAGES if view in (*OF_PASSAGES, "query_document") else 2)
     whole = 2 * min(tokens, longest) if view == "simcse" else min(tokens, most)
     passes = float(options.get("contrastive_weight", 1) > 0) + float(options.get("mlm_weight", 0.1) > 0)
     passes += 1 / 3 if options.get("cache_gradients") else 0
-    return steps * batch * whole * passes * method.get("slower", 1)
+    shape = method.get("shape", recipe["speed"]["shape"])
+    flops = 3 * flops_a_token(shape, min(longest, whole / 2)) * method.get("slower", 1)
+    return Cost(steps, batch * whole * passes * flops)
 
 
 def launch_of(recipe: Mapping[str, Any], method: Mapping[str, Any]) -> Sequence[Any]:
@@ -173,6 +188,10 @@ def read_recipe(path: Path) -> dict[str, Any]:
     recipe = yaml.safe_load(path.read_text(encoding="utf-8"))
     if isinstance(recipe, dict) and "extends" in recipe:
         recipe = _merged(read_recipe(path.parent / recipe.pop("extends")), recipe)
+        kept = [(recipe, "methods"), (recipe, "evaluations")]  # null takes one out
+        kept += [(one, "sets") for one in recipe["evaluations"].values() if one is not None]
+        for whole, part in kept:
+            whole[part] = {name: one for name, one in whole[part].items() if one is not None}
     if not isinstance(recipe, dict) or not {"methods", "evaluations", "speed", "seeds"} <= recipe.keys():
         raise ValueError(f"{path} is no recipe of a reproduction: it needs seeds, speed, methods and evaluations.")
     methods, evaluations = recipe["methods"], recipe["evaluations"]
@@ -290,7 +309,7 @@ def _add_training(plan: Plan, name: str, method: Options, start: str | None = No
         "measures": seconds if trains else [],
     }
     plan.family_of[group_name] = method["family"]
-    plan.costs[group_name] = Cost(trained_tokens(plan.recipe, method) if trains else 0.0, processes=len(steps))
+    plan.costs[group_name] = replace(training_cost(plan.recipe, method) if trains else Cost(), processes=len(steps))
 
 
 def _origin(plan: Plan, origin: str | None, start: str | None) -> tuple[str | None, str | None]:
@@ -378,18 +397,27 @@ def _add_measuring(
     evaluation, method = plan.recipe["evaluations"][name], plan.recipe["methods"][method_name]
     group_name, seeds = evaluation_group(*place), _seeds_of(plan, method)
     encoder = method.get("name") or method.get("words") or "{encoder}/encoder"
-    steps = []
+    steps, tuning = [], Cost()
     if training and "words" not in method:
-        tuned = dict(training.get("options", {})) | ({"corpus": placed["corpus"]} if "corpus" in placed else {})
-        tuned |= {"folds": placed["folds"]} if "folds" in placed else {}
-        tuned |= {"model_name_or_path": encoder, "output_dir": "{folder}/tuned"}
-        step = {"script": "run_docsplit_pretraining.py", "options": tuned, "again": {"overwrite_output_dir": True}}
-        step |= {"recipe": training["recipe"]} if "recipe" in training else {}
-        steps.append(step | ({"launch": plan.recipe["launch"]} if "launch" in plan.recipe else {}))
-        encoder = "{folder}/tuned"
+        folds = [{"fold": fold} for fold in range(training["folds"])] if "folds" in training else [{}]
+        for number, fold in enumerate(folds):
+            tuned = dict(training.get("options", {})) | fold
+            tuned |= {name: placed[name] for name in ("corpus", "folds") if name in placed}
+            tuned |= {"model_name_or_path": encoder, "output_dir": f"{{folder}}/tuned-{number}"}
+            step = {"script": "run_docsplit_pretraining.py", "options": tuned, "again": {"overwrite_output_dir": True}}
+            step |= {"recipe": training["recipe"]} if "recipe" in training else {}
+            steps.append(step | ({"launch": plan.recipe["launch"]} if "launch" in plan.recipe else {}))
+        stated, facts = options_of(steps[0]), facts_of(plan.recipe, options_of(steps[0])["corpus"])
+        tokens = facts["words"] * TOKENS_A_WORD * (1 + stated.get("negatives_per_query", 0))
+        queries = {"documents": facts["queries"], "document_tokens": tokens, "launch": plan.recipe.get("launch")}
+        one = training_cost(plan.recipe, {**method, **queries, "options": stated, "recipe": None})
+        tuning = replace(one, steps=one.steps * len(folds))
+        tuned_encoders = ",".join(step["options"]["output_dir"] for step in steps)
+        encoder = f"encoder={tuned_encoders}" if len(folds) > 1 else tuned_encoders
     options = {"evaluation": evaluation["kind"]} | dict(evaluation.get("options", {})) | dict(own.get("options", {}))
     options |= {name: value for name, value in placed.items() if name != "corpus"} | dict(method.get("read") or {})
     options |= {"model_name_or_path": encoder, "output_dir": "{folder}/measured"}
+    options |= {"encoders_by_fold": True} if len(steps) > 1 else {}
     if evaluation["kind"] == "links" and "words" in method:
         options["heads"] = [method["words"]]
     if evaluation["kind"] == "ranking" and "words" in method:
@@ -411,9 +439,47 @@ def _add_measuring(
     plan.family_of[group_name] = evaluation["family"]
     plan.evaluated[place] = group_name
     cost = dict(evaluation.get("cost", {})) | dict(own.get("cost", {}))
-    read = 0.0 if "words" in method else cost.get("read", 0) * MILLION * method.get("slower", 1)
-    train = 0.0 if "words" in method else cost.get("train", 0) * MILLION * method.get("slower", 1)
-    plan.costs[group_name] = Cost(train, read, cost.get("seconds", 0), len(steps))
+    whole = replace(tuning, seconds=cost.get("seconds", 0), processes=len(steps))
+    if "words" not in method:
+        whole = reading_cost(plan.recipe, method, steps[-1], whole, cost.get("passes", 0))
+    plan.costs[group_name] = whole
+
+
+def reading_cost(
+    recipe: Mapping[str, Any], method: Mapping[str, Any], step: Mapping[str, Any], cost: Cost, passes: float
+) -> Cost:
+    """Add to a cost what reading the documents of a set takes, and fine-tuning in so many passes over them."""
+    options = options_of(step)
+    facts = facts_of(recipe, next((options[name] for name in DATA_OPTIONS if options.get(name)), "python_docs"))
+    limits = [options.get(name, facts["documents"]) for name in ("max_train_samples", "max_test_samples")]
+    documents = min(facts["documents"], sum(limits))
+    length = min(method.get("length", 512), options.get("max_seq_length", 10**6), facts["words"] * TOKENS_A_WORD)
+    shape = method.get("shape", recipe["speed"]["shape"])
+    flops = length * flops_a_token(shape, min(length, 512)) * method.get("slower", 1)  # longer ones attend in windows
+    if not passes:
+        return replace(cost, read_flops=documents * flops)
+    batch = options.get("finetune_batch_size", 16)
+    return replace(cost, steps=passes * documents / batch, flops_a_step=3 * batch * flops)
+
+
+@cache
+def data_sets() -> dict[str, Any]:
+    """Return the table of the data sets."""
+    return yaml.safe_load(DATA_SETS.read_text(encoding="utf-8"))
+
+
+def facts_of(recipe: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """Return what the recipe, or the table, says of a folder of the data, of a file in it, or of a name of the Hub.
+
+    Raises:
+        ValueError: if neither has it.
+    """
+    name = place.replace("{data_dir}/", DATA).replace(f"{NOT_HERE}/", DATA)
+    name = "/".join(name.split("/")[:2])
+    known = data_sets() | recipe.get("datasets", {})
+    if name not in known:
+        raise ValueError(f"{name} is neither in {DATA_SETS.name} nor in the recipe's `datasets`: add what it holds.")
+    return known[name]
 
 
 def _takes_data_alone(kind: str, options: Mapping[str, Any]) -> bool:

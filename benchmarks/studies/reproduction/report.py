@@ -28,20 +28,13 @@ from benchmarks.studies.reproduction.plan import FAMILIES, Plan, method_named
 from benchmarks.studies.reproduction.tables import (
     NO_ENCODER,
     Figure,
-    Gain,
     JointTable,
     Numbers,
     joint_tables,
-    relative_gains,
 )
 from docsplit.runtime.files import ROOT, versions, write_text
 
 TITLES = {"docsplit": "DocSplit", "bregman": "Self-contrastive Bregman divergence", "graph": "Graph document model"}
-GAINS = ("1", "2")  # tables of DocSplit v2 that the paper sums up
-SUMMED, BASES = (
-    ("DocSplit_bert", "DocSplit_long"),
-    ("SimCSE", "SimCSE_long", "Contriever", "INSTRUCTOR", "crop", "ICT"),
-)
 HOW_TO_READ = (
     "Each cell has our number, with the deviation over pretraining seeds (over trainings of the head where there is "
     "one encoder), and in brackets the paper's, which is of other weights and data: it is no target. Our number leads "
@@ -96,8 +89,6 @@ def blocks_of(reported: Reported) -> Iterator[Block]:
         yield Heading(2, TITLES[family])
         for table in reported.tables[family]:
             yield from _table(reported, table)
-        if family == "docsplit":
-            yield from _gains(reported)
         for figure in FIGURES.get(family, ()):
             yield from figure(reported)
     yield from _trained(reported)
@@ -165,25 +156,6 @@ def _verdicts(reported: Reported) -> Iterator[Block]:
     yield Table(VERDICTS, list(verdict_rows(reported.judged)))
 
 
-def gains_of(reported: Reported) -> list[Gain]:
-    """Return the mean relative gains of DocSplit's tables, by the paper's head."""
-    tables = [
-        table
-        for table in reported.tables["docsplit"]
-        if table.filled.paper == "docsplit_v2" and table.filled.table in GAINS and table.filled.with_paper
-    ]
-    return [gain for table in tables for gain in relative_gains(table, SUMMED, BASES)]
-
-
-def _gains(reported: Reported) -> Iterator[Block]:
-    yield Heading(3, "How the paper sums up: the mean over sets of relative macro-F1 gains")
-    yield Text("In percent, over the sets where both have a number. Points are ours too: the mean difference.")
-    rows = [[gain.title, f"{gain.of} over {gain.over}", "not measured" if gain.ours is None else f"{gain.ours:+.2f}",
-             "" if gain.points is None else f"{gain.points:+.2f}", ", ".join(gain.sets),
-             "" if gain.paper is None else f"{gain.paper:+.2f}"] for gain in gains_of(reported)]  # fmt: skip
-    yield Table(["", "gain", "ours, %", "ours, points", "on", "paper, %"], rows)
-
-
 def _trained(reported: Reported) -> Iterator[Block]:
     """Equal budgets, stated twice: steps times documents, and tokens."""
     yield Heading(2, "What each method was trained on")
@@ -243,8 +215,8 @@ def contents_of(reported: Reported) -> dict[str, Any]:
                                              "verdict": comparison.verdict} for comparison in one.comparisons]}
         for one in reported.judged
     ]  # fmt: skip
-    missing, gains = [[vars(one) for one in some] for some in (reported.plan.missing, gains_of(reported))]
-    return {"title": reported.plan.recipe["title"], "versions": versions(), "rows": rows, "gains": gains,
+    missing = [vars(one) for one in reported.plan.missing]
+    return {"title": reported.plan.recipe["title"], "versions": versions(), "rows": rows,
             "hypotheses": _finite(verdicts), "missing": missing}  # fmt: skip
 
 

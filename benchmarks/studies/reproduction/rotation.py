@@ -47,8 +47,8 @@ def blocks(links: np.ndarray, num_papers: int, seed: int) -> tuple[PairPart, np.
         seconds, matched = rewire_negatives(positives, num_papers, forbidden, generator)
         first, second = positives[matched].T
         parts.append((np.tile(first, 2), np.concatenate([second, seconds[matched]]), np.repeat([1, 0], len(first))))
-        both = block if block in left_out else tuple(sorted((block[0], (block[0] + 1) % GROUPS)))
-        judges.append(np.full(2 * len(first), left_out.index(both)))
+        group, other = block if block in left_out else sorted((block[0], (block[0] + 1) % GROUPS))
+        judges.append(np.full(2 * len(first), left_out.index((group, other))))
     pairs = PairPart(*map(np.concatenate, zip(*parts)))
     theirs = groups[np.stack([pairs.first, pairs.second])]  # (2, P)
     known = [np.flatnonzero(~np.isin(theirs, both).any(axis=0)) for both in left_out]

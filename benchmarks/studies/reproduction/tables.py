@@ -37,7 +37,7 @@ class Filled:
     head: str | None = None  # in place of the table's
     features: str = RAW
     metrics: Mapping[str, str] = field(default_factory=dict)  # our names of the table's metrics, where they differ
-    method: str | None = None  # whose numbers fill a table that has a row a data set
+    by_set: bool = False  # a row a data set, with the numbers of the first method of the evaluation
     with_paper: bool = True  # False: a head that the paper has not
     differs: str = ""  # from the paper's experiment, beside what the recipe says
     seed: int | None = None  # the one pretraining seed that counts, where rows have different numbers of them
@@ -67,15 +67,15 @@ def _factors(table: str, features: str) -> Filled:
 
 
 TABLES = (
-    Filled("docsplit", "docsplit_v1", "1", "words", head=DATA_SETS, method=NO_ENCODER, differs=READ),
-    Filled("docsplit", "docsplit_v2", "of section 4.2", "words", head=DATA_SETS, method=NO_ENCODER, differs=READ),
+    Filled("docsplit", "docsplit_v1", "1", "words", head=DATA_SETS, by_set=True, differs=READ),
+    Filled("docsplit", "docsplit_v2", "of section 4.2", "words", head=DATA_SETS, by_set=True, differs=READ),
     *(_classification("1", head, features) for head in ("mlp", "linear") for features in (RAW, STANDARDIZED)),
     *(_classification("2", head, features) for head in ("mlp", "linear") for features in (RAW, STANDARDIZED)),
     Filled("docsplit", "docsplit_v1", "3", "links"),
     Filled("docsplit", "docsplit_v1", "3", "links", features=STANDARDIZED, with_paper=False,
            differs="The features are standardised, which the paper's are not."),
-    Filled("docsplit", "docsplit_v1", "4", "words", head="redundancy", method=NO_ENCODER),
-    Filled("docsplit", "docsplit_v1", "5", "sentences", head="similarity", method="DocSplit"),
+    Filled("docsplit", "docsplit_v1", "4", "words", head="redundancy", by_set=True),
+    Filled("docsplit", "docsplit_v1", "5", "sentences", head="similarity", by_set=True),
     _bregman("MLP", "mlp", RAW), _bregman("MLP", "mlp", STANDARDIZED),
     _bregman("linear layer", "linear", RAW), _bregman("linear layer", "linear", STANDARDIZED),
     Filled("bregman", "bregman", "2", "fine-tuning of the Bregman paper", "fine-tuning"),
@@ -180,7 +180,7 @@ def joint_tables(plan: Plan, numbers: Numbers, family: str) -> Iterator[JointTab
     for filled in TABLES:
         if filled.family == family:
             paper = read_paper(filled.paper).table(filled.table, filled.part)
-            table = by_set(filled, paper, numbers) if filled.method else by_method(plan, filled, paper, numbers)
+            table = by_set(filled, paper, numbers) if filled.by_set else by_method(plan, filled, paper, numbers)
             if "hypotheses" not in plan.recipe:
                 yield table
             elif (ours := without_others(plan, table)).rows:
@@ -335,51 +335,16 @@ def by_set(filled: Filled, table: PaperTable, numbers: Numbers) -> JointTable:
     """Fill a table that has a row a data set, with the numbers of one method."""
     evaluation = numbers.plan.recipe["evaluations"].get(filled.evaluation, {})
     titles = [str(metric) for _, metric in table.columns]
+    method = methods_of(numbers.plan.recipe, filled.evaluation)[0] if evaluation else None
     rows = {}
     for data in dict.fromkeys((*table.rows, *evaluation.get("sets", {}))):
         figures = []
         for title in titles:
-            found = numbers.look_up(filled.evaluation, data, filled.method, filled.head, RAW, None, title)
+            found = numbers.look_up(filled.evaluation, data, method, filled.head, RAW, None, title)
             ours, deviation = found or (None, None)
             paper = table.value(data, title) if data in table.rows else None
-            group = evaluation_group(filled.evaluation, data, str(filled.method))
-            lacks = None if found else numbers.lacks(filled.evaluation, data, filled.method)
-            figures.append(Figure(data, title, filled.method, data, title, ours, deviation, lacks, paper, group))
+            group = evaluation_group(filled.evaluation, data, str(method))
+            lacks = None if found else numbers.lacks(filled.evaluation, data, method)
+            figures.append(Figure(data, title, method, data, title, ours, deviation, lacks, paper, group))
         rows[data] = figures
     return JointTable(filled, table.title, table.note, titles, rows, table.shots)
-
-
-@dataclass(frozen=True)
-class Gain:
-    """The gain of one row over another one: the mean over sets of relative gains, and in points."""
-
-    title: str
-    of: str
-    over: str
-    ours: float | None
-    points: float | None
-    paper: float | None
-    sets: Sequence[str]
-
-
-def relative_gains(table: JointTable, rows: Sequence[str], over: Sequence[str]) -> list[Gain]:
-    """Return how the papers sum a table up: the mean over sets of relative macro-F1 gains, of ours and of theirs.
-
-    Each is over the sets on which both rows have a number: 20News is left out for INSTRUCTOR, for example.
-    """
-    gains = []
-    for of in rows:
-        for base in over:
-            if of == base or of not in table.rows or base not in table.rows:
-                continue
-            pairs = [(a, b) for a, b in zip(table.rows[of], table.rows[base]) if a.metric == "macro_f1"]
-            ours = [(a.data, a.ours, b.ours) for a, b in pairs if a.ours is not None and b.ours]
-            papers = [(float(a.paper), float(b.paper)) for a, b in pairs if a.paper is not None and b.paper]
-            gains.append(Gain(
-                table.name, of, base,
-                statistics.mean(100 * (a - b) / b for _, a, b in ours) if ours else None,
-                statistics.mean(100 * (a - b) for _, a, b in ours) if ours else None,
-                statistics.mean(100 * (a - b) / b for a, b in papers) if papers else None,
-                [str(data) for data, _, _ in ours],
-            ))  # fmt: skip
-    return gains

@@ -301,7 +301,8 @@ def _assemble(texts: dict[str, str], parts: list[PairPart], counts: dict[str, in
     }
     if dropped:
         logger.warning(f"Dropped {dropped:,} pairs with one of {empty.sum():,} papers that have no text.")
-    logger.info(f"{len(used):,} papers, pairs: {[len(part.labels) for part in parts]}; {counts}")
+    shown = "".join(f", {count:,} {name.replace('_', ' ')}" for name, count in counts.items() if count)
+    logger.info(f"{len(used):,} papers, {' + '.join(f'{len(part.labels):,}' for part in parts)} pairs{shown}")
     ids, all_texts = list(texts), list(texts.values())
     chosen = [all_texts[paper] for paper in used]
     return CitationPairs(chosen, [ids[paper] for paper in used], train, validation, test, counts, made_here)

@@ -212,8 +212,7 @@ def load_labelled(options: LabelledArguments, seed: int = 0) -> LabelledSplit:
         logger.warning(f"Labelled documents, by part: {counted}.")
     if empty := [parts[name].source for name in parts if not texts[name]]:
         raise ValueError(
-            f"No document is left of {some(empty)}: {counts}. Check --text_column, and that the parts are not the "
-            "same documents."
+            f"No document is left of {some(empty)}: check --text_column, and that no part repeats another."
         )
     encoded, class_names = _encode(labels, parts)
     return LabelledSplit.of_parts(texts, encoded, class_names, counts)

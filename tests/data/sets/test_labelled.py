@@ -151,7 +151,7 @@ def test_documents_without_text_and_duplicates_are_dropped_but_never_from_test(t
     assert names_of(split, "train") == [row["label"] for row in [*train, train[5]]]
     assert "3 train empty dropped, 3 train duplicates dropped" in caplog.text
     numbers = [{"text": number, "label": "kitchen"} for number in range(3)]
-    with pytest.raises(ValueError, match=r"No document is left of the test file .*'test_not_a_string_dropped': 3"):
+    with pytest.raises(ValueError, match="No document is left of the test file"):
         load(tmp_path, train=train, test=numbers)
 
 

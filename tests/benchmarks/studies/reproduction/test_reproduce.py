@@ -10,7 +10,19 @@ from huggingface_hub import ModelCard
 import reproduce
 from benchmarks.engine.results import read_results
 from benchmarks.studies.reproduction.cards import CARDS, write_cards
-from benchmarks.studies.reproduction.plan import trained_tokens
+from benchmarks.studies.reproduction.dry_run import data_problem
+from benchmarks.studies.reproduction.hypotheses import read_hypotheses
+from benchmarks.studies.reproduction.plan import (
+    Cost,
+    launch_of,
+    make_plan,
+    method_named,
+    methods_of,
+    options_of,
+    processes_of,
+    read_recipe,
+    training_cost,
+)
 from docsplit.release.hub import release_files
 from tests.conftest import make_corpus
 from tests.processes import ROOT
@@ -24,8 +36,10 @@ TINY = {
     "corpus": "python_docs",
     "documents": 60,
     "document_tokens": 60,
-    "speed": {"hardware": "a core", "source": "made up", "train_tokens_per_second": 1000,
-              "read_tokens_per_second": 1000, "seconds_a_step": 36},
+    "speed": {"hardware": "a core", "source": "made up", "flops_per_second": 1e6, "seconds_a_step": 2,
+              "seconds_a_process": 36, "shape": [1, 10]},
+    "datasets": {"data/tiny": {"documents": 100, "words": 20, "files": ["train.jsonl", "test.jsonl"],
+                               "fields": ["text", "label"]}},
     "common": {
         "use_cpu": True, "bf16": False, "max_seq_length": 32, "max_steps": 2, "per_device_train_batch_size": 8,
         "save_strategy": "no", "preprocessing_num_workers": 1, "disable_tqdm": True, "overwrite_output_dir": True,
@@ -41,7 +55,7 @@ TINY = {
             "kind": "classification",
             "methods": ["DocSplit"],
             "options": {"heads": ["linear"], "shots": 5, "num_draws": 2, "num_seeds": 1},
-            "cost": {"read": 0.36, "seconds": 36},
+            "cost": {"seconds": 36},
             "sets": {
                 "tiny": {"options": {"train_file": "data/tiny/train.jsonl", "test_file": "data/tiny/test.jsonl"}},
                 "FakeNews": {"recipe": "recipes/probe_fakenews.yaml"},
@@ -116,20 +130,23 @@ def test_without_a_recipe_the_list_has_those_of_the_project(shown):
 
 
 def test_the_list_and_the_hours(place, tmp_path, shown):
-    """By hand: start 2 x 8 x 64 tokens and a process, training 2 x 8 x 60 x 2 passes, measuring 360,000 and 36 s."""
+    """By hand: 2 steps of the start, of 8 documents of 2 x 32 tokens; 2 of the training, whose 8 of 60 tokens, twice,
+    have views of 30; 100 documents of 27 tokens read, and 36 s. A token forward: 24 x 10^2 and 4 x 10 a token before.
+    """
     listed = shown(*place, "--output_dir", tmp_path / "out", "--list")
     assert "train DocSplit seed=0: after train start" in listed
     assert "classification tiny: DocSplit seed=0: after train DocSplit seed=0" in listed
     assert "needs FakeNews: see docs/datasets.md" in listed
     assert not (tmp_path / "out").exists()  # a run refuses what is of no run
     projected = shown(*place, "--output_dir", tmp_path / "out", "--dry_run")
-    seconds = (2 * 8 * 2 * 32 / 1000 + 36) + (2 * 8 * 60 * 2 / 1000 + 36) + (360 + 36 + 36)
+    start, training = 8 * 2 * 32 * 3 * (2400 + 40 * 32) / 1e6, 8 * 60 * 2 * 3 * (2400 + 40 * 30) / 1e6
+    seconds = 2 * start + 36 + 2 * training + 36 + 100 * 27 * (2400 + 40 * 27) / 1e6 + 36 + 36
     assert re.search(rf"\ndocsplit +3 cells +{seconds / 3600:.2f} hours", projected), projected
     some = shown(*place, "--output_dir", tmp_path / "out", "--dry_run", "--only", "train Doc")
     assert re.search(r"\ndocsplit +2 cells", some), some
 
 
-BUDGET = {"documents": 100, "document_tokens": 60}
+BUDGET = {"documents": 100, "document_tokens": 60, "speed": {"shape": [1, 1]}}
 
 
 @pytest.mark.parametrize(
@@ -145,10 +162,25 @@ BUDGET = {"documents": 100, "document_tokens": 60}
     ],
 )
 def test_tokens_of_a_training(method, tokens):
-    assert trained_tokens(BUDGET, {"options": method}) == pytest.approx(tokens)
+    cost = training_cost(BUDGET, {"options": method})
+    view = min(method.get("max_seq_length", 512), 60 if method["view"] == "simcse" else 30)
+    assert cost.steps * cost.flops_a_step == pytest.approx(tokens * 3 * (24 + 4 * view))
 
 
-@pytest.mark.parametrize(("name", "hours"), [("small", (4, 8)), ("medium", (0.3, 1.5)), ("paper", (0, 400))])
+def test_a_step_takes_its_arithmetic_or_the_least_time_of_a_step():
+    speed = {"flops_per_second": 100, "seconds_a_step": 0.5, "seconds_a_process": 0}
+    assert Cost(steps=3600, flops_a_step=10, processes=0).hours(speed) == 0.5
+    assert Cost(steps=3600, flops_a_step=200, processes=0).hours(speed) == 2
+    launched = [
+        training_cost(BUDGET, {"options": {"view": "docsplit", "mlm_weight": 0, "max_steps": 5}, "launch": launch})
+        for launch in ([], ["--num_processes", 4])
+    ]
+    assert launched[0] == launched[1], "a batch each: as many steps, and as long ones"
+
+
+@pytest.mark.parametrize(
+    ("name", "hours"), [("small", (4, 8)), ("medium", (0.3, 1.5)), ("docsplit_day", (12, 24)), ("paper", (100, 2000))]
+)
 def test_the_recipes_parse_and_say_their_hours(name, hours, tmp_path, shown):
     output = shown(RECIPES / f"{name}.yaml", "--dry_run", "--data_dir", tmp_path, "--output_dir", tmp_path / "o")
     assert "every command parses" in output
@@ -157,9 +189,11 @@ def test_the_recipes_parse_and_say_their_hours(name, hours, tmp_path, shown):
     assert hours[0] <= float(projected) <= hours[1]
     (of_all,) = re.findall(r"\nall .*?([\d.]+) hours", everything)
     assert float(of_all) >= float(projected)
-    seeds = len(yaml.safe_load((RECIPES / f"{name}.yaml").read_text())["seeds"])
+    assert name != "docsplit_day" or float(of_all) <= 24, "a day"
+    seeds = len(read_recipe(RECIPES / f"{name}.yaml")["seeds"])
     assert f"({seeds} pretraining seeds)" in here
-    assert all(re.search(rf"\n{family} +\d+ cells", everything) for family in ("docsplit", "bregman", "graph"))
+    families = ("docsplit",) if name == "docsplit_day" else ("docsplit", "bregman", "graph")
+    assert all(re.search(rf"\n{family} +\d+ cells", everything) for family in families)
 
 
 @pytest.mark.parametrize(
@@ -168,6 +202,8 @@ def test_the_recipes_parse_and_say_their_hours(name, hours, tmp_path, shown):
         ({"view": "docsplt"}, "docsplt"),
         ({"no_such_option": 1}, "no_such_option"),
         ({"corpus": "outputs/nothing"}, "outputs/nothing"),
+        ({"corpus": "nobody/nothing"}, "nobody/nothing is neither in datasets.yaml"),
+        ({"corpus": "coastalcph/lex_glue:scotus", "text_column": "body"}, "has no fields body; it has text, label"),
     ],
 )
 def test_a_dry_run_refuses_a_command_that_its_script_refuses(place, tmp_path, run_here, change, message):
@@ -176,6 +212,92 @@ def test_a_dry_run_refuses_a_command_that_its_script_refuses(place, tmp_path, ru
     with pytest.raises(ValueError, match="train DocSplit seed=0") as failure:
         run_here(reproduce.main, *place, "--dry_run")
     assert message in str(failure.value)
+
+
+# --- paper.yaml says what the papers do ---
+
+PAPER = read_recipe(RECIPES / "paper.yaml")
+
+
+def of_set(evaluation, data):
+    """The options of the steps of an evaluation of a set, by method."""
+    plan = make_plan(PAPER, with_all_data=True)
+    return {method: list(map(options_of, plan.study["groups"][group]["steps"]))
+            for (name, of, method), group in plan.evaluated.items() if (name, of) == (evaluation, data)}  # fmt: skip
+
+
+def option(evaluation, data, method, name):
+    return of_set(evaluation, data)[method][-1].get(name)
+
+
+def batch(name):
+    method = PAPER["methods"][name]
+    options = options_of({"recipe": method["recipe"], "options": method["options"]})
+    return processes_of(launch_of(PAPER, method)) * options["per_device_train_batch_size"]
+
+
+@pytest.mark.parametrize(
+    ("said", "papers"),
+    [
+        (lambda: [batch(name) for name in ("DocSplit", "SimCSE_long", "MLM", "ICT", "half", "crop")], [36] * 6),
+        (lambda: batch("DocSplit_long"), 12),
+        (lambda: [batch("graph"), batch("graph for retrieval"), batch("SimCSE, SCOTUS")], [1536, 1024, 2]),
+        (lambda: option("ranking", "WIKIR62K", "graph for retrieval", "selection_split"), "validation"),
+        (lambda: option("classification", "20News", "BERT", "strip_newsgroups"), ["headers"]),
+        (lambda: [option("factors of the Bregman paper", "SCOTUS", name, "heads")
+                  for name in ("g 2", "pooling cls", "pooling mean+max")], ["finetune"] * 3),
+        (lambda: option("factors of the Bregman paper", "SCOTUS", "pooling mean+max", "override_pooling"), "max"),
+        (lambda: "SimCSE" in of_set("sentences", "NYT"), True),
+        (lambda: {*of_set("graph attention", "WIKIR62K")}, {"graph for retrieval", "graph of sections for retrieval"}),
+        (lambda: PAPER["methods"]["INSTRUCTOR"]["name"] in (ROOT / "docs" / "datasets.md").read_text(), True),
+        (lambda: option("fine-tuning of the graph paper", "Hyperpartisan", "graph", "validation_file"),
+         "{data_dir}/hyperpartisan/validation.jsonl"),
+        (lambda: option("clusters", "arXiv", "graph", "train_file"), "{data_dir}/arxiv11/train.jsonl"),
+        (lambda: [step.get("fold") for step in of_set("ranking", "Robust04")["graph for retrieval"]],
+         [*range(5), None]),
+        (lambda: option("ranking", "Robust04", "graph for retrieval", "encoders_by_fold"), True),
+        (lambda: "SimCSE" in of_set("attention", "NYT"), True),
+    ],
+)  # fmt: skip
+def test_the_recipe_does_what_the_paper_does(said, papers):
+    assert said() == papers
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "a", "others"),
+    [
+        ("classification", "DocSplit", {"BERT", "CT-BERT", "SimCSE", "SimCSE_long", "Contriever", "INSTRUCTOR"}),
+        ("classification", "DocSplit_long", {"Longformer", "BigBird"}),
+        (
+            "links",
+            "DocSplit_long",
+            {"BERT", "CT-BERT", "SimCSE", "SimCSE_long", "INSTRUCTOR", "Longformer", "BigBird"},
+        ),
+        ("attention", "DocSplit", {"BERT", "SimCSE", "SimCSE_long"}),
+        ("few labels of the Bregman paper", "SimCSE + Bregman", {"SimCSE"}),
+        ("clusters", "Graph-roberta", {"Roberta", "Longformer", "BigBird"}),
+    ],
+)
+def test_the_papers_main_claims_have_tests_that_the_recipe_can_make(evaluation, a, others):
+    stated = [one for one in read_hypotheses(PAPER).values() if (one["evaluation"], one["a"]) == (evaluation, a)]
+    assert others <= {other for one in stated for other in one["b"]}
+    for data in PAPER["evaluations"][evaluation]["sets"]:
+        known = methods_of(PAPER, evaluation, data)
+        assert all(method_named(PAPER, name, evaluation, data) in known for name in (a, *others))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"selection_split": "dev"}, "not-here/wikir62k has no splits dev; it has train, validation, test."),
+        ({"collection": "not-here/nothing"}, "data/nothing is neither in datasets.yaml"),
+        ({"folds": "not-here/robust04/folds.txt"}, "not-here/robust04/folds.txt has no files folds.txt"),
+        ({}, None),
+    ],
+)
+def test_the_table_knows_splits_and_files_of_data_that_are_not_here(change, message):
+    found = data_problem(PAPER, {"collection": "not-here/wikir62k", "split": "test"} | change)
+    assert found == message or message in found
 
 
 def test_the_committed_cards_are_what_the_command_writes(tmp_path):

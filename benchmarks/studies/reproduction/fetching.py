@@ -1,0 +1,81 @@
+"""Bring the data of a recipe that may be fetched, as `datasets.yaml` says where from; name those that may not.
+
+An archive (tar or zip) becomes files of the data folder: `rows` is a pattern of its members that are a document each,
+with the group `label` and perhaps `part` (train); `copies` is one of members that are kept as they are, under `name`.
+"""
+
+import hashlib
+import json
+import re
+import tarfile
+import urllib.request
+import zipfile
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.studies.reproduction.plan import DATA, Plan, facts_of
+from docsplit.runtime.files import write_text, write_whole
+
+
+def fetch_all(plan: Plan, data_dir: Path) -> Iterator[str]:
+    """Fetch what a recipe needs and is not here; yield a line for each folder."""
+    needed = {
+        missing.file.removeprefix(DATA).split("/")[0] for missing in plan.missing if missing.file.startswith(DATA)
+    }
+    for name in sorted(needed):
+        facts = facts_of(plan.recipe, f"{DATA}{name}")
+        about = f"{facts['place']} (licence: {facts['licence']})"
+        if "fetch" not in facts:
+            yield f"{name}: not fetched; docs/datasets.md makes it of {about}."
+            continue
+        try:
+            files = fetch(facts["fetch"], data_dir / name)
+        except OSError as error:
+            yield f"{name}: {facts['fetch']['url']} cannot be read: {error}"
+            continue
+        yield f"{name}: {', '.join(files)} of {about}."
+
+
+def fetch(stated: Mapping[str, str], folder: Path) -> list[str]:
+    """Download an archive, and write its documents, or files, into a folder; return their names.
+
+    Raises:
+        OSError: if it cannot be read, or is not the one that the table means.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    rows, written = defaultdict[str, list[str]](list), list[str]()
+    pattern = re.compile("|".join(stated[name] for name in ("rows", "copies") if name in stated))
+    with TemporaryDirectory(dir=folder) as temporary:
+        archive = Path(temporary) / "archive"
+        urllib.request.urlretrieve(stated["url"], archive)
+        if "sha256" in stated and hashlib.sha256(archive.read_bytes()).hexdigest() != stated["sha256"]:
+            raise OSError(f"its SHA-256 is not {stated['sha256']}")
+        for found, content in _members(archive, pattern):
+            if name := found.get("name"):
+                write_whole(folder / name, partial(Path.write_bytes, data=content))
+                written.append(name)
+            else:
+                row = {"text": content.decode("latin-1"), "label": found["label"]}
+                rows[found.get("part", "train")].append(json.dumps(row) + "\n")
+    for part, lines in rows.items():
+        write_text(folder / f"{part}.jsonl", "".join(lines))
+        written.append(f"{part}.jsonl")
+    if not written:
+        raise OSError("its archive has none of the documents that the table names")
+    return written
+
+
+def _members(archive: Path, pattern: re.Pattern[str]) -> Iterator[tuple[dict[str, str], bytes]]:
+    """Yield the groups of each name in an archive that fits the pattern, and its content."""
+    if zipfile.is_zipfile(archive):
+        with zipfile.ZipFile(archive) as zipped:
+            yield from ((match.groupdict(), zipped.read(name)) for name in sorted(zipped.namelist())
+                        if (match := pattern.fullmatch(name)))  # fmt: skip
+    else:
+        with tarfile.open(archive) as tarred:
+            for member in tarred:
+                if (match := pattern.fullmatch(member.name)) and (file := tarred.extractfile(member)):
+                    yield match.groupdict(), file.read()
