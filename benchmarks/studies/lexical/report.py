@@ -36,7 +36,8 @@ def markdown(results: Results) -> str:
     methods = list(dict.fromkeys(method for method, _, _ in values))
     body = [[method, *(_cell(values.get((method, *column), [])) for column in COLUMNS)] for method in methods]
     table = markdown_table(["percent; 64 wide unless said", *COLUMNS.values()], body)
-    return f"{table}\n\n± is the standard deviation over seeds, where there are several. {results.what_is_missing()}\n"
+    missing = f"Cells not run: {len(results.not_run)}; failed: {len(results.failed)}."
+    return f"{table}\n\n± is the standard deviation over seeds, where there are several. {missing}\n"
 
 
 def _cell(values: list[float]) -> str:
