@@ -3,7 +3,6 @@
 import importlib
 import re
 import sys
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import redirect_stderr
 from io import StringIO
@@ -128,30 +127,22 @@ def _check_names(options: Mapping[str, Any]) -> None:
             refuse_missing_path(value, "what is here, or a name on the Hub")
 
 
-def hours_of(study: Study, plan: Plan) -> dict[str, tuple[int, float, float]]:
-    """Return the cells, the projected hours, and those that are left, of each family; a finished cell has its own."""
-    sums: dict[str, list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
+def projection(study: Study, plan: Plan, jobs: int) -> str:
+    """Return a line a family, and one for all: the hours of cells at the same time; a finished one has its own."""
+    sums = {family: [0.0, 0.0, 0.0] for family in (*FAMILIES, "all")}  # cells, hours, and those that are left
     for cell in study.cells().values():
         record, hours = study.record(cell), plan.costs[cell.group].hours(plan.recipe["speed"])
         done = record is not None and record.status == "done"
-        total = sums[plan.family_of[cell.group]]
-        total[0] += 1
-        total[1] += record.seconds / 3600 if record is not None and done else hours
-        total[2] += 0 if done else hours
-    return {family: (int(sums[family][0]), sums[family][1], sums[family][2]) for family in FAMILIES if family in sums}
-
-
-def projection(study: Study, plan: Plan, jobs: int) -> str:
-    """Return a line a family, and one for all: the hours of cells that run at the same time."""
-    lines, families = [], hours_of(study, plan)
-    for family, (cells, hours, left) in families.items():
-        lines.append(f"{family:10}{cells:5} cells{hours / jobs:9.2f} hours, of which {left / jobs:.2f} are left")
-    cells, hours, left = (sum(values) for values in zip(*families.values())) if families else (0, 0.0, 0.0)
-    where = f"{jobs} at a time, on {plan.recipe['hardware']} ({len(plan.recipe['seeds'])} pretraining seeds)"
-    return "\n".join([
-        *lines,
-        f"{'all':10}{cells:5} cells{hours / jobs:9.2f} hours, of which {left / jobs:.2f} are left; {where}",
-    ])  # fmt: skip
+        took = record.seconds / 3600 if record is not None and done else hours
+        for total in (sums[plan.family_of[cell.group]], sums["all"]):
+            total[:] = total[0] + 1, total[1] + took, total[2] + (0 if done else hours)
+    lines = [
+        f"{family:10}{cells:5.0f} cells{hours / jobs:9.2f} hours, of which {left / jobs:.2f} are left"
+        for family, (cells, hours, left) in sums.items()
+        if cells or family == "all"
+    ]
+    seeds = len(plan.recipe["seeds"])
+    return "\n".join(lines) + f"; {jobs} at a time, on {plan.recipe['hardware']} ({seeds} pretraining seeds)"
 
 
 def about_speed(recipe: Mapping[str, Any]) -> str:
