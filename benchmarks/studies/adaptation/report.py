@@ -110,27 +110,27 @@ def markdown(results: Results) -> str:
 
 
 def plot(results: Results, path: Path) -> None:
-    """Plot the difference to the start of four methods, with its interval: a panel a set, a colour an encoder."""
+    """Plot the difference to the start of five methods, with its interval: a panel a set, a colour an encoder."""
     some = pooled(pd.DataFrame(results.rows))
     some = some[some.tokens == some.groupby("encoder").tokens.transform("max")]
-    methods = ["words", "static", "without components", "whitening", "model2vec", "TF-IDF"]
+    methods = ["words", "static", "with LSA", "model2vec", "TF-IDF"]
     data = [name for name in SETS if name in set(some.data)]
     figure, axes = plt.subplots(-(-len(data) // 3), 3, figsize=(9.5, 7.5), sharex=True, sharey=True, squeeze=False,
                                 layout="constrained")  # fmt: skip
     for axis, name in zip(axes.flat, data):
-        for place, (encoder, own) in enumerate(some[some.data == name].groupby("encoder")):
-            own = own.set_index("method").reindex(methods)
+        for place, encoder in enumerate(sorted(set(some.encoder))):
+            own = some[(some.data == name) & (some.encoder == encoder)].set_index("method").reindex(methods)
             heights = np.arange(len(methods))[::-1] + 0.15 - 0.3 * place
             axis.hlines(heights, 100 * own.low, 100 * own.high, color=f"C{place}", linewidth=2)
             axis.plot(100 * own.difference, heights, "o", color=f"C{place}", markersize=4, label=encoder)
         axis.axvline(0, color="black", linewidth=0.8)
         axis.set_title(SETS[name], fontsize=11, loc="left")
-        axis.set_xlim(-25, 25)
         axis.set_yticks(range(len(methods)), [NAMES[method] for method in reversed(methods)])
         axis.grid(alpha=0.3)
     for axis in axes.flat[len(data) :]:
         axis.set_axis_off()
-    axes.flat[0].legend(fontsize=8)
+    figure.legend(*max((axis.get_legend_handles_labels() for axis in axes.flat), key=lambda found: len(found[0])),
+                  loc="outside lower right", ncols=2, fontsize=9)  # fmt: skip
     figure.suptitle("Words help with classes and links, and cost where one document is sought\n"
                     "Points of difference to the encoder as it is, and 95 % intervals", fontsize=12)  # fmt: skip
     drawn = BytesIO()  # a PNG as small as it can be without losing a pixel; it has no transparent parts
