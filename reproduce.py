@@ -12,12 +12,9 @@
     # from an encoder of yours, on a folder of your documents
     python reproduce.py recipes/reproduction/small.yaml --model_name_or_path my/encoder --corpus notes/
 
-    # one GPU, about an hour
+    # one GPU, about an hour; the papers' weights and data: docsplit, paper (eight GPUs), docsplit_day (one)
     python reproduce.py recipes/reproduction/medium.yaml --output_dir outputs/reproduction_medium
-
-    # the papers' weights and data: DocSplit alone on eight GPUs (all three papers: paper.yaml; a day of one GPU:
-    # docsplit_day.yaml); first what may be fetched of its data
-    python reproduce.py recipes/reproduction/docsplit.yaml --fetch
+    python reproduce.py recipes/reproduction/docsplit.yaml --fetch     # what may be fetched of its data
 
 The rows of all methods start from ONE masked language model, which is trained first, unless the recipe or
 --model_name_or_path names encoders. A cell trains or measures one encoder of one seed. It is kept under the hash of
