@@ -70,7 +70,7 @@ def check_table(encoder: Any) -> None:
     """
     if not isinstance(encoder.get_input_embeddings(), nn.Embedding):
         kind = encoder.config.model_type
-        raise ValueError(f"--lexical_start fills a table of token embeddings, and a {kind} has none: leave it out.")
+        raise ValueError(f"--lexical_start fills a table of token embeddings, and {kind} has none: leave it out.")
 
 
 def token_vectors(counts: csr_matrix, width: int) -> tuple[np.ndarray, np.ndarray, LexicalFacts]:
@@ -98,7 +98,9 @@ def token_vectors(counts: csr_matrix, width: int) -> tuple[np.ndarray, np.ndarra
 
 def _counts(documents: Dataset, size: int, special_ids: list[int]) -> csr_matrix:
     """Count the tokens of at most `MOST_DOCUMENTS` documents, (N, V) float32; special tokens do not count."""
-    rows = range(0, len(documents), -(-len(documents) // MOST_DOCUMENTS))
+    if not len(documents):
+        raise ValueError("--lexical_start needs documents, and no document is left to train on.")
+    rows = np.linspace(0, len(documents) - 1, min(len(documents), MOST_DOCUMENTS)).astype(int)
     ids = documents.select(rows).with_format("numpy")["input_ids"][:]
     ends, flat = np.cumsum([0, *map(len, ids)]), np.concatenate(ids).astype(np.int32)
     counts = csr_matrix(((~np.isin(flat, special_ids)).astype(np.float32), flat, ends), shape=(len(ids), size))

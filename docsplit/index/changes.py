@@ -150,17 +150,17 @@ def sync(
     encoder: "Encoder",
     folder: str | Path | None = None,
     yes: bool = False,
-    embed: Embed | None = None,
 ) -> Added:
     """Make the documents of an index those that a folder has now: add, replace and remove what has changed.
 
     A document stays if its file, or a row of that, cannot be read now; one without text is removed. Documents that
-    come from elsewhere stay, but those with an id of the folder: they are replaced.
+    come from elsewhere stay.
 
     Args:
-        folder: or file, that documents of the index were read from. Default: the only one. Where there is one, also
-            the place where it is now.
-        yes: go on if the folder is gone, or more than half of its documents are to be removed.
+        folder: or file, that documents of the index were read from, or the new place of one that has moved. Default:
+            the only one.
+        yes: go on if the folder is gone, if more than half of its documents are to be removed, or if documents from
+            elsewhere have the same ids and are to be replaced.
 
     Raises:
         ValueError: without `yes` in these cases; if no folder or several may be meant; for another encoder. The index
@@ -175,6 +175,7 @@ def sync(
         # What the folder has
         found = find_documents(path) if path.exists() else FoundFiles(path)
         new, replaced, there, empty = list[Document](), set[str](), set[str](), 0
+        of_others = set[str]()
         for document in prepared(documents_in(found, columns) if found.files else ()):
             if not to_passages(document.text, change.committed.passage_words):
                 empty += 1
@@ -182,9 +183,12 @@ def sync(
             there.add(document.id)
             if (place := change.index.find(document.id)) is not None:
                 segment, row = place
-                if segment.sources[row] == number and np.array_equal(segment.digests[row], digest_of(document)):
+                is_equal, is_own = np.array_equal(segment.digests[row], digest_of(document)), document.id in own
+                if is_equal and is_own:
                     continue
                 replaced.add(document.id)
+                if not (is_equal or is_own):
+                    of_others.add(document.id)
             new.append(document)
         found.problems.log()
         unread = found.in_unread(own - there)
@@ -194,8 +198,13 @@ def sync(
                 f"{len(gone):,} of {len(own):,} documents are no longer in {path}: --yes removes them from the index. "
                 "If the folder has moved, name its new place."
             )
+        if of_others and not yes:
+            raise ValueError(
+                f"{len(of_others):,} documents of {path} have ids of others that came from elsewhere, such as "
+                f"{min(of_others)!r}: --yes replaces those."
+            )
 
-        built = change.write(new, encoder, (str(path), columns), embed)
+        built = change.write(new, encoder, (str(path), columns))
         change.delete(replaced | gone)
         change.commit()
     counts = len(replaced), len(there) - len(new), len(gone), len(unread)
@@ -208,12 +217,20 @@ def _folder_meant(change: "Change", folder: str | Path | None) -> Path:
     path = None if folder is None else Path(folder).resolve()
     if path in known:
         return path
-    if len(known) != 1 or not (path is None or path.exists()):
-        there = ", ".join(map(str, known)) or "none"
-        raise ValueError(f"Name a folder, or its new place, that the index has documents of: {there}.")
-    if path is not None:
-        change.sources = {str(path) if name else name: columns for name, columns in change.sources.items()}
-    return path or known[0]
+    if path is None and len(known) == 1:
+        return known[0]
+    lost = [place for place in known if not place.exists()]
+    if path is not None and path.exists() and len(lost) == 1:  # it has moved
+        change.sources = {
+            str(path) if name == str(lost[0]) else name: columns for name, columns in change.sources.items()
+        }
+        return path
+    if not known:
+        raise ValueError("The documents of the index were not read from a folder: `add` takes others.")
+    raise ValueError(
+        f"Name a folder that the index has documents of ({', '.join(map(str, known))}), or the new place of one that "
+        "has moved. `add` takes other documents."
+    )
 
 
 def prepared(documents: Iterable[Document]) -> Iterator[Document]:

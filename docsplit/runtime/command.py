@@ -184,6 +184,15 @@ LOST = (
 )
 
 
+def _reader_is_gone() -> bool:
+    """Whether the reader of this process's output, such as `head`, has closed the pipe."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return True
+    return False
+
+
 def as_command(main: Callable[[], None]) -> Callable[[], None]:
     """Wrap a script's `main`: an error that its user can do something about ends it in one line, with exit code 1.
 
@@ -199,10 +208,10 @@ def as_command(main: Callable[[], None]) -> Callable[[], None]:
         try:
             main()
             sys.stdout.flush()
-        except BrokenPipeError:  # of `| head`, which has read enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(1)
         except (KeyboardInterrupt, Exception) as error:
+            if isinstance(error, BrokenPipeError) and _reader_is_gone():
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                sys.exit(1)
             if os.environ.get(SHOW_TRACEBACK):
                 raise
             if isinstance(error, KeyboardInterrupt):

@@ -205,7 +205,7 @@ def _random(model_args: ModelArguments, data: TrainingData, settings: Settings) 
     encoder = family_of(config).new_encoder(config)
     if model_args.lexical_start:
         data.lexical = start_with_words(family.token_encoder(encoder), data.documents, tokenizer.all_special_ids)
-        logger.info(f"Token embeddings are a {data.lexical.sentence()}.")
+        logger.info(f"Token embeddings come from a {data.lexical.sentence()}.")
     return DocSplitForContrastivePretraining(config, encoder, **settings)
 
 

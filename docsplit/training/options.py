@@ -74,7 +74,7 @@ class ModelArguments:
         if self.lora_r and self.model_name_or_path is None:
             raise ValueError("--lora_r adapts a pretrained encoder: give --model_name_or_path.")
         if self.lexical_start and self.model_name_or_path is not None:
-            raise ValueError("--lexical_start is for a random start: leave out --model_name_or_path, or it.")
+            raise ValueError("--lexical_start is for a random start: leave out one of the two.")
         from docsplit.modeling.families.table import family_named
 
         is_built = family_named(self.model_type).built_on is not None

@@ -10,9 +10,11 @@ import re
 import tarfile
 import urllib.request
 import zipfile
+import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import partial
+from http.client import HTTPException
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -33,10 +35,14 @@ def fetch_all(plan: Plan, data_dir: Path) -> Iterator[str]:
             continue
         try:
             files = fetch(facts["fetch"], data_dir / name)
-        except OSError as error:
+        except (OSError, tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, HTTPException) as error:
             yield f"{name}: {facts['fetch']['url']} cannot be read: {error}"
             continue
         yield f"{name}: {', '.join(files)} of {about}."
+        lacking = {missing.file.removeprefix(f"{DATA}{name}/") for missing in plan.missing
+                   if missing.file.startswith(f"{DATA}{name}/")} - {*files}  # fmt: skip
+        if lacking:
+            yield f"{name}: docs/datasets.md makes {', '.join(sorted(lacking))}."
 
 
 def fetch(stated: Mapping[str, str], folder: Path) -> list[str]:

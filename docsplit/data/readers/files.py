@@ -288,7 +288,7 @@ class FoundFiles:
 
     def in_unread(self, ids: set[str]) -> set[str]:
         """Return those ids whose documents may be in what was not read."""
-        if not self.is_folder:
+        if not self.is_folder or "." in self.unread:  # all, or nothing of it, was read
             return ids if self.unread else set()
         beginnings = tuple(f"{name}{mark}" for name in self.unread for mark in "#/")
         return {name for name in ids if name in self.unread or name.startswith(beginnings)}
