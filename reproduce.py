@@ -49,11 +49,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--model_name_or_path", help="encoder to start from, in place of a masked LM trained first")
     parser.add_argument("--only", nargs="+", metavar="PATTERN",
                         help="cells whose name has this in it (* for anything), and those that they need")  # fmt: skip
-    parser.add_argument(
-        "--list", action="store_true", help="list the recipes, or the cells of one and what they need; run nothing"
-    )
+    parser.add_argument("--list", action="store_true", help="list the recipes, or the cells of one; run nothing")
     parser.add_argument("--fetch", action="store_true",
-                        help="bring what may be fetched into --data_dir, name the rest; run nothing")  # fmt: skip
+                        help="download what may be fetched into --data_dir")  # fmt: skip
     parser.add_argument("--dry_run", action="store_true", help="check every command, project the hours; run nothing")
     parser.add_argument("--jobs", type=int, help="cells at a time (default: the recipe's)")
     parser.add_argument("--retry", action="store_true", help="run failed cells again")

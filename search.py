@@ -227,7 +227,11 @@ def sync_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `search.py sync`."""
     folder = "that documents were read from, or where it is now (default: the only one)"
     parser.add_argument("folder", nargs="?", type=Path, help=folder)
-    parser.add_argument("--yes", action="store_true", help="go on even if most of its documents are gone, or documents from elsewhere have their ids")
+    parser.add_argument(
+        "--yes",
+        action="store_true",
+        help="go on even if most of its documents are gone, or documents from elsewhere have their ids",
+    )
     _needs_encoder(parser)
 
 

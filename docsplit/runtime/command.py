@@ -187,7 +187,7 @@ LOST = (
 def _reader_is_gone() -> bool:
     """Whether the reader of this process's output, such as `head`, has closed the pipe."""
     try:
-        sys.stdout.flush()
+        print(flush=True)
     except BrokenPipeError:
         return True
     return False

@@ -44,8 +44,7 @@ class ModelArguments:
     )
     lexical_start: bool = option(
         False,
-        "Begin a random start with token embeddings from the corpus, in seconds: latent semantic analysis of 50,000 "
-        "documents at most (docs/recipes.md).",
+        "Give a random start token embeddings made of the corpus (docs/recipes.md).",
         common=True,
     )
     vocab_size: int = option(30522, "Vocabulary size of a tokenizer that is trained here.")
@@ -66,9 +65,7 @@ class ModelArguments:
         "How attention is computed: sdpa, flash_attention_2, eager or another name of transformers. A Longformer "
         "computes it in tiles, unless this is eager. Default: transformers' choice.",
     )
-    lora_r: int = option(
-        0, "Rank of LoRA updates, trained in place of all weights; 0: train all weights.", common=True
-    )
+    lora_r: int = option(0, "Rank of LoRA updates, trained in place of all weights; 0: none.", common=True)
 
     def __post_init__(self) -> None:
         if self.lora_r and self.model_name_or_path is None:

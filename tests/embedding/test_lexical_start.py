@@ -94,7 +94,7 @@ def test_a_stream_reads_its_first_documents_and_a_run_says_what_it_began_with(
     _, facts, expected = start(Dataset.from_dict({"input_ids": read}), size=len(wordpiece), width=8)
     found = weights_of(tmp_path / "out")["embeddings.word_embeddings.weight"]
     torch.testing.assert_close(found[tokens], expected[TABLE][tokens], rtol=0, atol=1e-5)
-    assert f"Token embeddings are a {facts.sentence()}." in caplog.text
+    assert f"Token embeddings come from a {facts.sentence()}." in caplog.text
     assert json.loads((tmp_path / "out" / "run.json").read_text())["lexical"]["documents"] == 56
     card = (tmp_path / "out" / "README.md").read_text()
     assert f"started from random weights, and token embeddings from a {facts.sentence()}, and learnt" in card
@@ -103,6 +103,6 @@ def test_a_stream_reads_its_first_documents_and_a_run_says_what_it_began_with(
 def test_it_is_refused_where_it_means_nothing(failure_of, tmp_path):
     words = ["--lexical_start", "--output_dir", tmp_path / "out", "--use_cpu", "--config_overrides", "hidden_size=96"]
     failure = failure_of(run_docsplit_pretraining.main, *words, "--model_type", "ibert")
-    assert failure == "--lexical_start fills a table of token embeddings, and a ibert has none: leave it out."
+    assert failure == "--lexical_start fills a table of token embeddings, and ibert has none: leave it out."
     failure = failure_of(run_docsplit_pretraining.main, *words[:-2], "--model_name_or_path", "bert-base-uncased")
-    assert failure == "--lexical_start is for a random start: leave out --model_name_or_path, or it."
+    assert failure == "--lexical_start is for a random start: leave out one of the two."

@@ -170,7 +170,7 @@ def test_folder_and_index_may_move(folder, index, tmp_path):
     (tmp_path / "link").symlink_to(place)
     with pytest.raises(ValueError, match=f"60 of 60 documents are no longer in {folder}.* name its new place"):
         sync(index, ENCODER)
-    with pytest.raises(ValueError, match=f"Name a folder, or its new place, .*: {folder}"):
+    with pytest.raises(ValueError, match="Name a folder that the index has documents of"):
         sync(index, ENCODER, tmp_path / "nowhere", yes=True)
     assert sync(index, ENCODER, tmp_path / "link").unchanged == 60
     assert found(index) == wanted
@@ -188,7 +188,7 @@ def test_each_folder_has_its_own_documents_and_columns(folder, index, tmp_path):
     (other / "a.jsonl").write_text('{"key": "x", "body": "A boat."}\n{"key": "y", "body": "A sail."}\n{"key": "z"}\n')
     add(index, read_documents(other, columns), ENCODER, source=(str(other), columns))
     add(index, [Document("mine", "A text of mine.")], ENCODER)
-    with pytest.raises(ValueError, match=f"Name a folder.*: {folder}, {other}"):
+    with pytest.raises(ValueError, match=f"Name a folder.*{folder}, {other}"):
         sync(index, ENCODER)
     (other / "a.jsonl").write_text('{"key": "y", "body": "A sail."}\n')
     (folder / "0.txt").unlink()
@@ -197,9 +197,15 @@ def test_each_folder_has_its_own_documents_and_columns(folder, index, tmp_path):
     assert Index(index).find("0.txt")
     assert sync(index, ENCODER, folder).removed == 1
     assert Index(index).find("mine")
+    (other / "1.txt").write_text("Not the text of the folder.")
+    with pytest.raises(ValueError, match="1 documents of .* have ids of others .* such as '1.txt'"):
+        sync(index, ENCODER, other)
+    assert sync(index, ENCODER, other, yes=True).replaced == 1
+    with pytest.raises(ValueError, match="`add` takes other documents"):
+        sync(index, ENCODER, tmp_path, yes=True)  # another folder is not a moved one
     texts = tmp_path / "texts.index"
     build(texts, [Document("a", "A text.")], ENCODER)
-    with pytest.raises(ValueError, match="has documents of: none"):
+    with pytest.raises(ValueError, match="were not read from a folder"):
         sync(texts, ENCODER, folder)
 
 

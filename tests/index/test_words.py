@@ -51,7 +51,7 @@ def test_tokens_that_vectors_read_are_counted_one_by_one(scattered, documents, t
     assert segment.tokens.tolist() == expected
     total, in_passages, in_documents = np.sum(expected, axis=0)
     assert in_documents < in_passages < total
-    assert f"search {np.floor(1000 * in_passages / total) / 10:g} % of your documents' tokens" in reading
+    assert f"Search covers {np.floor(1000 * in_passages / total) / 10:g} % of the text" in reading
 
 
 def test_a_prompt_that_fills_the_encoder_leaves_no_room(scattered, documents, tmp_path):
@@ -59,5 +59,5 @@ def test_a_prompt_that_fills_the_encoder_leaves_no_room(scattered, documents, tm
     options = EncoderArguments([str(scattered)], prompt="read this at length: " * 9, max_seq_length=16)
     encoder = Encoder(str(scattered), options)
     reading = build(tmp_path, documents[:5], encoder, WORDS).reading
-    assert "Queries search 0 % of your documents' tokens" in reading
+    assert "Search covers 0 % of the text" in reading
     assert encoder.count_tokens(["a ship"])[1] == 0
