@@ -263,29 +263,27 @@ def embed_in_chunks(
     refuse_differences(lambda: {"the texts to embed": _hash_of_texts(texts)})
     rank, world_size = rank_and_size()
     in_a_round = CHUNK_TEXTS * world_size
+    ahead: Any = None  # the next chunk, in the thread
 
     def tokenize(start: int) -> tuple[list[str], Path | None, Any]:
         chunk = valid_unicode(texts[start : start + CHUNK_TEXTS])
         path = cache_dir / _hash_of_texts(chunk) if cache_dir else None
         return chunk, path, None if path is not None and is_cached(path) else embedder.tokenize(chunk)
 
-    def one_ahead() -> Iterator[tuple[list[str], Path | None, Any]]:
-        with ThreadPoolExecutor(max_workers=1) as thread:
-            ahead: Any = None
-            for start in (*range(rank * CHUNK_TEXTS, len(texts), in_a_round), None):
-                ready, ahead = ahead, None if start is None else thread.submit(tokenize, start)
-                if ready is not None:
-                    yield ready.result()
+    def ahead_of(start: int) -> Any:
+        return thread.submit(tokenize, start) if start < len(texts) else None
 
     def advance(first: int, share: float) -> None:
         progress.update(first + int(share * min(in_a_round, len(texts) - first)) - progress.n)
 
     def embed_share(first: int) -> tuple[np.ndarray, float] | None:
+        nonlocal ahead
         start = first + rank * CHUNK_TEXTS
         if start >= len(texts):
             return None
         started = time.perf_counter()
-        chunk, path, tokenized = next(tokenized_chunks)
+        ready, ahead = ahead, ahead_of(start + in_a_round)
+        chunk, path, tokenized = ready.result()
         if tokenized is None:
             with np.load(f"{path}/embeddings.npz") as stored:
                 vectors, seconds = stored["embeddings"], float(stored["seconds"])
@@ -315,9 +313,14 @@ def embed_in_chunks(
         np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": shape})
         on_all(partial(write, header.getvalue(), "wb"))
 
-    total_seconds, filled, tokenized_chunks = 0.0, 0, one_ahead()
-    hidden = not show_progress or rank > 0
-    with tqdm(total=len(texts), desc="Embedding", unit="text", disable=hidden, leave=None) as progress:
+    total_seconds, filled, hidden = 0.0, 0, not show_progress or rank > 0
+    # The thread ends here, and not in a generator that is collected later: a collection within the start of another
+    # thread would wait for it for ever.
+    with (
+        ThreadPoolExecutor(max_workers=1) as thread,
+        tqdm(total=len(texts), desc="Embedding", unit="text", disable=hidden, leave=None) as progress,
+    ):
+        ahead = ahead_of(rank * CHUNK_TEXTS)
         for first in range(0, len(texts), in_a_round):
             for rows, seconds in filter(None, on_all(partial(embed_share, first))):
                 if output_file is None:

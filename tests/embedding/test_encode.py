@@ -3,6 +3,7 @@
 import pickle
 import re
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -345,8 +346,8 @@ def test_a_file_holds_what_memory_would_and_only_chunks_are_read(checkpoint, tex
     assert next(iter(embed_in_each_way(checkpoint, [], output_file=path)))[1].shape == (0, 32)
 
 
-def test_a_failure_midway_leaves_no_file(checkpoint, texts, tmp_path, monkeypatch):
-    """Nor an embedding in the cache that is not finite."""
+def test_a_failure_midway_leaves_no_file_and_no_thread(checkpoint, texts, tmp_path, monkeypatch):
+    """Nor an embedding in the cache that is not finite. A thread that is collected later can stop the process."""
     monkeypatch.setattr(encode_module, "CHUNK_TEXTS", 7)
     model = load_encoder(str(checkpoint), device="cpu")
     path, cache, bad = tmp_path / "embeddings.npy", tmp_path / "cache", 16
@@ -355,8 +356,10 @@ def test_a_failure_midway_leaves_no_file(checkpoint, texts, tmp_path, monkeypatc
     row = model.tokenizer("cider", add_special_tokens=False)["input_ids"]
     with torch.no_grad():
         model[0].model.embeddings.word_embeddings.weight[row] = float("nan")
-    with pytest.raises(ValueError, match=rf"1 of 7 .* of text {bad}:"):
+    threads = {*threading.enumerate()}
+    with pytest.raises(ValueError, match=rf"1 of 7 .* of text {bad}:") as failure:
         embed_documents(model, texts, dtype=torch.float32, cache_dir=cache, output_file=path)
+    assert {*threading.enumerate()} <= threads, failure  # whose traceback keeps what was alive
     assert not path.exists()
     assert len(list(cache.glob("*/*"))) == bad // 7
     texts[bad] = "ship"
