@@ -56,6 +56,7 @@ def fit(options: argparse.Namespace) -> None:
     if score["sure_accuracy"] is not None:
         share, right = 100 * score["sure"], 100 * score["sure_accuracy"]
         print(f"With --unsure 0.5, {share:.0f} % of documents get a label, and {right:.0f} % of these are right.")
+    print(f"Seconds: {', '.join(f'{part} {taken:.1f}' for part, taken in classifier.seconds_.items())}.")
     print(f"Next: {command_line('classify.py', 'predict', options.output_dir, 'new_documents/')}")
 
 
