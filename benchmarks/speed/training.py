@@ -96,7 +96,7 @@ class Contender:
         self.name = getattr(name, "__name__", name)
         context = multiprocessing.get_context("spawn")
         self.connection, child_end = context.Pipe()
-        self.process = context.Process(target=serve, args=(name, job, child_end), daemon=True)
+        self.process = context.Process(target=serve, args=(name, job, child_end))
         self.process.start()
         child_end.close()
 

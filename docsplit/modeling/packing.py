@@ -131,9 +131,9 @@ def _use_packed_attention(encoder: Any, dtype: torch.dtype) -> None:
 
         if dtype not in HALF:
             raise ValueError("Packed sequences need 16-bit precision on a GPU: add --bf16, or leave them out.")
-        if not inspect.signature(varlen_attn).parameters.keys() >= {"scale", "window_size", "enable_gqa"}:
+        if "window_size" not in inspect.signature(varlen_attn).parameters:
             raise ValueError(
-                f"Packed sequences need PyTorch 2.13 on a GPU, and this is {torch.__version__}: renew it."
+                f"Packed sequences need PyTorch 2.11 on a GPU, and this is {torch.__version__}: renew it."
             )
     asked = encoder.config._attn_implementation
     if asked not in ("sdpa", NAME):
@@ -243,9 +243,11 @@ def packed_attention(  # noqa: PLR0913 (as transformers calls it)
         dtype = value.dtype if value.dtype in HALF else torch.get_autocast_dtype("cuda")
         query, key, value = (states.to(dtype)[0].transpose(0, 1) for states in (query, key, value))  # (N, heads, d)
         borders, longest, window = cu_seq_lens_q, int(max_length_q or 0), (reach, 0 if causal else reach)
-        options: dict[str, Any] = {"window_size": window, "enable_gqa": query.shape[1] != key.shape[1]}
+        shared_by = query.shape[1] // key.shape[1]  # heads of queries
+        if shared_by > 1:  # PyTorch 2.11 takes no fewer heads of keys
+            key, value = (states.repeat_interleave(shared_by, dim=1) for states in (key, value))
         attended: Any = varlen_attn(
-            query, key, value, borders, borders, longest, longest, scale=scaling, **options
+            query, key, value, borders, borders, longest, longest, scale=scaling, window_size=window
         )  # (N, heads, d)
         return attended.unsqueeze(0), None
     return _text_by_text(query, key, value, cu_seq_lens_q, dropout, scaling, reach, causal), None
