@@ -6,8 +6,8 @@
     vectors = embed("outputs/mine", ["a new text", "another"])  # (2, 384)
     hits = Index.build("notes/", "outputs/mine", "notes.index").search("a question")
 
-Nothing is imported before it is used: `import docsplit` takes no time. It sets one variable of the environment, which
-puts cuDNN's attention last.
+Nothing is imported before it is used: `import docsplit` takes no time. It sets two variables of the environment: one
+puts cuDNN's attention last, one leaves a GPU's memory to PyTorch where JAX is installed.
 """
 
 from importlib import import_module
@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 # aten/src/ATen/native/transformers/cuda/sdp_utils.cpp (TORCH_CUDNN_SDPA_ENABLED, of 2.4, is no more). Measured in
 # https://github.com/modelscope/FunASR/issues/3704: one step in six took 1 s, the others 0.1 s.
 environ.setdefault("TORCH_CUDNN_SDPA_DEPRIORITIZED", "1")
+# `import bm25s` starts JAX where that is installed, and JAX takes three quarters of a GPU's memory when it starts
+environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 if TYPE_CHECKING:
     from docsplit.classifier import Classifier

@@ -17,6 +17,7 @@ built-in corpus.
 """
 
 import functools
+import multiprocessing
 import time
 import traceback
 from multiprocessing.connection import Connection
@@ -437,6 +438,7 @@ def serve(name: Any, job: Job, connection: Connection) -> None:
     Args:
         name: of `CONTENDERS`; or a class like them.
     """
+    multiprocessing.set_start_method("fork", force=True)  # of loaders' workers, as in a script; this one was spawned
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     contender: Any = None

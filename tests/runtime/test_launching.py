@@ -89,6 +89,16 @@ def test_cudnn_attention_is_last_before_torch_is_there():
     assert result.stdout.strip() == "1 False", result.stderr
 
 
+def test_jax_which_bm25s_starts_leaves_the_memory_of_a_gpu(tmp_path):
+    (tmp_path / "jax").mkdir()
+    (tmp_path / "jax" / "__init__.py").touch()
+    started = "import os\ndef top_k(*_):\n    print(os.environ.get('XLA_PYTHON_CLIENT_PREALLOCATE'))\n"
+    (tmp_path / "jax" / "lax.py").write_text(started)
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import docsplit.data.bm25"
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, text=True, capture_output=True, timeout=60)
+    assert result.stdout.strip() == "false", result.stderr
+
+
 @pytest.mark.parametrize(("capable", "dtype"), [(True, torch.bfloat16), (False, torch.float32)])
 def test_bfloat16_is_the_default_just_where_the_processor_multiplies_it(monkeypatch, capable, dtype):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": False, "amx_bf16": capable})

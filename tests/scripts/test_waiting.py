@@ -128,10 +128,10 @@ def test_cuda_finds_no_other_waits(run_here, tmp_path, name):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             output = _train(trainer, *arguments, **keywords)
-        waits.extend(warning for warning in caught if "synchronizing" in str(warning.message))
+        waits.extend(warning for warning in caught if "called a synchronizing" in str(warning.message))
         return output
 
-    options = ["--use_cpu", "False", "--bf16", "True", "--max_steps", "3", "--save_strategy", "no"]
+    options = ["--use_cpu", "False", "--bf16", "True", "--max_steps", "3", "--logging_steps", "9"]
     with mock.patch.object(Trainer, "train", train):
         run_here(
             main, *options_of(STEPS[name]), *TWO_ROWS, *options, "--save_strategy", "no", "--output_dir", tmp_path
