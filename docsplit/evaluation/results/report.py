@@ -539,7 +539,7 @@ def write_comparison(output_dir: str | Path, report: Report, further: Sequence[s
         "\n".join([*notes_of(raw, report.task), *report.notes]),
         f"In {folder}: {', '.join(['results.md (all tables)', 'results.json', *further])}.",
     ]
-    return "\n" + "\n\n".join(filter(None, map(_printable, parts))) + "\n"
+    return "\n" + "\n\n".join(filter(None, map(_printable, parts)))
 
 
 def _printable(text: str) -> str:

@@ -74,14 +74,32 @@ def test_forty_classes_are_told_apart_and_numbered(tmp_path, monkeypatch):
     monkeypatch.setattr(plt, "close", shown.append)
     classes, rows = np.repeat(np.arange(-1, 40), 3), np.arange(123)
     names = [r"$\from $10", *(f"class {number}" for number in range(1, 40))]  # dollars are dollars, no formula
-    made = {name: (GENERATOR.normal(size=(123, 2)), "by hand") for name in ("a", "b$$")}
+    spread = GENERATOR.normal(size=(2, 123, 2))
+    made = {"a": (spread[0], "by hand"), "b$$": (spread[1] + classes[:, None], "by hand")}
     contents, section = map_analysis(made, dict(zip(made, made)), rows, classes, names, " Of one seed.", tmp_path)
     assert (contents["documents"], contents["method"]) == (123, "by hand")
-    assert section.notes == ["A number stands at the median of its class. Of one seed."]
+    assert section.notes == ["A number stands at the median of its class, unless it would hide another. Of one seed."]
+    # How many have a neighbour of their class, by a slow way
+    shares = []
+    for points, _ in made.values():
+        labelled, hits = [row for row in rows if classes[row] >= 0], 0
+        for row in labelled:
+            others = [other for other in labelled if other != row]
+            hits += classes[row] == classes[min(others, key=lambda other: np.linalg.norm(points[other] - points[row]))]
+        shares.append(hits / len(labelled))
+    titles = [axis.get_title().replace("\\", "") for axis in shown[0].axes]
+    assert titles == [f"{name}: {100 * share:.0f} % beside their class" for name, share in zip(made, shares)]
+    assert shares[1] > shares[0]
+    message = f"b$$ puts {100 * shares[1]:.0f} % of the documents beside one of their class"
+    assert section.figures[0].message == message
     panel = shown[0].axes[0]
     styles = {(one.get_paths()[0].vertices.tobytes(), one.get_facecolor().tobytes()) for one in panel.collections}
     assert len(styles) == len(shown[0].legends[0].get_texts()) == 41
-    assert [text.get_text() for text in panel.texts] == [str(number) for number in range(1, 41)]
+    numbers, span = [int(text.get_text()) for text in panel.texts], np.ptp(made["a"][0], axis=0)
+    places = np.array([text.get_position() for text in panel.texts]) / span
+    assert numbers[0] == 1
+    assert len(numbers) > 10
+    assert all(np.abs(places[:place] - places[place]).max(axis=1).min() > 0.04 for place in range(1, len(places)))
     with open(section.figures[0].picture.with_suffix(".csv")) as file:
         cells = list(csv.DictReader(file))
     assert len(cells) == 2 * 123
