@@ -5,7 +5,6 @@ seed. The paper says none of this. Without openTSNE it is scikit-learn's t-SNE: 
 """
 
 import importlib.util
-import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,22 +18,18 @@ from sklearn.decomposition import PCA
 from docsplit.evaluation.analysis.report import Section, literal, save_figure
 from docsplit.evaluation.results.report import Json
 
-logger = logging.getLogger(__name__)
-
 PERPLEXITY, COMPONENTS = 30, 50
 PANEL = 4.6  # inches
 
 
 def check_method(method: str) -> None:
-    """Refuse UMAP where it is not installed, and warn if t-SNE will be the slow one.
+    """Refuse UMAP where it is not installed.
 
     Raises:
         ValueError: naming the remedy.
     """
     if method == "umap" and importlib.util.find_spec("umap") is None:
         raise ValueError("--map_method umap needs UMAP: pip install umap-learn, or take the default, tsne.")
-    if method == "tsne" and not has_open_tsne():
-        logger.warning("Maps are scikit-learn's t-SNE; a faster one is installed by pip install openTSNE.")
 
 
 def has_open_tsne() -> bool:
@@ -85,7 +80,7 @@ def map_analysis(
     how = next(iter(maps.values()))[1]
     labelled, titles = classes >= 0, {encoder: literal(names[encoder]) for encoder in maps}
     message = "Close points are similar documents"
-    if labelled.any():
+    if labelled.sum() > 1:
         shares = dict[str, float]()
         for encoder, (points, _) in maps.items():
             nearest = KDTree(points[labelled]).query(points[labelled], 2)[1][:, 1]
