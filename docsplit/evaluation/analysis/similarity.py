@@ -244,7 +244,6 @@ def similarity_analysis(
     best = max(listed, key=lambda row: row["auc_mean"])
     told = f"best tells sentences of one document from those of two (AUC {best['auc_mean']:.2f})"
     message = f"{names[best['encoder']]} {told}"
-    about = "AUC; 0.5 is chance", folder / "similarity.png", message, caption, 0.5
-    figure = report.plot_bars(frame, names, bars, *about)
+    figure = report.plot_bars(frame, names, bars, "AUC", folder / "similarity.png", message, caption, line=0.5)
     tables = [table, report.differences_table(compared, names, MEASURES)]
     return contents, report.Section("Sentences of one document and of two", notes, tables, [figure])
