@@ -247,7 +247,7 @@ def plot_bars(
         line: a height that is marked.
     """
     listed, width, cells = records(frame), 0.8 / len(measures), []
-    figure, axis = plt.subplots(figsize=(2 + 0.35 * len(listed) * len(measures), 3.6), layout="constrained")
+    figure, axis = plt.subplots(figsize=(2 + len(listed) * max(0.35 * len(measures), 0.9), 3.6), layout="constrained")
     for place, (name, label) in enumerate(measures.items()):
         numbers = [index for index, row in enumerate(listed) if f"{name}_mean" in row]
         means, lows, highs = (
