@@ -533,8 +533,7 @@ def write_comparison(output_dir: str | Path, report: Report, further: Sequence[s
     write_text(folder / "results.md", _markdown(report))
     raw = report.rows[report.rows["features"] == "raw"] if len(report.rows) else report.rows
     parts = [
-        report.title,
-        "\n".join(verdict(report)),
+        "\n".join([report.title, *verdict(report)]),
         table_of(report.rows, report.task, brief=True).text(),
         "\n".join([*notes_of(raw, report.task), *report.notes]),
         f"In {folder}: {', '.join(['results.md (all tables)', 'results.json', *further])}.",
