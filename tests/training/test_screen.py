@@ -66,11 +66,10 @@ def test_a_run_begins_with_its_counts_and_ends_with_what_is_better():
     args = PretrainingArguments(output_dir="outputs/mine", use_cpu=True)
     options = RunOptions(ModelArguments(), DataArguments(), QueryArguments(), args)
     results = {"global_step": 200, "train_runtime": 75.0, "train_tokens_per_second": 1234.5}
-    results |= {"train_loss": 2.345, "kept_start": False}
+    results |= {"train_loss": 2.345, "kept_start": False, "probe_test_documents": 20}
     text = closing_text(options, results)
     assert "200 steps took 1 min (1,234 tokens/s), mean loss 2.35." in text
-    assert "SentenceTransformer('outputs/mine') loads it." in text
-    results |= {"probe_classes": 3, "probe_test_documents": 20, "kept_start": True}
+    results["kept_start"] = True
     for tfidf, is_better in ((0.528, False), (0.531, True)):  # by more than draws of the labels differ
         for name, accuracy in (("probe_before", 0.5), ("probe_after", 0.5), ("tfidf", tfidf)):
             results |= {f"{name}_5shot_accuracy": accuracy, f"{name}_5shot_accuracy_std": 0.03}

@@ -134,11 +134,7 @@ def test_the_list_and_the_hours(place, tmp_path, shown):
     have views of 30; 100 documents of 27 tokens read, and 36 s. A token forward: 24 x 10^2 and 4 x 10 a token before.
     """
     listed = shown(*place, "--output_dir", tmp_path / "out", "--list")
-    assert listed.splitlines()[:3] == [
-        "    2  train",
-        "    1  classification tiny",
-        "3 to do; left: unknown, for no cell is finished",
-    ]
+    assert listed.startswith("    2  train\n    1  classification tiny\n3 to do; left: ")
     assert "needs FakeNews: see docs/datasets.md" in listed
     only = shown(*place, "--output_dir", tmp_path / "out", "--list", "--only", "train Doc")
     assert [line[38:] for line in only.splitlines()[:2]] == ["train start", "train DocSplit seed=0"]
