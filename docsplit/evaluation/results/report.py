@@ -372,7 +372,7 @@ def text_statistics(name: str, parts: Mapping[str, Sequence[str]], num_classes: 
     for part, texts in parts.items():
         words = [len(text.split()) for text in texts] or [0]
         lengths = (float(np.mean(words)), float(np.median(words)), max(words))
-        statistics.append({"dataset": name} | dict(zip(STATISTICS, (part, len(texts), num_classes, *lengths))))
+        statistics.append(dict(zip(STATISTICS, (part, len(texts), num_classes, *lengths)), dataset=name))
     return statistics
 
 
