@@ -51,7 +51,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--model_name_or_path", help="encoder to start from, in place of a masked LM trained first")
     parser.add_argument("--only", nargs="+", metavar="PATTERN",
                         help="cells whose name has this in it (* for anything), and those that they need")  # fmt: skip
-    parser.add_argument("--list", action="store_true", help="list the recipes, or count the cells of one (--only names them)")
+    parser.add_argument("--list", action="store_true", help="list the recipes, or count the cells of one")
     parser.add_argument("--fetch", action="store_true",
                         help="download what may be fetched into --data_dir")  # fmt: skip
     parser.add_argument("--dry_run", action="store_true", help="check every command, project the hours; run nothing")
