@@ -4,7 +4,7 @@
     python reproduce.py recipes/reproduction/small.yaml --dry_run
     python reproduce.py recipes/reproduction/small.yaml --data_dir data
 
-    # the recipes; what one consists of, what is done; a part of it with all that this needs
+    # the recipes; what one consists of (with --only: its cells); a part of it with all that this needs
     python reproduce.py --list
     python reproduce.py recipes/reproduction/small.yaml --list
     python reproduce.py recipes/reproduction/small.yaml --only "classification python_docs: DocSplit *"
@@ -27,7 +27,9 @@ and its card. docs/results.md says how to read the report, and what judges the p
 from docsplit.runtime.command import as_command  # isort: skip (before torch)
 import argparse
 import os
+import re
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +51,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--model_name_or_path", help="encoder to start from, in place of a masked LM trained first")
     parser.add_argument("--only", nargs="+", metavar="PATTERN",
                         help="cells whose name has this in it (* for anything), and those that they need")  # fmt: skip
-    parser.add_argument("--list", action="store_true", help="list the recipes, or the cells of one; run nothing")
+    parser.add_argument("--list", action="store_true", help="list the recipes, or count the cells of one")
     parser.add_argument("--fetch", action="store_true",
                         help="download what may be fetched into --data_dir")  # fmt: skip
     parser.add_argument("--dry_run", action="store_true", help="check every command, project the hours; run nothing")
@@ -115,8 +117,13 @@ def main() -> None:
         return
     study = open_study(plan, options)
     if options.list:
-        print(show(study, is_active=is_running(options.output_dir)))
-        print_needs(study, plan)
+        cells = show(study, is_active=is_running(options.output_dir))
+        if options.only is not None:
+            print(cells)
+            return
+        kinds = Counter(re.sub("^train .*|:.*", "", cell.name) or "train" for cell in study.cells().values())
+        print("\n".join([*(f"{count:5}  {kind}" for kind, count in kinds.items()), cells.splitlines()[-1]]))
+        print_missing(plan)
         return
     with OutputFolder(options.output_dir, "reproduce.py", "--output_dir"):
         running = argparse.Namespace(output=options.output_dir / "cells.json", jobs=jobs, nice=0, retry=options.retry)
@@ -174,18 +181,10 @@ def dry_run(plan: Any, options: argparse.Namespace, jobs: int) -> None:
         print_missing(plan)
 
 
-def print_needs(study: Any, plan: Any) -> None:
-    """Print what each cell needs before it, and what is missing."""
-    for cell in study.cells().values():
-        if cell.needs:
-            print(f"{cell.name}: after {', '.join(other.name for other in cell.needs.values())}")
-    print_missing(plan)
-
-
 def print_missing(plan: Any) -> None:
-    """Print what is not here."""
-    for missing in plan.missing:
-        print(f"{missing.evaluation}: {missing.needs} ({missing.file})")
+    """Print what is not here, each set once."""
+    for needs, file in dict.fromkeys((missing.needs, missing.file) for missing in plan.missing):
+        print(f"{needs} ({file})")
 
 
 command = as_command(main)

@@ -100,13 +100,7 @@ def for_pretraining(corpus: str, dataset: Dataset) -> Dataset:
     """
     if corpus != PYTHON_DOCS:
         return dataset
-    parts = np.asarray(dataset[PART][:])
-    kept = np.flatnonzero(parts == TRAIN)
-    logger.info(
-        f"Of the {len(parts):,} documents of {corpus} a pretraining reads {len(kept):,}: {(parts == TEST).sum():,} "
-        f"are the sealed test part of all evaluations, {(parts == VALIDATION).sum():,} are for selection."
-    )
-    return dataset.select(kept)
+    return dataset.select(np.flatnonzero(np.asarray(dataset[PART][:]) == TRAIN))
 
 
 def _load_python_docs() -> Dataset:
@@ -195,7 +189,6 @@ def load_local(path: Path, text_column: str | None = None, encoding: str | None 
     dataset = Dataset.from_file(str(directory / ROWS_FILE))
     if by_line:
         logger.info(f"{path} is 1 file of {len(dataset):,} lines: each line is a document.")
-    logger.info(f"{found.path} has {len(dataset):,} documents, with the columns {dataset.column_names}.")
     return dataset
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from datasets import Dataset, Features, List, Value
 from datasets.fingerprint import Hasher
+from datasets.table import InMemoryTable
 from sklearn.feature_extraction.text import HashingVectorizer
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
@@ -212,7 +213,7 @@ def hold_out(dataset: Dataset, size: int, seed: int) -> tuple[Dataset, Dataset |
 
 def with_fixed_draws(dataset: Dataset) -> Dataset:
     """Add a column `epoch`, so that the collator draws the documents in the same way in each evaluation."""
-    rows = dataset.flatten_indices(keep_in_memory=True).with_format("numpy")
+    rows = Dataset(InMemoryTable(dataset.with_format("arrow")[:])).with_format("numpy")
     return rows.add_column("epoch", np.zeros(len(dataset), dtype=np.int64))
 
 

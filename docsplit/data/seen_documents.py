@@ -231,26 +231,21 @@ def _digest(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> str:
 # --- Encoders against test sets ---
 
 
-def training_documents_of(name_or_path: str, quiet: bool = False) -> TrainingDocuments | None:
-    """Load the record beside an encoder's weights, on the Hub or here; None if there is none, which the log says.
+def training_documents_of(name_or_path: str) -> TrainingDocuments | None:
+    """Load the record beside an encoder's weights, on the Hub or here; None if there is none, as beside most encoders.
 
-    That is a warning where a record cannot be read: encoders of others have none, and their users cannot change that.
-
-    Args:
-        quiet: leave that out of the log.
+    A record that cannot be read is none, with a warning.
     """
     from huggingface_hub.errors import HTTPError
     from sentence_transformers.util import load_file_path
 
-    level, reason = logging.INFO, f"it has no {TRAINING_DOCUMENTS_FILE}"
     try:
         path = load_file_path(name_or_path, TRAINING_DOCUMENTS_FILE)
         if path is not None:
             return TrainingDocuments.load(Path(path))
     except (HTTPError, OSError, ValueError) as error:
-        level, reason = logging.WARNING, " ".join(str(error).split()).rstrip(".")
-    if not quiet:
-        logger.log(level, f"The training documents of {name_or_path} are unknown: {reason}.")
+        reason = " ".join(str(error).split()).rstrip(".")
+        logger.warning(f"The training documents of {name_or_path} are unknown: {reason}.")
     return None
 
 
@@ -259,7 +254,7 @@ def share_of_queries(name_or_path: str, queries: Sequence[str]) -> float | None:
 
     A run with `--view query_document` has its queries in its record, beside the documents.
     """
-    record = training_documents_of(name_or_path, quiet=True)
+    record = training_documents_of(name_or_path)
     return None if record is None else record.shares(queries)[0]
 
 

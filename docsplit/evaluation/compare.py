@@ -166,7 +166,7 @@ def compare(evaluation: Evaluation, encoder_args: EncoderArguments, add_results:
         refuse_differences(lambda: {"the data": str(evaluation.settings()["data_fingerprint"])})
         statistics = evaluation.statistics()
         if is_main:
-            print(f"\n{report.facts_table(statistics, report.STATISTICS).text()}\n")
+            print(f"{report.facts_table(statistics, report.STATISTICS).text()}\n", flush=True)
 
         # Check, and load each encoder
         names = evaluation.names(list(dict.fromkeys(encoder_args.model_name_or_path)))

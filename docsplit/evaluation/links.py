@@ -50,7 +50,7 @@ class Links(Evaluation):
         """Return size and length of the papers in each split's pairs."""
         papers = {name: np.union1d(part.first, part.second) for name, part in self.pairs.parts.items()}
         texts = {name: [self.pairs.texts[row] for row in rows] for name, rows in papers.items()}
-        return text_statistics(self.source(), texts, 2)
+        return text_statistics(self.source(), texts, None)
 
     def settings(self) -> Facts:
         """Return notes on the pairs and on what was left out."""
@@ -121,7 +121,6 @@ def untrained(scores: np.ndarray, seconds: float) -> HeadOutput:
 def baselines(pairs: CitationPairs, options: LinkArguments) -> Iterator[Result]:
     """Measure what needs no encoder."""
     for head in (head for head in options.heads if head in LINK_BASELINES):
-        logger.info(f"Scoring the pairs by {head}")
         started, threshold = perf_counter(), 0.5
         if head == "bm25":
             both = PairPart(*map(np.concatenate, zip(astuple(pairs.train), astuple(pairs.test))))

@@ -58,7 +58,8 @@ def read_documents(corpus: str, text_column: str, label_column: str | None, limi
     kept = [row for row, text in enumerate(texts) if text]
     if len(kept) < FEWEST_DOCUMENTS:
         raise ValueError(f"{corpus} has {len(kept)} documents with text: a map needs three or more.")
-    logger.info(f"{len(texts) - len(kept):,} of {len(texts):,} documents have no text and are left out.")
+    if empty := len(texts) - len(kept):
+        logger.info(f"{empty:,} of {len(texts):,} documents have no text and are left out.")
     return Documents(
         [_title(titles[row], texts[row]) for row in kept],
         [texts[row] for row in kept],

@@ -903,15 +903,14 @@ def settle(start: Start, name: str | Path, config: PreTrainedConfig, settings: S
     # Without a head there is no masked-LM loss
     could_have_head, kind = _is_masked_lm(start.encoder.config), start.encoder.config.model_type
     fault = f"{name} has no masked-LM head" if could_have_head else f"A {kind} has no masked-LM head"
-    remedy = " For a new, random head: --new_mlm_head (in Python new_mlm_head=True)." if could_have_head else ""
+    remedy = " --new_mlm_head makes one." if could_have_head else ""
     wanted = settings.get("mlm_weight", of_start.get("mlm_weight"))
     if not settings.get("contrastive_weight", of_start.get("contrastive_weight", 1)):
         raise ValueError(f"{fault}, and contrastive_weight is 0: nothing is left to train.{remedy}")
     if wanted != 0:
         logger.log(
             logging.INFO if wanted is None else logging.WARNING,
-            f"{fault}: mlm_weight is 0{'' if wanted is None else f' in place of {wanted}'}, and the encoder alone is "
-            f"trained and kept.{remedy}",
+            f"{fault}: mlm_weight is 0{'' if wanted is None else f' in place of {wanted}'}.{remedy}",
         )
     return settings | {"mlm_weight": 0.0}
 
@@ -922,10 +921,10 @@ def _describe_start(name: Any, settings: Mapping[str, Any], dtype: str) -> None:
     prompts = {key: value for key, value in (kept["model"].get("prompts") or {}).items() if value}
     similarity = similarity_of({KEPT: kept})
     logger.info(
-        f"{name} is a SentenceTransformer, and so is each checkpoint: pooling {settings['pooling']}, "
+        f"{name} is a SentenceTransformer, and so is each checkpoint: "
         f"{describe_dense(settings) + ', ' if dense_configs(settings) else ''}"
-        f"{'normalised' if kept['normalize'] else 'not normalised'}, up to {settings['max_seq_length']} tokens, "
-        f"similarity {similarity}, prompts {prompts or 'none'} (of documents: {prompt_of(settings)!r}), {dtype}."
+        f"{'normalised' if kept['normalize'] else 'not normalised'}, similarity {similarity}, "
+        f"{f'prompts {prompts} (of documents: {prompt_of(settings)!r}), ' if prompts else ''}{dtype}."
     )
     if similarity != "cosine" and not (similarity == "dot" and kept["normalize"]):
         logger.warning(

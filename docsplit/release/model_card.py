@@ -294,8 +294,6 @@ def table_of_probe(results: Json) -> Table:
 
 def probe_table(results: Json) -> str:
     """Return a Markdown table of the probe, and what is to be known of it."""
-    if "probe_after_accuracy" not in results:
-        return "No probe was asked for (--probe_corpus)."
     text = (
         f"{table_of_probe(results).markdown()}\n\nAccuracy over {results['probe_classes']} classes on "
         f"{results['probe_test_documents']:,} sealed test documents, which neither training nor selection reads; ± is "

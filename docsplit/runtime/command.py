@@ -98,7 +98,8 @@ def shown_lines(text: str) -> str:
 def log_messages(level: int = logging.INFO) -> None:
     """Log the messages of a script as they are, and only warnings of chatty libraries."""
     logging.basicConfig(level=level, format="%(message)s")
-    for chatty in ("sentence_transformers", "httpx"):
+    # accelerate says at each evaluation that the data set has no length: it has, and drops an incomplete batch
+    for chatty in ("sentence_transformers", "httpx", "bm25s", "accelerate.accelerator"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
 

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from accelerate import PartialState
 from transformers.utils.logging import disable_progress_bar
 
-from docsplit.runtime.command import running_command
+from docsplit.runtime.command import log_messages, running_command
 from docsplit.runtime.sharing import restart_count
 
 logger = logging.getLogger(__name__)
@@ -154,12 +154,9 @@ def check_precision(fp16: bool, bf16: bool | None, device: torch.device) -> None
 
 
 def start_logging(is_first: bool) -> None:
-    """Log one line a message: warnings of libraries, and only errors of other processes than the first."""
-    logging.basicConfig(level=logging.INFO if is_first else logging.ERROR, format="%(levelname)s %(message)s")
+    """Log as `log_messages` does, and only errors of other processes than the first."""
+    log_messages(logging.INFO if is_first else logging.ERROR)
     disable_progress_bar()  # of transformers, for weights that are read and written in seconds
-    # accelerate warns at each evaluation that the data set has no length: it has, and drops an incomplete batch.
-    for chatty in ("sentence_transformers", "bm25s", "accelerate.accelerator"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
 def use_all_cores(device: torch.device, world_size: int) -> None:

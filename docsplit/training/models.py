@@ -172,9 +172,8 @@ def prepare_model(
     if args.compile_options is not None:
         torch._dynamo.config.optimize_ddp = False  # it would cut the encoder's program where DDP sends gradients
         model.compile(**args.compile_options)
-    packed = "packed (on a GPU without dropout of attention weights: --packed_sequences false keeps it)"
-    how = packed if model.packing is not None else "padded"
-    logger.info(f"A forward pass takes up to {model.micro_batch_tokens:,} tokens of views, {how}.")
+    if model.packing is not None:
+        logger.info("Sequences are packed, without dropout of attention weights: --packed_sequences false keeps it.")
     return model
 
 

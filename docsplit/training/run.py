@@ -200,7 +200,7 @@ class Run:
         if self.data.stream is None:
             self.results |= collator.shares(self.data.train)
         if self.options.training.process_index == 0:
-            print(f"\n{counts_table(self.results)}\n", flush=True)
+            print(counts_table(self.results), flush=True)
 
     def train(self, trainer: Trainer, callbacks: Callbacks) -> float:
         """Measure the start, make room for new checkpoints, and train; a signal ends the process with code 130.

@@ -1,7 +1,7 @@
 """What a person sees of a training: one line a log, one line an evaluation, and a bar where there is a terminal.
 
-    step  50/200  loss 3.46 (contrastive 2.70, masked LM 7.58)  519 tokens/s  2 min left
-    step 100/200  held-out loss 3.10  probe, 5 labels a class: 43.2 %, all labels: 61.0 %
+    step  50/200  loss 3.46 (contrastive 2.70, MLM 7.58)  519 tokens/s  2 min left
+    step 100/200  held-out loss 3.10  probe, 5 labels: 43.2 %, all: 61.0 %
 
 Everything else that is logged is in `log_history` of trainer_state.json, and in the trackers of --report_to.
 """
@@ -18,7 +18,7 @@ from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 
 from docsplit.modeling.objectives.base import Objective
 from docsplit.modeling.saving import trust_argument
-from docsplit.release.model_card import probe_table
+from docsplit.release.model_card import table_of_probe
 from docsplit.runtime.command import command_line
 from docsplit.runtime.files import JsonObject
 from docsplit.training.arguments import RunOptions
@@ -31,7 +31,7 @@ COUNTS = {  # titles of counts whose names do not say it
     "documents_truncated_share": "with a truncated view",
     "tokens_truncated_share": "tokens lost by truncation",
 }
-PROBE = {"probe_5shot_accuracy": "5 labels a class", "probe_accuracy": "all labels"}
+PROBE = {"probe_5shot_accuracy": "5 labels", "probe_accuracy": "all"}
 BEFORE = "probe_test_accuracy"  # is logged once, with the probe of the start
 
 
@@ -104,7 +104,7 @@ class ScreenCallback(TrainerCallback):
 def loss_names(objective: Objective, has_contrast: bool) -> dict[str, str]:
     """Return the names of the parts of the loss, by their keys in the log."""
     names = dict(objective.loss_parts) or {"contrastive_loss": objective.loss_name}
-    return (names if has_contrast else {}) | {"mlm_loss": "masked LM"}
+    return (names if has_contrast else {}) | {"mlm_loss": "MLM"}
 
 
 def training_line(logs: Mapping[str, float], names: Mapping[str, str]) -> str:
@@ -126,11 +126,11 @@ def evaluation_parts(metrics: Mapping[str, float]) -> list[str]:
 
 
 def counts_table(counts: Mapping[str, int | float | None]) -> str:
-    """Return documents and shares, one a line; what is unknown, or none, has no line."""
+    """Return documents and shares, one a line; what is unknown, or none, has no line, nor has the probe."""
     rows = []
     for name, value in counts.items():
-        if value and name != "documents_dropped":  # each reason has its line
-            title = name.replace("documents_dropped_", "left out: ").replace("probe_", "probe: ")
+        if value and not name.startswith("probe_") and name != "documents_dropped":  # each reason has its line
+            title = name.replace("documents_dropped_", "left out: ")
             title = COUNTS.get(name, title.removeprefix("documents_").replace("_", " "))
             share = f"{100 * value:.1f} %" if name.endswith("_share") else None
             rows.append((title, share or (f"{value:,.1f}" if isinstance(value, float) else f"{value:,}")))
@@ -140,19 +140,21 @@ def counts_table(counts: Mapping[str, int | float | None]) -> str:
 
 def closing_text(options: RunOptions, results: JsonObject) -> str:
     """Return what ends a run: the probe before and after, the time, what was written, and how it is used."""
-    folder, parts = options.output_dir, [probe_table(results)]
+    folder, parts = options.output_dir, []
     if "probe_after_5shot_accuracy" in results:
+        tested = f"{results['probe_test_documents']:,} sealed test documents; ± over 10 draws of the labels."
+        parts.append(f"{table_of_probe(results).text()}\nAccuracy on {tested}")
+        if seen := results.get("probe_seen_in_pretraining_share"):
+            parts[-1] += f" Pretraining read {100 * seen:.1f} % of them."
         after, tfidf = (results[f"{name}_5shot_accuracy"] for name in ("probe_after", "tfidf"))
         if tfidf - after > max(results[f"{name}_5shot_accuracy_std"] for name in ("probe_after", "tfidf")):
-            parts.append("TF-IDF, which counts words and needs no training, is better than this encoder: prefer it.")
+            parts[-1] += "\nTF-IDF, which needs no training, is better than this encoder: prefer it."
     parts.append(
-        f"{results['global_step']:,} steps of training took {duration(results['train_runtime'])}, "
-        f"{results['train_tokens_per_second']:,.0f} tokens/s."
+        f"{results['global_step']:,} steps took {duration(results['train_runtime'])} "
+        f"({results['train_tokens_per_second']:,.0f} tokens/s), mean loss {number(results['train_loss'])}."
     )
-    made = (
-        "the start, unchanged, and results" if results["kept_start"] else "the encoder, its card (README.md), results"
-    )
-    parts.append(f"Wrote {folder}: {made} (all_results.json) and plot.\n{use_of(folder)}")
+    made = "the start, unchanged" if results["kept_start"] else "the encoder, its card (README.md)"
+    parts[-1] += f"\nWrote {folder}: {made}, all_results.json.\n{use_of(folder)}"
     return "\n\n".join(parts)
 
 

@@ -179,8 +179,6 @@ def test_without_a_whole_record_all_is_unknown_and_said(record, tmp_path, caplog
     shares = contamination(str(tmp_path), TEXTS)
     assert shares == {"seen_in_pretraining_share": None, "near_duplicate_share": None}
     assert seen_documents.share_of_queries(str(tmp_path), TEXTS) is None
-    (said,) = [entry for entry in caplog.records if entry.getMessage().startswith("The training documents of ")]
-    assert said.levelname == ("INFO" if damage == "none there" else "WARNING")
-    assert f"{tmp_path} are unknown: " in said.getMessage()
-    assert FILE in said.getMessage()
-    assert "\n" not in said.getMessage()
+    said = {entry.getMessage() for entry in caplog.records}
+    assert len(said) == (damage != "none there")  # beside most encoders there is none
+    assert all(f"documents of {tmp_path} are unknown: " in one and FILE in one and "\n" not in one for one in said)

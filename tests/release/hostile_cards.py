@@ -158,7 +158,7 @@ def _report(folder: Path, text: str) -> str:
 
 def _analysis(folder: Path, text: str, page: str = "analysis.md") -> str:
     (folder / "x.png").write_bytes(b"")
-    figure = Figure(text, folder / "x.png")
+    figure = Figure(text, text, folder / "x.png")
     section = Section(text, [text], [Table([text, text], [[text, text]], title=text)], [figure])
     write_report(folder, text, [section], {})
     return (folder / page).read_text(encoding="utf-8")

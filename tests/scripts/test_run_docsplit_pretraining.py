@@ -124,7 +124,7 @@ def test_results_have_the_names_others_rely_on(finished):
     kept = results["documents_held_out"] + results["documents_kept_for_probe"]
     assert results["documents_used"] == 12 * 4 < 150 - kept  # less than one pass over the rest
     assert results["tfidf_accuracy"] > 0.9  # topics with words of their own: a probe that cannot see them is broken
-    assert "| after pretraining" in result.stdout
+    assert "\nafter pretraining" in result.stdout
     assert (output_dir / "training.png").stat().st_size > 10_000
     assert "SentenceTransformer(" in (output_dir / "README.md").read_text()
 

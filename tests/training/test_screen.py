@@ -11,11 +11,11 @@ from docsplit.training.screen import ScreenCallback, closing_text, counts_table,
 
 def test_a_line_names_the_parts_of_the_loss_as_the_objective_does():
     logs = {"loss": 3.456, "contrastive_loss": 2.7, "mlm_loss": 7.584, "tokens_per_second": 1519.4, "alignment": 1.0}
-    expected = "loss 3.46 (contrastive 2.70, masked LM 7.58)  1,519 tokens/s"
+    expected = "loss 3.46 (contrastive 2.70, MLM 7.58)  1,519 tokens/s"
     assert training_line(logs, loss_names(InfoNCE, True)) == expected
     logs = {"loss": 8.0, "contrastive_loss": 8.0, "info_nce_loss": 1.0, "bregman_loss": 0.3}
     assert training_line(logs, loss_names(BregmanInfoNCE, True)) == "loss 8.00 (InfoNCE 1.00, Bregman 0.300)"
-    assert training_line({"loss": 7.0, "mlm_loss": 7.0}, loss_names(InfoNCE, False)) == "masked LM loss 7.00"
+    assert training_line({"loss": 7.0, "mlm_loss": 7.0}, loss_names(InfoNCE, False)) == "MLM loss 7.00"
 
 
 def test_lines_of_steps_and_evaluations_of_the_main_process_alone(tiny_model, tmp_path, capsys, monkeypatch):
@@ -42,10 +42,10 @@ def test_lines_of_steps_and_evaluations_of_the_main_process_alone(tiny_model, tm
             state = TrainerState(global_step=step, max_steps=200, is_world_process_zero=is_first)
             getattr(callback, f"on_{event}")(args, state, TrainerControl(), **given)
     assert capsys.readouterr().out.splitlines() == [
-        "step  40/200  probe, 5 labels a class: 20.0 %, all labels: 50.0 %",
+        "step  40/200  probe, 5 labels: 20.0 %, all: 50.0 %",
         "step  50/200  loss 3.00  2 min left",  # 150 steps of a second each
         "step 200/200  loss 2.00",
-        "step 200/200  held-out loss 3.10  probe, 5 labels a class: 20.0 %, all labels: 50.0 %",
+        "step 200/200  held-out loss 3.10  probe, 5 labels: 20.0 %, all: 50.0 %",
     ]
     assert [duration(seconds) for seconds in (59.4, 59.6, 3570, 12_000)] == [
         "59 s",
@@ -65,11 +65,12 @@ def test_a_run_begins_with_its_counts_and_ends_with_what_is_better():
     ]
     args = PretrainingArguments(output_dir="outputs/mine", use_cpu=True)
     options = RunOptions(ModelArguments(), DataArguments(), QueryArguments(), args)
-    results = {"global_step": 200, "train_runtime": 75.0, "train_tokens_per_second": 1234.5, "kept_start": False}
+    results = {"global_step": 200, "train_runtime": 75.0, "train_tokens_per_second": 1234.5}
+    results |= {"train_loss": 2.345, "kept_start": False, "probe_test_documents": 20}
     text = closing_text(options, results)
-    assert "200 steps of training took 1 min, 1,234 tokens/s." in text
+    assert "200 steps took 1 min (1,234 tokens/s), mean loss 2.35." in text
     assert "SentenceTransformer('outputs/mine') loads it." in text
-    results |= {"probe_classes": 3, "probe_test_documents": 20, "kept_start": True}
+    results["kept_start"] = True
     for tfidf, is_better in ((0.528, False), (0.531, True)):  # by more than draws of the labels differ
         for name, accuracy in (("probe_before", 0.5), ("probe_after", 0.5), ("tfidf", tfidf)):
             results |= {f"{name}_5shot_accuracy": accuracy, f"{name}_5shot_accuracy_std": 0.03}

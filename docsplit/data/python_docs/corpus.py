@@ -175,7 +175,6 @@ def read_python_docs() -> Iterator[dict[str, Any]]:
                 if document_id == docstring.id:
                     documents[document_id] = docstring
             index.add(docstring, document_id)
-    logger.info(f"python_docs has {len(documents):,} documents.")
     for document in documents.values():
         sections = split_sections(document.text)
         targets = {index.resolve(name, document) for name in find_references(document.text, sections)}

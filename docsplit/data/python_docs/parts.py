@@ -46,8 +46,6 @@ def divide(rows: Sequence[JsonObject]) -> list[str]:
     names, labels, counts = np.unique([row["label"] for row in rows], return_inverse=True, return_counts=True)
     largest = np.argsort(-counts, kind="stable")[:NUM_STRATA]
     parts = _fill_parts(groups, np.where(np.isin(labels, largest), labels, len(names)))
-    sizes = ", ".join(f"{(parts == number).sum():,} {name}" for number, name in enumerate(PART_NAMES))
-    logger.info(f"python_docs is divided: {sizes} documents.")
     return [PART_NAMES[part] for part in parts]
 
 

@@ -27,6 +27,7 @@ from docsplit.evaluation.analysis import attention, clustering, geometry, maps, 
 from docsplit.evaluation.arguments import GRAPH_ATTENTION, NEED_A_TAGGER, AnalysisArguments
 from docsplit.evaluation.compare import TFIDF_FACTS, LabelledEvaluation
 from docsplit.evaluation.heads.frozen import TFIDF, tfidf_features
+from docsplit.evaluation.results.markdown import one_line
 from docsplit.evaluation.results.report import (
     ENCODER_FACTS,
     STATISTICS,
@@ -34,6 +35,7 @@ from docsplit.evaluation.results.report import (
     Report,
     encoder_names,
     facts_table,
+    verdict,
     write_comparison,
 )
 from docsplit.evaluation.results.result import CLUSTERING, Facts, Result, merge_members
@@ -93,7 +95,7 @@ def choose_documents(
         if "geometry" in analyses:
             chosen["halves"] = random_halves(sentences, options.seed)
     if "attention" in analyses and tagger is not None:
-        logger.info(f"Tagging {len(texts):,} documents, whose attention is measured, by {describe_tagger(tagger)}")
+        logger.info(f"Tagging {len(texts):,} documents by {describe_tagger(tagger)}")
         tagged = ((own.lemmas, own.parts_of_speech, own.spans) for own in tag(tagger, texts))
         chosen |= {"words": attention.document_words(tagged), "pipeline": describe_tagger(tagger)}
     return Documents(rows, texts, classes, **chosen)
@@ -231,14 +233,13 @@ class EmbeddingAnalysis(LabelledEvaluation):
             return None
 
         # What the vectors say
+        logger.info(f"Analysing {name}: {', '.join(analyses)}")
         tested, found = kinds["raw"]["test"], dict[str, Any]()
         if documents.sentences:
-            logger.info(f"Measuring how alike the sentences of a document are to {name}")
             found["similarity"] = report.Estimates(name, similarity.similarity(sentences, documents.sentences))
         if "attention" in analyses and encoder is not None:
             found["attention"] = self._attention(encoder)
         if "clustering" in analyses:
-            logger.info(f"Clustering vectors of {name}: {options.num_seeds} runs of k-means on each kind of features")
             about = info, None if encoder is None else 1
             found["clustering"] = clustering.clusterings(name, kinds, split, options.num_seeds, options.seed, *about)
         if "geometry" in analyses:
@@ -246,14 +247,12 @@ class EmbeddingAnalysis(LabelledEvaluation):
             neighbours = nearest(unit(tested), min(NEIGHBOURS, len(tested) - 1))[0]  # (N, k)
             found["geometry"] = geometry.geometry(tested, halves.reshape(-1, 2, halves.shape[1]), neighbours)
         if "map" in analyses:
-            logger.info(f"Drawing the map of {name}: {len(documents.rows):,} documents")
             found["map"] = maps.project(tested[documents.rows], options.map_method, options.seed)
         return Measured(name, info, graph_attention=graph, **found)
 
     def _attention(self, encoder: Encoder) -> report.Estimates:
         """Read the attention of an encoder to the words of the sample."""
         documents = self.documents
-        logger.info(f"Reading the attention of {encoder.name} in {len(documents.texts):,} documents")
         model = encoder.copy()  # it is left with eager attention
         most = encoder.options.embedding_tokens or ATTENTION_TOKENS
         weights = [
@@ -281,9 +280,12 @@ class EmbeddingAnalysis(LabelledEvaluation):
         """Write analysis.json, analysis.md and report.html, and of the clusters results.json and results.md."""
         analysed = self.analyse(about["data"], folder)
         contents, sections = ({name: both[side] for name, both in analysed.items()} for side in (0, 1))
+        said = [figure.message for section in sections.values() for figure in section.figures]
         if clusters := contents.get("clustering"):
             compared = clusters["rows"], clusters["comparisons"]
-            write_comparison(folder, Report(CLUSTERING, *compared, heading=self.card_title, **about))
+            clustered = Report(CLUSTERING, *compared, heading=self.card_title, **about)
+            write_comparison(folder, clustered)
+            said += verdict(clustered)
         title = f"Embedding analysis: {about['data']}"
         encoders = [one.info | {"encoder": one.encoder} for one in self.measured]
         tables = [
@@ -293,10 +295,8 @@ class EmbeddingAnalysis(LabelledEvaluation):
         about_data = report.Section("Data and encoders", ["Words are split at white space."], tables)
         about |= {"title": title, "versions": versions()} | contents
         report.write_report(folder, title, [about_data, *sections.values()], about)
-        return (
-            f"\nThe report is {folder / report.HTML_FILE}. Beside it: all numbers ({report.JSON_FILE}), all tables "
-            f"({report.MARKDOWN_FILE}), those of each picture (the CSV of its name).\n"
-        )
+        beside = f"all numbers: {report.JSON_FILE}, all tables: {report.MARKDOWN_FILE}"
+        return "\n".join(["", *map(one_line, said), "", f"Open {folder / report.HTML_FILE} ({beside})."])
 
     def analyse(self, data: str, folder: Path) -> dict[str, tuple[Any, Any]]:
         """Return what analysis.json says of each analysis that was asked for, and its section, figures written."""

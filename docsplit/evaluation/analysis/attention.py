@@ -266,9 +266,13 @@ def _draw(readings: Mapping[str, GraphReadings], folder: Path, shown: str, heigh
             figure.colorbar(picture, ax=axis, fraction=0.046)
             axis.set(xlabel="attended to", ylabel="node")
             cells += [[name, kind, *place, f"{weight:.5g}"] for place, weight in np.ndenumerate(weights)]
-    path = folder / f"graph_attention_{shown}.png"
+    path, header = folder / f"graph_attention_{shown}.png", ["encoder", "graph", "node"]
+    name, reading = next(iter(readings.items()))
+    weights = reading.weights[reading.kind]
     if shown == "document":
-        caption = "Attention of the document node; node 0, in grey, is itself."
-        return report.save_figure(figure, path, caption, ["encoder", "graph", "node", "attention"], cells)
-    header = ["encoder", "graph", "node", "attended to", "attention"]
-    return report.save_figure(figure, path, "Attention of all nodes; white: no neighbours.", header, cells)
+        most = 1 + int(weights[0, 1:].argmax())
+        message = f"The document node of {name} takes {weights[0, most]:.2f} from passage {most}, the most"
+        return report.save_figure(figure, path, message, "Node 0, in grey, is itself.", [*header, "attention"], cells)
+    message = f"The nodes of {name} differ by up to {np.ptp(weights, axis=0).max():.2f} in what they attend to"
+    header += ["attended to", "attention"]
+    return report.save_figure(figure, path, message, "White: no neighbours.", header, cells)

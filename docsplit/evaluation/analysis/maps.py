@@ -5,7 +5,6 @@ seed. The paper says none of this. Without openTSNE it is scikit-learn's t-SNE: 
 """
 
 import importlib.util
-import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,27 +12,24 @@ from typing import Any
 import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
+from scipy.spatial import KDTree
 from sklearn.decomposition import PCA
 
 from docsplit.evaluation.analysis.report import Section, literal, save_figure
 from docsplit.evaluation.results.report import Json
-
-logger = logging.getLogger(__name__)
 
 PERPLEXITY, COMPONENTS = 30, 50
 PANEL = 4.6  # inches
 
 
 def check_method(method: str) -> None:
-    """Refuse UMAP where it is not installed, and warn if t-SNE will be the slow one.
+    """Refuse UMAP where it is not installed.
 
     Raises:
         ValueError: naming the remedy.
     """
     if method == "umap" and importlib.util.find_spec("umap") is None:
         raise ValueError("--map_method umap needs UMAP: pip install umap-learn, or take the default, tsne.")
-    if method == "tsne" and not has_open_tsne():
-        logger.warning("Maps are scikit-learn's t-SNE; a faster one is installed by pip install openTSNE.")
 
 
 def has_open_tsne() -> bool:
@@ -82,7 +78,17 @@ def map_analysis(
         note: ends that of the section.
     """
     how = next(iter(maps.values()))[1]
-    columns = min(len(maps), 3)
+    labelled, titles = classes >= 0, {encoder: literal(names[encoder]) for encoder in maps}
+    message = "Close points are similar documents"
+    if labelled.sum() > 1:
+        shares = dict[str, float]()
+        for encoder, (points, _) in maps.items():
+            nearest = KDTree(points[labelled]).query(points[labelled], 2)[1][:, 1]
+            shares[encoder] = float((classes[labelled][nearest] == classes[labelled]).mean())
+            titles[encoder] += f": {100 * shares[encoder]:.0f} % beside their class"
+        best = max(shares, key=lambda encoder: shares[encoder])
+        message = f"{names[best]} puts {100 * shares[best]:.0f} % of the documents beside one of their class"
+    columns = min(len(maps), 2)
     lines = -(-len(maps) // columns)
     present = [int(number) for number in np.unique(classes)]
     legend_columns = -(-len(present) // 20)
@@ -92,6 +98,7 @@ def map_analysis(
     for axis in axes.flat[len(maps) :]:
         axis.axis("off")
     for axis, (encoder, (points, _)) in zip(axes.flat, maps.items()):
+        numbered = list[np.ndarray]()
         for number in present:
             members = points[classes == number]
             look: dict[str, Any] = {"color": "0.7", "marker": ".", "s": 8, "label": "several classes, or none"}
@@ -99,10 +106,12 @@ def map_analysis(
                 color, marker = matplotlib.colormaps["tab20"](number % 20), "os^D"[number // 20 % 4]
                 look = {"color": color, "marker": marker, "s": 9, "alpha": 0.8}
                 look["label"] = f"{number + 1} {literal(class_names[number])}"
-                middle, text = np.median(members, axis=0), str(number + 1)
-                axis.text(*middle, text, fontsize=8, weight="bold", ha="center", va="center", bbox=box)
+                middle = np.median(members, axis=0)
+                if all((abs(middle - other) > 0.04 * np.ptp(points, axis=0)).any() for other in numbered):
+                    numbered.append(middle)
+                    axis.text(*middle, str(number + 1), fontsize=8, weight="bold", ha="center", va="center", bbox=box)
             axis.scatter(*members.T, linewidths=0, **look)
-        axis.set_title(literal(names[encoder]), fontsize=9)
+        axis.set_title(titles[encoder], fontsize=9)
         axis.set_xticks([])
         axis.set_yticks([])
     handles = axes[0][0].get_legend_handles_labels()
@@ -113,10 +122,10 @@ def map_analysis(
         for encoder, (points, _) in maps.items()
         for row, number, point in zip(rows, classes, points)
     ]
-    figure.suptitle("Close points are similar documents; distances between groups mean little", fontsize=10)
-    caption = f"{len(rows):,} test documents, {how}."
-    saved = save_figure(figure, folder / "map.png", caption, ["encoder", "test_document", "class", "x", "y"], cells)
-    notes = [f"A number stands at the median of its class.{note}"]
+    caption = f"{len(rows):,} test documents, {how}. Distances between groups mean little."
+    header = ["encoder", "test_document", "class", "x", "y"]
+    saved = save_figure(figure, folder / "map.png", message, caption, header, cells)
+    notes = [f"A number stands at the median of its class, unless it would hide another.{note}"]
     points_of = {encoder: points for encoder, (points, _) in maps.items()}
     contents = {"documents": len(rows), "method": how, "note": note, "rows": rows, "points": points_of}
     return contents, Section("Map", notes, figures=[saved])

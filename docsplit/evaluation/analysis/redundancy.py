@@ -171,12 +171,12 @@ def redundancy_section(contents: Json, data: str, folder: Path) -> report.Sectio
     note = f"{contents['documents']:,} documents{contents['sampled']}, tagged by {contents['pipeline']}."
     # The picture: a group of bars for each length
     shown = [{"encoder": row["length"], **row} for row in rows if row["n"]]
-    names = {length: length for length in (*LENGTH_CLASSES, ALL)}
+    names, bars = {length: length for length in (*LENGTH_CLASSES, ALL)}, {"r": "R", "r_null": "R by chance"}
     message = "".join(  # of the longest, before the line of all; nothing where no document has such words
         f"Documents of {row['length']} words repeat their words {row['r_to_null_mean']:.2f} times as often as chance"
         for row in shown[-2:-1]
     )
-    caption = "Redundancy by words of the document."
+    caption = "R by words of the document; by chance: that of words drawn from other documents."
     about = "nouns and verbs / distinct ones", folder / "redundancy.png", message, caption
-    figure = report.plot_bars(pd.DataFrame(shown), names, titles, *about)
+    figure = report.plot_bars(pd.DataFrame(shown), names, bars, *about)
     return report.Section("Redundancy by length", [note], tables, [figure])

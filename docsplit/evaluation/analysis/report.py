@@ -205,6 +205,7 @@ def differences_table(rows: Sequence[Json], names: Mapping[str, str], titles: Ma
 class Figure:
     """A picture, and what it shows in the CSV of its name."""
 
+    message: str  # its title
     caption: str
     picture: Path
 
@@ -224,10 +225,13 @@ def literal(name: str) -> str:
     return name.replace("$", r"\$")
 
 
-def save_figure(figure: Any, path: Path, caption: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> Figure:
-    """Write a matplotlib figure as PNG and what it shows as CSV beside it."""
+def save_figure(
+    figure: Any, path: Path, message: str, caption: str, header: Sequence[str], rows: Iterable[Sequence[Any]]
+) -> Figure:
+    """Write a matplotlib figure, its message above it, as PNG and what it shows as CSV beside it."""
+    figure.suptitle(textwrap.fill(literal(message), int(12 * figure.get_figwidth())), fontsize=10)
     plots.save(figure, path, header, rows)
-    return Figure(caption, path)
+    return Figure(message, caption, path)
 
 
 def plot_bars(
@@ -243,7 +247,7 @@ def plot_bars(
         line: a height that is marked.
     """
     listed, width, cells = records(frame), 0.8 / len(measures), []
-    figure, axis = plt.subplots(figsize=(2 + 0.35 * len(listed) * len(measures), 3.6), layout="constrained")
+    figure, axis = plt.subplots(figsize=(2 + len(listed) * max(0.35 * len(measures), 0.9), 3.6), layout="constrained")
     for place, (name, label) in enumerate(measures.items()):
         numbers = [index for index, row in enumerate(listed) if f"{name}_mean" in row]
         means, lows, highs = (
@@ -260,9 +264,8 @@ def plot_bars(
     axis.set_xticks(range(len(listed)), shown, rotation=20, ha="right")
     axis.set_ylabel(axis_title)
     axis.grid(alpha=0.3, axis="y")
-    figure.suptitle(textwrap.fill(literal(message), int(12 * figure.get_figwidth())), fontsize=10)
     figure.legend(loc="outside right center", frameon=False, fontsize=8)
-    return save_figure(figure, path, caption, ["of", "what", "mean", "low", "high"], cells)
+    return save_figure(figure, path, message, caption, ["of", "what", "mean", "low", "high"], cells)
 
 
 def write_report(folder: Path, title: str, sections: Sequence[Section], contents: Mapping[str, object]) -> None:
@@ -275,10 +278,10 @@ def write_report(folder: Path, title: str, sections: Sequence[Section], contents
     parts = [f"# {inline(title)}"]
     for section in sections:
         parts += [f"## {inline(section.title)}", bullets(section.notes)]
-        parts += [f"{inline(table.title)}\n\n{table.markdown()}" for table in section.tables if table.rows]
         for figure in section.figures:
             numbers = inline(figure.picture.with_suffix(".csv").name)
             parts.append(f"{image(figure.caption, figure.picture.name)}\n\nIn numbers: {numbers}.")
+        parts += [f"{inline(table.title)}\n\n{table.markdown()}" for table in section.tables if table.rows]
     write_text(folder / MARKDOWN_FILE, "\n\n".join(filter(None, parts)) + "\n")
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters["picture"] = lambda figure: (

@@ -239,11 +239,11 @@ def similarity_analysis(
         f"{counts['sentences']:,} sentences of {sentences.num_documents:,} test documents ({splitter!r} splits them). "
         f"{left_out:,} are left out: short ones, exact duplicates, all beyond {MAX_SENTENCES} of a document."
     ]
-    bars: dict[str, str] = {name: MEASURES[name] for name in ("inner", "same_class", "inter") if name in shown}
-    caption = "Cosines of pairs of sentences, mean and 95 % interval over documents."
+    bars = {"auc": "of any two documents", "auc_same_class": "of two of one class"}
+    caption = "Probability that two sentences of one document are the more similar; 95 % interval over documents."
     best = max(listed, key=lambda row: row["auc_mean"])
     told = f"best tells sentences of one document from those of two (AUC {best['auc_mean']:.2f})"
     message = f"{names[best['encoder']]} {told}"
-    figure = report.plot_bars(frame, names, bars, "cosine", folder / "similarity.png", message, caption)
+    figure = report.plot_bars(frame, names, bars, "AUC", folder / "similarity.png", message, caption, line=0.5)
     tables = [table, report.differences_table(compared, names, MEASURES)]
     return contents, report.Section("Sentences of one document and of two", notes, tables, [figure])

@@ -3,7 +3,6 @@
 import csv
 import io
 from collections.abc import Iterable, Sequence
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +53,12 @@ def _draw_line(axis: Any, x: Any, mean: np.ndarray, deviation: np.ndarray, look:
 def plot_few_shot(frame: pd.DataFrame, task: Task, path: Path) -> bool:
     """Plot the task's measures over the number of labels per class as PNG (Figure 2 of the DocSplit paper, v2).
 
-    A row of panels for each of the task's columns (accuracy and macro-F1, say), a column of them for each head; one
-    line for each encoder, a band of one standard deviation over the draws, or over pretraining seeds where there are
-    several; the full training set as a separate point on the right.
+    The main measure on raw features, a panel a head; one line for each encoder, a band of one standard deviation over
+    the draws, or over pretraining seeds where there are several; the full training set is a point on the right.
 
     Returns: False, and nothing is drawn or left from an earlier run, if no row has few labels.
     """
-    listed, names = records(frame), names_of(frame)
+    listed, names = [row for row in records(frame) if row["features"] == "raw"], names_of(frame)
     heads = list(dict.fromkeys(head_name(row) for row in listed if row["shots"] is not None))
     if not heads:
         path.unlink(missing_ok=True)
@@ -69,24 +67,21 @@ def plot_few_shot(frame: pd.DataFrame, task: Task, path: Path) -> bool:
     shots = sorted({row["shots"] for row in shown} - {None})
     full = shots[-1] * (max(shots[-1] / shots[-2], 1.6) if len(shots) > 1 else 2)  # where the full set is drawn
     has_full = any(row["shots"] is None for row in shown)
-    size = (1.8 + 3.4 * len(heads), 3 * len(task.columns))
-    figure, axes = plt.subplots(
-        len(task.columns), len(heads), figsize=size, squeeze=False, sharex=True, sharey="row", layout="constrained"
-    )
-    for (line, measure), (column, head) in product(enumerate(task.columns), enumerate(heads)):
-        axis = axes[line, column]
+    size = (1.8 + 3.2 * len(heads), 3.2)
+    figure, axes = plt.subplots(1, len(heads), figsize=size, squeeze=False, sharey=True, layout="constrained")
+    for axis, head in zip(axes.flat, heads):
         for number, encoder in enumerate(names):
             own = [row for row in shown if (row["encoder"], head_name(row)) == (encoder, head)]
             shift = 2 ** (SHIFT * (number - (len(names) - 1) / 2))
-            _draw_curve(axis, own, measure, full, shift, style(number) | {"label": names[encoder]})
+            _draw_curve(axis, own, task.main, full, shift, style(number) | {"label": names[encoder]})
         if has_full:
             axis.axvline((full * shots[-1]) ** 0.5, color="0.8", linewidth=0.8)
         axis.grid(alpha=0.3)
         axis.set_xscale("log", base=2)
         axis.xaxis.set_minor_locator(NullLocator())
         axis.set_xticks([*shots, *[full][:has_full]], [*map(str, shots), *["all"][:has_full]])
-        axis.set(title=head if line == 0 else None, xlabel="labels per class" if line == len(axes) - 1 else None)
-        axis.set_ylabel(f"{task.measures[measure]} (%)" if column == 0 else None)
+        axis.set(title=head, xlabel="labels per class")
+    axes[0, 0].set_ylabel(f"{task.measures[task.main]} (%)")
     handles = {text: handle for axis in axes.flat for handle, text in zip(*axis.get_legend_handles_labels())}
     figure.legend(handles.values(), handles.keys(), loc="outside right upper", frameon=False)
     save(figure, path)

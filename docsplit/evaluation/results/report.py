@@ -355,8 +355,8 @@ def _value(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-STATISTICS = {"dataset": "data set", "part": "part", "documents": "documents", "classes": "classes",
-              "mean_words": "mean words", "median_words": "median words", "max_words": "maximum words"}  # fmt: skip
+STATISTICS = {"part": "part", "documents": "documents", "classes": "classes", "mean_words": "mean words",
+              "median_words": "median words", "max_words": "maximum words"}  # fmt: skip
 ENCODER_FACTS = {"encoder": "encoder", "pooling": "pooling", "pooling_of_checkpoint": "its own pooling",
                  "max_seq_length": "maximum length", "long_documents": "long documents",
                  "num_parameters": "parameters", "dtype": "dtype",
@@ -372,7 +372,7 @@ def text_statistics(name: str, parts: Mapping[str, Sequence[str]], num_classes: 
     for part, texts in parts.items():
         words = [len(text.split()) for text in texts] or [0]
         lengths = (float(np.mean(words)), float(np.median(words)), max(words))
-        statistics.append(dict(zip(STATISTICS, (name, part, len(texts), num_classes, *lengths))))
+        statistics.append(dict(zip(STATISTICS, (part, len(texts), num_classes, *lengths)), dataset=name))
     return statistics
 
 
@@ -533,13 +533,12 @@ def write_comparison(output_dir: str | Path, report: Report, further: Sequence[s
     write_text(folder / "results.md", _markdown(report))
     raw = report.rows[report.rows["features"] == "raw"] if len(report.rows) else report.rows
     parts = [
-        report.title,
-        "\n".join(verdict(report)),
+        "\n".join([report.title, *verdict(report)]),
         table_of(report.rows, report.task, brief=True).text(),
         "\n".join([*notes_of(raw, report.task), *report.notes]),
         f"In {folder}: {', '.join(['results.md (all tables)', 'results.json', *further])}.",
     ]
-    return "\n" + "\n\n".join(filter(None, map(_printable, parts))) + "\n"
+    return "\n" + "\n\n".join(filter(None, map(_printable, parts)))
 
 
 def _printable(text: str) -> str:

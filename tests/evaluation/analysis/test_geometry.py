@@ -74,14 +74,25 @@ def test_forty_classes_are_told_apart_and_numbered(tmp_path, monkeypatch):
     monkeypatch.setattr(plt, "close", shown.append)
     classes, rows = np.repeat(np.arange(-1, 40), 3), np.arange(123)
     names = [r"$\from $10", *(f"class {number}" for number in range(1, 40))]  # dollars are dollars, no formula
-    made = {name: (GENERATOR.normal(size=(123, 2)), "by hand") for name in ("a", "b$$")}
+    spread = GENERATOR.normal(size=(2, 123, 2))
+    made = {"a": (spread[0], "by hand"), "b$$": (spread[1] + classes[:, None], "by hand")}
     contents, section = map_analysis(made, dict(zip(made, made)), rows, classes, names, " Of one seed.", tmp_path)
     assert (contents["documents"], contents["method"]) == (123, "by hand")
-    assert section.notes == ["A number stands at the median of its class. Of one seed."]
+    assert section.notes == ["A number stands at the median of its class, unless it would hide another. Of one seed."]
+    # Who is nearest to whom, by all distances; -1 is no class
+    shares, own = [], classes[3:]
+    for points, _ in made.values():
+        distances = np.linalg.norm(points[3:, None] - points[3:], axis=2) + np.diag(np.full(120, np.inf))
+        shares.append(100 * (own[distances.argmin(axis=1)] == own).mean())
+    titles = [axis.get_title().replace("\\", "") for axis in shown[0].axes]
+    assert titles == [f"{name}: {share:.0f} % beside their class" for name, share in zip(made, shares)]
+    assert section.figures[0].message == f"b$$ puts {shares[1]:.0f} % of the documents beside one of their class"
     panel = shown[0].axes[0]
     styles = {(one.get_paths()[0].vertices.tobytes(), one.get_facecolor().tobytes()) for one in panel.collections}
     assert len(styles) == len(shown[0].legends[0].get_texts()) == 41
-    assert [text.get_text() for text in panel.texts] == [str(number) for number in range(1, 41)]
+    assert [text.get_text() for text in panel.texts[:2]] == ["1", "2"]
+    places = np.array([text.get_position() for text in panel.texts]) / np.ptp(made["a"][0], axis=0)
+    assert all(np.abs(places[:place] - places[place]).max(axis=1).min() > 0.04 for place in range(1, len(places)))
     with open(section.figures[0].picture.with_suffix(".csv")) as file:
         cells = list(csv.DictReader(file))
     assert len(cells) == 2 * 123

@@ -90,7 +90,7 @@ def numbers_of(figure):
 
 
 def test_the_page_and_the_tables(tmp_path):
-    figure = save_figure(plt.figure(), tmp_path / "curve.png", "A curve.", ["x", "y"], [[1, "a,b"], [2, 0.5]])
+    figure = save_figure(plt.figure(), tmp_path / "curve.png", "It rises", "A curve.", ["x", "y"], [[1, "a,b"]])
     table = Table(["a|b", "n"], [["<b>x</b>", "1"], ["y|z", ""]], title="Cells <script>")
     section = Section("Clusters & co", ["A note."], [table, Table(["x"], [], title="Empty")], [figure])
     write_report(tmp_path, "Analysis of\nsets", [section], {"value": float("nan"), "title": "t"})

@@ -254,7 +254,7 @@ def test_files_are_complete_and_readable(kind, tmp_path):
     report = Report(task, frame, tests, settings, statistics, "Made | up", notes=["first\nnote"])
     lines = write_comparison(tmp_path / "new", report, ["curve.png"]).strip().split("\n")
     assert lines[0] == "Made | up"
-    assert lines[2:3] == verdict(report)
+    assert lines[1:2] == verdict(report)
     assert lines[-1] == f"In {tmp_path / 'new'}: results.md (all tables), results.json, curve.png."
     saved = json.loads((tmp_path / "new" / "results.json").read_text(), parse_constant=pytest.fail)
     assert saved["rows"] == json.loads(json.dumps(records(frame)))

@@ -105,7 +105,7 @@ def test_a_reproduction_from_the_recipe_to_the_report(place, encoder, tmp_path, 
                    if (row["metric"], row.get("features"), row.get("shots")) == ("accuracy", "raw", None)]  # fmt: skip
     assert row["ours"] == pytest.approx(100 * accuracy)
     assert "needs FakeNews: see docs/datasets.md" in (tmp_path / "out" / "report.html").read_text()
-    listed = shown(*words, tmp_path / "out", "--list")
+    listed = shown(*words, tmp_path / "out", "--list", "--only", "*")
     assert "2 done; left: 0.00 hours" in listed
 
     # The encoder's card is where --list says, with what was measured, and a push takes it
@@ -134,9 +134,10 @@ def test_the_list_and_the_hours(place, tmp_path, shown):
     have views of 30; 100 documents of 27 tokens read, and 36 s. A token forward: 24 x 10^2 and 4 x 10 a token before.
     """
     listed = shown(*place, "--output_dir", tmp_path / "out", "--list")
-    assert "train DocSplit seed=0: after train start" in listed
-    assert "classification tiny: DocSplit seed=0: after train DocSplit seed=0" in listed
+    assert listed.startswith("    2  train\n    1  classification tiny\n3 to do; left: ")
     assert "needs FakeNews: see docs/datasets.md" in listed
+    only = shown(*place, "--output_dir", tmp_path / "out", "--list", "--only", "train Doc")
+    assert [line[38:] for line in only.splitlines()[:2]] == ["train start", "train DocSplit seed=0"]
     assert not (tmp_path / "out").exists()  # a run refuses what is of no run
     projected = shown(*place, "--output_dir", tmp_path / "out", "--dry_run")
     start, training = 8 * 2 * 32 * 3 * (2400 + 40 * 32) / 1e6, 8 * 60 * 2 * 3 * (2400 + 40 * 30) / 1e6
