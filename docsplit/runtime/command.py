@@ -96,8 +96,10 @@ def shown_lines(text: str) -> str:
 
 
 def log_messages(level: int = logging.INFO) -> None:
-    """Log the messages of a script as they are, and only warnings of chatty libraries."""
-    logging.basicConfig(level=level, format="%(message)s")
+    """Log the messages of a script as they are, warnings marked; of chatty libraries warnings alone."""
+    logging.addLevelName(logging.INFO, "")
+    logging.addLevelName(logging.WARNING, "warning: ")
+    logging.basicConfig(level=level, format="%(levelname)s%(message)s")
     # accelerate says at each evaluation that the data set has no length: it has, and drops an incomplete batch
     for chatty in ("sentence_transformers", "httpx", "bm25s", "accelerate.accelerator"):
         logging.getLogger(chatty).setLevel(logging.WARNING)

@@ -109,7 +109,7 @@ def test_a_reproduction_from_the_recipe_to_the_report(place, encoder, tmp_path, 
     assert "2 done; left: 0.00 hours" in listed
 
     # The encoder's card is where --list says, with what was measured, and a push takes it
-    (key,) = re.findall(r"done .* (\w{16})  train DocSplit seed=0", listed)
+    (key,) = set(re.findall(r"done .* (\w{16})  train DocSplit seed=0", listed))
     made = tmp_path / "out" / "cells" / key / "encoder"
     card = ModelCard.load(made / "README.md")
     assert f"{100 * accuracy:.1f}" in card.text.partition("### Classification: ")[2]
