@@ -10,7 +10,6 @@ called as usual, with rows and their mask, it computes as before.
 """
 
 import contextlib
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -126,15 +125,8 @@ def pack_encoders(encoders: Sequence[Any], longest: int, dtype: torch.dtype) -> 
 
 def _use_packed_attention(encoder: Any, dtype: torch.dtype) -> None:
     """Let an encoder of transformers read packs; refuse one whose attention cannot, or needs another precision."""
-    if encoder.device.type == "cuda":
-        from torch.nn.attention.varlen import varlen_attn
-
-        if dtype not in HALF:
-            raise ValueError("Packed sequences need 16-bit precision on a GPU: add --bf16, or leave them out.")
-        if "window_size" not in inspect.signature(varlen_attn).parameters:
-            raise ValueError(
-                f"Packed sequences need PyTorch 2.11 on a GPU, and this is {torch.__version__}: renew it."
-            )
+    if encoder.device.type == "cuda" and dtype not in HALF:
+        raise ValueError("Packed sequences need 16-bit precision on a GPU: add --bf16, or leave them out.")
     asked = encoder.config._attn_implementation
     if asked not in ("sdpa", NAME):
         raise ValueError(f"Packed sequences have their own attention: leave out {asked} attention, or them.")

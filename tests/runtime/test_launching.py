@@ -80,23 +80,13 @@ def test_a_line_says_where_and_how_an_encoder_computes(monkeypatch):
         assert re.fullmatch(rf"device: {device} \({chip}.+, \d+ cores, \d+ GB\), float32", line)
 
 
-def test_cudnn_attention_is_last_before_torch_is_there():
-    """PyTorch looks at the first attention on a GPU; `import docsplit` imports no torch."""
-    code = "import sys, docsplit, os; print(os.environ[sys.argv[1]], 'torch' in sys.modules)"
-    environment = {name: value for name, value in os.environ.items() if name != CUDNN_LAST}
-    words = [sys.executable, "-c", code, CUDNN_LAST]
-    result = subprocess.run(words, cwd=ROOT, env=environment, text=True, capture_output=True, timeout=60)
-    assert result.stdout.strip() == "1 False", result.stderr
-
-
-def test_jax_which_bm25s_starts_leaves_the_memory_of_a_gpu(tmp_path):
-    (tmp_path / "jax").mkdir()
-    (tmp_path / "jax" / "__init__.py").touch()
-    started = "import os\ndef top_k(*_):\n    print(os.environ.get('XLA_PYTHON_CLIENT_PREALLOCATE'))\n"
-    (tmp_path / "jax" / "lax.py").write_text(started)
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import docsplit.data.bm25"
-    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, text=True, capture_output=True, timeout=60)
-    assert result.stdout.strip() == "false", result.stderr
+@pytest.mark.parametrize(("name", "value"), [(CUDNN_LAST, "1"), ("XLA_PYTHON_CLIENT_PREALLOCATE", "false")])
+def test_a_gpu_is_prepared_for_before_torch_is_there(name, value):
+    """PyTorch looks at the first attention on a GPU, JAX when bm25s starts it; `import docsplit` imports no torch."""
+    code = f"import sys, docsplit, os; print(os.environ[{name!r}], 'torch' in sys.modules)"
+    environment = {known: text for known, text in os.environ.items() if known != name}
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, text=True, capture_output=True)
+    assert result.stdout.strip() == f"{value} False", result.stderr
 
 
 @pytest.mark.parametrize(("capable", "dtype"), [(True, torch.bfloat16), (False, torch.float32)])
