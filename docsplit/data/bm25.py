@@ -4,7 +4,6 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-import bm25s
 import numpy as np
 import scipy.sparse
 
@@ -56,6 +55,8 @@ class BM25:
 
 def _index(texts: Sequence[str], language: str, show_progress: bool, **parameters: float) -> tuple[Any, Any]:
     """Return the stems of texts and bm25s's index of them; None where no text has a word, of which it makes none."""
+    import bm25s  # starts JAX where that is installed, whose threads and the forks of loaders do not go together
+
     tokens = tokenize(texts, language, show_progress)
     if not any(tokens.ids):
         logger.warning(f"None of the {len(texts):,} documents has a word that BM25 counts: it finds none.")
