@@ -57,6 +57,7 @@ def _index(texts: Sequence[str], language: str, show_progress: bool, **parameter
     """Return the stems of texts and bm25s's index of them; None where no text has a word, of which it makes none."""
     import bm25s  # starts JAX where that is installed, whose threads and the forks of loaders do not go together
 
+    logging.getLogger("bm25s").setLevel(logging.WARNING)  # its import asks for all its messages
     tokens = tokenize(texts, language, show_progress)
     if not any(tokens.ids):
         logger.warning(f"None of the {len(texts):,} documents has a word that BM25 counts: it finds none.")

@@ -101,7 +101,7 @@ def log_messages(level: int = logging.INFO) -> None:
     logging.addLevelName(logging.WARNING, "warning: ")
     logging.basicConfig(level=level, format="%(levelname)s%(message)s")
     # accelerate says at each evaluation that the data set has no length: it has, and drops an incomplete batch
-    for chatty in ("sentence_transformers", "httpx", "bm25s", "accelerate.accelerator"):
+    for chatty in ("sentence_transformers", "httpx", "accelerate.accelerator"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
 

@@ -21,14 +21,14 @@ def part():
     return PairPart(first, second, rng.integers(2, size=50))
 
 
-def test_bm25_is_that_of_each_paper_as_a_query_for_the_other(part, corpus, monkeypatch):
+def test_bm25_is_that_of_each_paper_as_a_query_for_the_other(part, corpus, monkeypatch, caplog):
     monkeypatch.setattr(citations, "CHUNK_PAIRS", 7)
     texts = [*corpus["text"][:28], "the of and", "?"]  # the last two have no term
     part.first[:2], part.second[2:4] = 28, 29
     scores = bm25_scores(texts, part)
-    retriever = bm25s.BM25()
-    stemmer = Stemmer.Stemmer("english")
-    words = bm25s.tokenize(texts, stopwords="en", stemmer=stemmer, return_ids=False, show_progress=False)
+    assert not caplog.records
+    retriever, stem = bm25s.BM25(), Stemmer.Stemmer("english")
+    words = bm25s.tokenize(texts, stopwords="en", stemmer=stem, return_ids=False, show_progress=False)
     retriever.index(words, show_progress=False)
     by_query = [retriever.get_scores(query) if query else np.zeros(30) for query in words]
     expected = [(by_query[a][b] + by_query[b][a]) / 2 for a, b in zip(part.first, part.second)]
