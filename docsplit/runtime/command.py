@@ -99,6 +99,7 @@ def log_messages(level: int = logging.INFO) -> None:
     """Log the messages of a script as they are, warnings marked; of chatty libraries warnings alone."""
     logging.addLevelName(logging.INFO, "")
     logging.addLevelName(logging.WARNING, "warning: ")
+    logging.addLevelName(logging.ERROR, "error: ")
     logging.basicConfig(level=level, format="%(levelname)s%(message)s")
     # accelerate says at each evaluation that the data set has no length: it has, and drops an incomplete batch
     for chatty in ("sentence_transformers", "httpx", "accelerate.accelerator"):
