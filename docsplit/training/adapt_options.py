@@ -32,8 +32,9 @@ class AdaptOptions:
     encoding: str | None = option(None, "Encoding of local text files (default: UTF-8, or what is detected).")
     probe_corpus: str | None = option(
         None,
-        "Labelled documents (a file or a Hub name) to choose by: what is best on their validation part is written, "
-        "and the start where nothing beats it. Their validation and test parts are kept out of DOCUMENTS.",
+        "Labelled documents (a file or a Hub name) to choose by: what is best with 5 labels a class and with all, by "
+        "cross-validation, is written, and the start where nothing beats it. Their validation and test parts are kept "
+        "out of DOCUMENTS.",
         common=True,
     )
     probe_text_column: str = option("text", "Column of the text in --probe_corpus.")

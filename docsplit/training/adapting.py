@@ -6,7 +6,7 @@ load     encoder and documents; whatever can fail early does
 embed    the documents, and labelled ones if there are any
 train    the encoder, with `train`: neighbour distillation in a process of its own
 fit      words to the vectors of the encoder, in closed form (`docsplit.embedding.lexical_ridge`)
-choose   among all candidates, by labelled validation documents
+choose   among all candidates, by cross-validation on labelled documents
 write    the folder, whole or not at all
 
 What could be written:
@@ -35,6 +35,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
+from sklearn.model_selection import StratifiedKFold
 
 from docsplit.data.corpora import EXPECTED, add_text, for_pretraining, load_corpus
 from docsplit.data.readers.base import normalized
@@ -50,7 +51,7 @@ from docsplit.evaluation.results.data_names import without_folders
 from docsplit.modeling.encoder_with_words import Words, add_words
 from docsplit.modeling.pretrained import document_prompt
 from docsplit.release.hub import RELEASE, prepare_release, push_at_the_end
-from docsplit.release.model_card import candidates_table, write_card
+from docsplit.release.model_card import MEASURES, candidates_table, write_card
 from docsplit.release.records import Adaptation, Candidate, label_of, start_of
 from docsplit.runtime.files import (
     PARTIAL,
@@ -76,6 +77,7 @@ from docsplit.training.screen import use_of
 logger = logging.getLogger(__name__)
 
 FACTORS = (1.0, 0.5, 2.0)  # of the weight that the fit gives; where several are as good, the first
+FOLDS = 3  # of the labelled documents
 CHUNK_TEXTS = 1024
 NAMES = {  # of what could be written: that of the encoder, and the kind
     ("start", "plain"): "start",
@@ -389,7 +391,7 @@ def fit(side: Side, texts: Sequence[str], options: AdaptOptions) -> dict[str, Le
 def choose(
     sides: Sequence[Side], split: LabelledSplit | None, texts: Sequence[str], options: AdaptOptions
 ) -> tuple[Variant, list[Candidate]]:
-    """Choose what is written: the best on validation documents; without them words, if there are any.
+    """Choose what is written: the best on labelled documents; without them words, if there are any.
 
     Raises:
         ValueError: if words alone are wanted, and there are none.
@@ -403,16 +405,16 @@ def choose(
     if split is None:
         wanted = "static" if options.static else "words"
         return next((variant for variant in variants if variant.kind == wanted), variants[-1]), []
-    if (number := len(split.texts["validation"])) < 100:
-        logger.warning(f"{number} validation documents of --probe_corpus choose what is written: so few say little.")
+    if (number := len(split.texts["train"]) + len(split.texts["validation"])) < 200:
+        logger.warning(f"{number} documents of --probe_corpus choose what is written: so few say little.")
     candidates = measure(variants, split, texts)
     variant = best(variants, candidates)
     if options.static and variant.kind != "static":
-        logger.warning(f"--static writes static encoders alone, though {variant.name} is better on validation.")
+        logger.warning(f"--static writes static encoders alone, though {variant.name} is better.")
         variant = best(static, [candidates[variants.index(one)] for one in static])
     print(f"\n{candidates_table(candidates, candidates[variants.index(variant)].label)}\n")
     if variant.name == "start":
-        logger.warning("Keep what you had: nothing is better than the start on the validation documents.")
+        logger.warning("Keep what you had: nothing is better than the start on the labelled documents.")
     return variant, candidates
 
 
@@ -432,7 +434,8 @@ def variants_of(sides: Sequence[Side]) -> list[Variant]:
 def measure(variants: Sequence[Variant], split: LabelledSplit, texts: Sequence[str]) -> list[Candidate]:
     """Measure each variant by logistic regression on labelled documents, with 5 labels a class and with all.
 
-    The vectors of labelled documents that words were fitted on are those by words fitted without them.
+    Validation is cross-validation on all of them but the test part. The vectors of labelled documents that words were
+    fitted on are those by words fitted without them; an encoder that was trained has read them, without labels.
 
     Args:
         texts: that words were fitted on.
@@ -450,6 +453,8 @@ def measure(variants: Sequence[Variant], split: LabelledSplit, texts: Sequence[s
             parts[part] = words_of_texts(ridge.words, split.texts[part])
             parts[part][rows >= 0] = left_out[rows[rows >= 0]]
         directions[id(ridge)] = parts
+    labels = np.concatenate([split.labels[part] for part in ("train", "validation")])
+    folds = list(StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(labels, labels))
     candidates = []
     for variant in variants:
         features = variant.side.probe
@@ -463,8 +468,17 @@ def measure(variants: Sequence[Variant], split: LabelledSplit, texts: Sequence[s
                     for part, vectors in variant.side.probe.items()
                 }
             )
-        accuracies = probe_accuracy(split, features)
-        candidates.append(Candidate(variant.name, variant.weight, accuracies["validation"], accuracies["test"]))
+        points = np.concatenate([features[part] for part in ("train", "validation")])
+        of_folds = [
+            probe_accuracy(
+                replace(split, train_labels=labels[train], validation_labels=labels[held]),  # no text is read
+                {"train": points[train], "validation": points[held]},
+            )["validation"]
+            for train, held in folds
+        ]
+        validation = {name: float(np.mean([of_fold[name] for of_fold in of_folds])) for name in MEASURES}
+        test = probe_accuracy(split, features)["test"]
+        candidates.append(Candidate(variant.name, variant.weight, validation, test))
     return candidates
 
 
@@ -479,8 +493,8 @@ def words_of_texts(words: Words, texts: Sequence[str]) -> np.ndarray:
 
 
 def best(variants: Sequence[Variant], candidates: Sequence[Candidate]) -> Variant:
-    """Choose by the accuracy on validation documents: with 5 labels a class, then with all labels, then the first."""
-    scores = [(candidate.validation["5shot_accuracy"], candidate.validation["accuracy"]) for candidate in candidates]
+    """Choose by the sum of both validation accuracies, with 5 labels a class and with all; the first of equals."""
+    scores = [sum(candidate.validation.values()) for candidate in candidates]
     return variants[scores.index(max(scores))]
 
 
