@@ -310,7 +310,8 @@ def probe_table(results: Json) -> str:
 
 def candidates_table(candidates: Sequence[Candidate], kept: str) -> str:
     """Return the accuracies of all that adapting tried as Markdown, in percent; what was written is bold."""
-    header = ["Accuracy", *(f"{part}, {labels}" for part in ("Cross-validation", "Test") for labels in MEASURES.values())]
+    parts = ("Cross-validation", "Test")
+    header = ["Accuracy", *(f"{part}, {labels}" for part in parts for labels in MEASURES.values())]
     rows = []
     for one in candidates:
         measured = [accuracies[measure] for accuracies in (one.validation, one.test) for measure in MEASURES]
