@@ -472,7 +472,8 @@ def read_labels(labels: Sequence[Any]) -> tuple[list[Any], bool]:
         values = [value and np.flatnonzero(value).tolist() for value in values]
         there = [value for value in values if value is not None]
     single = [label for value in there for label in (value if isinstance(value, list) else [value])]
-    if single and (number := next(filter(_is_fraction, single), None)) is not None and all(map(_is_number, single)):
+    numbers = map(float, single) if all(map(_is_number, single)) else iter([])
+    if (number := next((number for number in numbers if not number.is_integer()), None)) is not None:
         raise ValueError(f"Labels are numbers, such as {number}: give names of classes, or whole numbers.")
     if there and (
         any(isinstance(value, list) != several for value in there)
@@ -495,10 +496,6 @@ def _is_number(label: Any) -> bool:
         return float(label) == float(label)
     except (TypeError, ValueError):
         return False
-
-
-def _is_fraction(label: Any) -> bool:
-    return _is_number(label) and not float(label).is_integer()
 
 
 def encode_labels(labels: list[Any], several: bool, rows: int) -> tuple[np.ndarray, np.ndarray]:

@@ -344,11 +344,8 @@ def select_hidden_states(base_model: nn.Module, part: MicroBatch, places: Tensor
         output.last_hidden_state = part.states_of_masked(output.last_hidden_state, places)
         return output
 
-    def add_limits(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        return args, kwargs | part.limits
-
     handles = [
-        base_model.register_forward_pre_hook(add_limits, with_kwargs=True),
+        base_model.register_forward_pre_hook(lambda _, args, given: (args, given | part.limits), with_kwargs=True),
         base_model.register_forward_hook(select),
     ]
     try:

@@ -60,7 +60,6 @@ from docsplit.runtime.files import (
     commit_of_code,
     flush,
     flush_folder,
-    move_aside,
     refuse_missing_path,
     versions,
     why_not_written,
@@ -580,9 +579,6 @@ def write(
         write_card(new, record.hub_model_id or target.name)
         if target.is_dir() and not any(target.iterdir()):
             target.rmdir()
-        elif target.exists():
-            aside = move_aside(target)
-            logger.warning(f"{output} was made while this run was on: what is in it is kept as {aside.name}.")
         flush_folder(new)
         new.rename(target)
         flush(target.parent)

@@ -403,7 +403,7 @@ def test_a_full_disk_leaves_nothing(side, tmp_path):
     assert (output / ADAPTATION_FILE).exists()
 
 
-def test_a_bug_at_the_end_leaves_nothing_and_what_appears_meanwhile_is_kept(side, tmp_path, monkeypatch):
+def test_a_bug_at_the_end_leaves_nothing(side, tmp_path, monkeypatch):
     def fail(folder, address):
         assert (folder / "model.safetensors").exists()
         raise KeyError("a bug")
@@ -412,15 +412,6 @@ def test_a_bug_at_the_end_leaves_nothing_and_what_appears_meanwhile_is_kept(side
     with pytest.raises(KeyError):
         write_folder(tmp_path / "out", Variant(side[0], "words", 1.0))
     assert names(tmp_path) == []
-
-    def appear(folder, address):
-        (tmp_path / "out").mkdir()
-        (tmp_path / "out" / "notes.txt").write_text("mine")
-
-    monkeypatch.setattr(adapting, "write_card", appear)
-    write_folder(tmp_path / "out", Variant(side[0], "static"))
-    assert names(tmp_path) == ["out", "out.kept"]
-    assert names(tmp_path / "out.kept") == ["notes.txt"]
 
 
 def test_an_encoder_that_is_kept_has_the_files_of_the_start_unless_options_change_it(

@@ -567,12 +567,6 @@ def by_first_sentence(row: Row) -> tuple[str, str]:
     return first, f"{text[:place]}{text[place + len(first) :].lstrip(' ')}"
 
 
-def by_first_line(row: Row) -> tuple[str, str]:
-    """Take the first line, the summary of a docstring, and leave the text after it."""
-    first, _, rest = row.text.strip().partition("\n")
-    return first, rest
-
-
 def after_headings(text: str, known: Sequence[str]) -> int:
     """Return where a clean text begins after its headings.
 
@@ -598,7 +592,7 @@ def after_headings(text: str, known: Sequence[str]) -> int:
 QUERIES: dict[str, Callable[[Row], tuple[str, str]]] = {
     "title": by_title,
     "first_sentence": by_first_sentence,
-    "first_line": by_first_line,
+    "first_line": lambda row: row.text.strip().partition("\n")[::2],  # the summary of a docstring, and the rest
 }
 
 

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +82,9 @@ def choose_documents(
     labels, analyses = split.test_labels, options.analyses
     strata = labels if labels.ndim == 1 else np.unique(labels, axis=0, return_inverse=True)[1].reshape(-1)
     rows = stratified_sample(strata, options.sample_documents, options.seed)
-    if "clustering" in analyses:
-        clustering.check_labels(split.train_labels, split.test_labels)
+    train, test = (clustering.one_label(part)[1] for part in (split.train_labels, split.test_labels))
+    if "clustering" in analyses and (len(np.unique(train)) < 2 or not len(test)):
+        raise ValueError("Clusters need documents with exactly one label: leave clustering out of --analyses.")
     texts, classes = [split.test_texts[row] for row in rows], labels[rows]
     chosen: dict[str, Any] = {}
     if GRAPH_ATTENTION in analyses and passage_words:
@@ -183,8 +185,8 @@ class EmbeddingAnalysis(LabelledEvaluation):
                 f"{options.spacy_pipeline})."
             )
         load_sentence_splitter(options.sentence_splitter)
-        if "map" in options.analyses:
-            maps.check_method(options.map_method)
+        if "map" in options.analyses and options.map_method == "umap" and find_spec("umap") is None:
+            raise ValueError("--map_method umap needs UMAP: pip install umap-learn, or take the default, tsne.")
         if encoder_args.smooth_neighbours and {"similarity", "geometry", "attention"} & {*options.analyses}:
             logger.warning("--smooth_neighbours averages whole documents: not sentences, halves or attention.")
 

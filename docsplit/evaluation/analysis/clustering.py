@@ -81,17 +81,6 @@ def one_label(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return rows, labels[rows].argmax(axis=1)
 
 
-def check_labels(train: np.ndarray, test: np.ndarray) -> None:
-    """Refuse labels that clusters cannot be compared with.
-
-    Raises:
-        ValueError: if no test document has exactly one label, or those of the training documents are fewer than two.
-    """
-    classes, tested = len(np.unique(one_label(train)[1])), len(one_label(test)[1])
-    if classes < 2 or not tested:
-        raise ValueError("Clusters need documents with exactly one label: leave clustering out of --analyses.")
-
-
 def clusterings(
     name: str, kinds: Mapping[str, Mapping[str, np.ndarray]], split: LabelledSplit, num_seeds: int, seed: int,
     info: Facts, pretraining_seeds: int | None = 1,

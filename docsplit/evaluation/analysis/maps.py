@@ -22,16 +22,6 @@ PERPLEXITY, COMPONENTS = 30, 50
 PANEL = 4.6  # inches
 
 
-def check_method(method: str) -> None:
-    """Refuse UMAP where it is not installed.
-
-    Raises:
-        ValueError: naming the remedy.
-    """
-    if method == "umap" and importlib.util.find_spec("umap") is None:
-        raise ValueError("--map_method umap needs UMAP: pip install umap-learn, or take the default, tsne.")
-
-
 def has_open_tsne() -> bool:
     """Whether openTSNE is installed, which is faster than scikit-learn's t-SNE."""
     return importlib.util.find_spec("openTSNE") is not None

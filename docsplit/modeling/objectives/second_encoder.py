@@ -115,10 +115,6 @@ class KeyQueue(nn.Module):
         self.register_buffer("document_ids", torch.zeros(size, dtype=torch.int64))
         self.register_buffer("count", torch.zeros((), dtype=torch.int64))  # of all keys that were ever put in
 
-    def is_empty(self) -> Tensor:
-        """Return (size,), True where no key was put yet."""
-        return torch.arange(self.size, device=self.count.device) >= self.count
-
     @torch.no_grad()
     def put(self, keys: Tensor, document_ids: Tensor | None) -> None:
         """Let keys (N, H) take the place of the oldest; without ids (N,) they count as of no document."""
@@ -192,7 +188,8 @@ class MomentumContrast(_SecondEncoder):
                 f"--momentum_queue_size is {queue.size}, but a batch has {len(keys)} documents: raise it."
             )
         positives = keys[targets]  # (B, H)
-        excluded = queue.is_empty().expand(len(positives), queue.size)
+        is_empty = torch.arange(queue.size, device=keys.device) >= queue.count  # where no key was put yet
+        excluded = is_empty.expand(len(positives), queue.size)
         num_excluded = targets.new_zeros(())
         if document_ids is not None:
             same = (document_ids[:, None] == queue.document_ids) & ~excluded
