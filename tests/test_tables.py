@@ -68,13 +68,13 @@ def numbers(value, label=None) -> Iterator[tuple[str | None, float, float | None
 
 def over_seeds(content) -> list[dict]:
     """Return mean and deviation of a study's rows that differ in their seed alone."""
-    groups = defaultdict(list)
+    groups = defaultdict(dict)
     for row in content.get("rows", []) if isinstance(content, dict) and "cells" in content else []:
-        name = tuple(str(row.get(field)) for field in ("group", "task", "data", "metric", "method", "read"))
-        groups[name].append(row.get("value"))
+        name = tuple(str(row.get(field)) for field in ("group", "task", "data", "metric", "method", "read", "encoder"))
+        groups[name][row.get("seed")] = row.get("value")
     return [
         {"method": name[4], "mean": statistics.mean(values), "std": statistics.stdev(values)}
-        for name, values in groups.items()
+        for name, values in ((name, group.values()) for name, group in groups.items())
         if len(values) > 1 and all(isinstance(value, int | float) for value in values)
     ]
 

@@ -25,7 +25,6 @@ NAMES = {  # of methods and sets, in a reader's words
     "start": "the encoder as it is",
     "words": "adapted (words, no training)",
     "static": "adapted, static",
-    "trained": "trained, and words",
     "chosen": "chosen by labels",
     "with LSA": "with LSA of the documents",
     "without components": "principal components removed",
@@ -95,7 +94,7 @@ def markdown(results: Results) -> str:
     """Return a table for each encoder and length, one with all labels, and the means over encoders."""
     rows = pd.DataFrame(results.rows)
     lines = ["Percent; in brackets the difference to the encoder as it is and its 95 % interval over test items and",
-             "draws of the documents. Bold: the interval is above 0.", ""]  # fmt: skip
+             "draws of the documents (the choice by labels: of one draw). Bold: the interval is above 0.", ""]  # fmt: skip
     for (encoder, tokens), some in pooled(rows).groupby(["encoder", "tokens"]):
         for title, part in (("", some[~some.data.str.startswith("search")]),
                             (", search", some[some.data.str.startswith("search")])):  # fmt: skip
