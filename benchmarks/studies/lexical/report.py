@@ -30,12 +30,11 @@ def markdown(results: Results) -> str:
     values = defaultdict[tuple[str, str, str], list[float]](list)  # by method, set and metric
     for record in results.cells.values():
         kind = "" if record.name.startswith("words") else ", lexical" if "lexical=True" in record.name else ", random"
-        wide = ", 256 wide" if record.name.startswith("wide") else ""
         for row in record.rows:
-            values[row["method"] + wide + kind, row["data"], row["metric"]].append(row["value"])
+            values[row["method"] + kind, row["data"], row["metric"]].append(row["value"])
     methods = list(dict.fromkeys(method for method, _, _ in values))
     body = [[method, *(_cell(values.get((method, *column), [])) for column in COLUMNS)] for method in methods]
-    table = markdown_table(["percent; 64 wide unless noted", *COLUMNS.values()], body)
+    table = markdown_table(["percent; 64 wide", *COLUMNS.values()], body)
     missing = f"Cells not run: {len(results.not_run)}; failed: {len(results.failed)}."
     return f"{table}\n\n± is the standard deviation over seeds, where there are several. {missing}\n"
 
