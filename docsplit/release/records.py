@@ -170,11 +170,11 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class Candidate:
-    """What adapting could write, and its accuracies (`docsplit.evaluation.heads.frozen.probe_accuracy`)."""
+    """What adapting could write, and its accuracies with 5 labels a class and with all."""
 
     name: str
     weight: float | None  # of the words beside the encoder
-    validation: dict[str, float]
+    validation: dict[str, float]  # by cross-validation
     test: dict[str, float]
 
     @property

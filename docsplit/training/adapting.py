@@ -433,8 +433,9 @@ def variants_of(sides: Sequence[Side]) -> list[Variant]:
 def measure(variants: Sequence[Variant], split: LabelledSplit, texts: Sequence[str]) -> list[Candidate]:
     """Measure each variant by logistic regression on labelled documents, with 5 labels a class and with all.
 
-    Validation is cross-validation on all of them but the test part. The vectors of labelled documents that words were
-    fitted on are those by words fitted without them; an encoder that was trained has read them, without labels.
+    Validation is cross-validation on all of them but the test part; copies may lie in two folds, of all variants alike.
+    The vectors of labelled documents that words were fitted on are those by words fitted without them. An encoder that
+    was trained has read these documents, without labels.
 
     Args:
         texts: that words were fitted on.

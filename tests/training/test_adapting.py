@@ -403,15 +403,13 @@ def test_a_full_disk_leaves_nothing(side, tmp_path):
     assert (output / ADAPTATION_FILE).exists()
 
 
-def test_a_bug_at_the_end_leaves_nothing(side, tmp_path, monkeypatch):
-    def fail(folder, address):
-        assert (folder / "model.safetensors").exists()
-        raise KeyError("a bug")
-
-    monkeypatch.setattr(adapting, "write_card", fail)
-    with pytest.raises(KeyError):
-        write_folder(tmp_path / "out", Variant(side[0], "words", 1.0))
-    assert names(tmp_path) == []
+def test_nothing_is_left_after_a_bug_and_what_appears_meanwhile_stays(side, tmp_path, monkeypatch):
+    notes = tmp_path / "out" / "notes"
+    for error, end in ((KeyError, lambda *_: {}["a bug"]), (OSError, lambda *_: notes.mkdir(parents=True))):
+        monkeypatch.setattr(adapting, "write_card", end)
+        with pytest.raises(error):
+            write_folder(notes.parent, Variant(side[0], "words", 1.0))
+        assert [path.name for path in tmp_path.rglob("*")] == ["out", "notes"] * (error is OSError)
 
 
 def test_an_encoder_that_is_kept_has_the_files_of_the_start_unless_options_change_it(

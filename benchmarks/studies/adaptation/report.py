@@ -94,7 +94,7 @@ def markdown(results: Results) -> str:
     """Return a table for each encoder and length, one with all labels, and the means over encoders."""
     rows = pd.DataFrame(results.rows)
     lines = ["Percent; in brackets the difference to the encoder as it is and its 95 % interval over test items and",
-             "draws of the documents (the choice by labels: of one draw). Bold: the interval is above 0.", ""]  # fmt: skip
+             "draws of the documents (of the choice by labels: one). Bold: the interval is above 0.", ""]  # fmt: skip
     for (encoder, tokens), some in pooled(rows).groupby(["encoder", "tokens"]):
         for title, part in (("", some[~some.data.str.startswith("search")]),
                             (", search", some[some.data.str.startswith("search")])):  # fmt: skip

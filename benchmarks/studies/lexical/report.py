@@ -34,7 +34,7 @@ def markdown(results: Results) -> str:
             values[row["method"] + kind, row["data"], row["metric"]].append(row["value"])
     methods = list(dict.fromkeys(method for method, _, _ in values))
     body = [[method, *(_cell(values.get((method, *column), [])) for column in COLUMNS)] for method in methods]
-    table = markdown_table(["percent; 64 wide", *COLUMNS.values()], body)
+    table = markdown_table(["percent; 64 wide unless noted", *COLUMNS.values()], body)
     missing = f"Cells not run: {len(results.not_run)}; failed: {len(results.failed)}."
     return f"{table}\n\n± is the standard deviation over seeds, where there are several. {missing}\n"
 
