@@ -433,7 +433,7 @@ def variants_of(sides: Sequence[Side]) -> list[Variant]:
 def measure(variants: Sequence[Variant], split: LabelledSplit, texts: Sequence[str]) -> list[Candidate]:
     """Measure each variant by logistic regression on labelled documents, with 5 labels a class and with all.
 
-    Validation is cross-validation on all of them but the test part; copies may lie in two folds, of all variants alike.
+    Validation is cross-validation on all of them but the test part; copies may lie in two folds, for all variants.
     The vectors of labelled documents that words were fitted on are those by words fitted without them. An encoder that
     was trained has read these documents, without labels.
 
