@@ -472,7 +472,7 @@ def read_labels(labels: Sequence[Any]) -> tuple[list[Any], bool]:
         values = [value and np.flatnonzero(value).tolist() for value in values]
         there = [value for value in values if value is not None]
     single = [label for value in there for label in (value if isinstance(value, list) else [value])]
-    numbers = map(float, single) if all(map(_is_number, single)) else iter([])
+    numbers = map(float, single) if all(map(_is_number, single)) else []
     if (number := next((number for number in numbers if not number.is_integer()), None)) is not None:
         raise ValueError(f"Labels are numbers, such as {number}: give names of classes, or whole numbers.")
     if there and (
