@@ -7,7 +7,7 @@ ENGINE_TESTS = tests/index/test_approximate.py tests/index/test_databases.py tes
 BIN = $(VENV)/bin
 CODE = docsplit tests benchmarks examples *.py
 
-.PHONY: help install install-dev quickstart test test-all test-engines soak lint fix bench bench-scaling bench-micro-batches bench-loading bench-long bench-segmentation bench-probing bench-analyses clean
+.PHONY: help install install-dev quickstart test test-all test-engines soak lint size fix bench gpu bench-scaling bench-micro-batches bench-loading bench-long bench-segmentation bench-probing bench-analyses clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -54,6 +54,9 @@ lint: install-dev  ## ruff and mypy
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy
+
+size: install-dev  ## lines of code, modules and words, beside those of the commit before
+	$(BIN)/python -m tests.size
 
 fix: install-dev  ## what ruff can repair
 	$(BIN)/ruff check --fix $(CODE)
