@@ -1,68 +1,50 @@
 """A training step on a GPU: speed, share of the peak, waits and memory, beside what one would use instead.
 
-    python -m benchmarks.speed.gpu_step --documents 36 192 --budget 4096 16384 --output outputs/gpu/step.json
-    python -m benchmarks.speed.gpu_step --documents 1536 --cache_gradients --packed --compile --beside
-    python -m benchmarks.speed.gpu_step --device cpu --model tiny --documents 4 --steps 2 --rounds 1 --beside st
+`benchmarks.gpu` has the rows. Ours is `DocSplitForContrastivePretraining`, padded or packed, compiled or not. Beside
+it:
 
-Ours is `DocSplitForContrastivePretraining`, padded or packed, compiled or not, in micro-batches of `--budget` tokens.
-Beside it:
-
-    trainer_dynamic  the plain way: BertForMaskedLM, padded to the longest view of the batch
-    st_flash         sentence-transformers' MultipleNegativesRankingLoss with flash attention 2, where flash_attn is
-                     installed; it has no masked LM, so compare it with `--contrastive_only`
-    st               the same with PyTorch's attention
+    TrainerStep    the plain way: BertForMaskedLM, padded to the longest view of the batch
+    StStep         sentence-transformers' MultipleNegativesRankingLoss with PyTorch's attention (sdpa); it has no
+                   masked LM, so compare it with ours without
+    FlashStep      the same with flash attention 2, where flash_attn is installed
+    CachedStStep   sentence-transformers' CachedMultipleNegativesRankingLoss, sdpa
 
 All are trained by a stock Trainer with AdamW, from the same random weights, on the same random documents, new ones in
-each step. Views have log-normal lengths of 8 to 512 tokens, 200 in the mean; or all have `--view_tokens`. The loss of
-the first batch must agree before anything is timed. A row is a process of its own. It trains `--rounds` times
-`--steps` steps, after some that are not timed; with three rounds or more the table has the median.
+each step. Views have log-normal lengths of 8 to 512 tokens, 200 in the mean; or all have `view_tokens`. No attention
+has dropout. Contenders with the same loss must agree on the first batch before anything is timed. They share a process
+and take turns, round by round; those that wait lie in the memory of the host. A line has the medians of the rounds.
 
 - tokens/s: tokens of the views, without padding, each once, although masked LM encodes a masked copy too.
 - share of the nominal peak, and of the measured one: useful operations a second (`benchmarks.speed.training`, MFU)
-  over 989 x 10^12, which NVIDIA says of H100 and H200 in bfloat16 without sparsity, and over those of products of
-  matrices of 8,192, measured before. Recomputed operations are not useful.
+  over those that NVIDIA says of the card in bfloat16 without sparsity, and over those of products of large matrices.
+  Recomputed operations are not useful.
 - waits: operations a step that make the host wait for the device, as `torch.cuda.set_sync_debug_mode` sees them, in
   steps that are not timed. A CPU has none to count.
-- memory: the most that PyTorch allocated for tensors, and reserved for itself. On a CPU it is the process's peak.
-
-Rows of earlier runs with the same hardware, versions and output stay in the table, unless they are measured again.
+- memory: the most that PyTorch allocated for tensors. On a CPU it is the process's peak.
 """
 
-import argparse
 import collections
+import contextlib
 import dataclasses
 import functools
 import importlib.util
-import json
-import os
 import statistics
-import tempfile
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from transformers import BertConfig
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from transformers import Trainer, TrainingArguments
 from transformers.trainer_callback import TrainerCallback
 
 from benchmarks.speed import contenders, jobs
-from benchmarks.speed.meters import (
-    add_device,
-    in_process,
-    make_parser,
-    measure_peaks,
-    native_precision,
-    write_results,
-)
-from benchmarks.speed.training import Contender, prepare_environment, say
 from docsplit.data.collators import Batch, DocSplitCollator, MaskedRow
 from docsplit.data.tokenization import load_tokenizer
-from docsplit.evaluation.results.markdown import markdown_table
-from docsplit.runtime.files import versions
-from docsplit.runtime.launching import default_training_tokens, hardware
 
-NOMINAL_PEAK = 989e12  # operations a second of H100 SXM and H200 in bfloat16, dense: NVIDIA's data sheets
 WAIT = "synchronizing CUDA operation"  # in the warnings of `set_sync_debug_mode`
 COUNTED_STEPS = 3  # of waits, after two others
 AGREE = {"fp32": 1e-4, "bf16": 2e-2}  # largest relative difference of losses
@@ -71,13 +53,14 @@ MB = 2**20
 
 @dataclasses.dataclass(frozen=True)
 class StepJob(jobs.Job):
-    """The settings of a row; those of `Job`, and how the step is made."""
+    """The settings of a contender; those of `Job`, and how the step is made."""
 
     compile: bool = False
     packed: bool = False
     cache_gradients: bool = False
     masked_lm: bool = True
     view_tokens: int | None = None
+    cudnn_first: bool = False  # among the kernels of attention; docsplit has it last
 
 
 class WaitCounter(TrainerCallback):
@@ -126,11 +109,10 @@ class Step(contenders.TrainingContender):
         documents, untimed_steps = self.documents(round_number), contenders.UNTIMED_STEPS[self.job.device]
         self.memory.start()
         clock = self.train(jobs.longest(documents, self.job.batch_size) * untimed_steps + documents, untimed_steps)
-        reserved = {"reserved_mb": torch.cuda.max_memory_reserved() / MB} if self.job.device == "cuda" else {}
         self.memory.stop()
-        return reserved | {
-            "allocated_mb": self.memory.peak / MB,
-            "seconds_per_step": clock.seconds / self.job.steps,
+        return {
+            "memory_mb": self.memory.peak / MB,
+            "seconds": clock.seconds / self.job.steps,
             "tokens_per_second": jobs.num_tokens(documents) / clock.seconds,
             "flops_per_second": jobs.useful_flops(self.encoder, documents, self.job.masked_lm) / clock.seconds,
         }
@@ -177,9 +159,9 @@ class OurStep(Step, contenders.DocSplit):
             self.model.pack_sequences(job.dtype)
 
     def choose(self) -> None:
-        """Compile the encoder, if the job says so."""
+        """Compile the encoder, if the job says so; a CPU tries how it is cut into graphs, not their code."""
         if self.job.compile:
-            self.model.compile()
+            self.model.compile(backend="inductor" if self.job.device == "cuda" else "eager")
 
 
 class TrainerStep(Step, contenders.Plain):
@@ -189,11 +171,35 @@ class TrainerStep(Step, contenders.Plain):
         super().__init__(job, mlm=job.masked_lm)
 
 
+class LossOfFeatures(nn.Module):
+    """A loss of sentence-transformers as a model that a stock Trainer trains; its own Trainer needs datasets."""
+
+    def __init__(self, loss: nn.Module):
+        super().__init__()
+        self.loss_of = loss
+
+    def forward(self, features: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+        """Return the loss of both views, each a batch as the encoder's `preprocess` makes it."""
+        return {"loss": self.loss_of(features, None)}
+
+
 class StStep(Step, contenders.SentenceTransformersLoss):
     """sentence-transformers with PyTorch's attention."""
 
+    cached = False
+
     def __init__(self, job: StepJob):
-        super().__init__(dataclasses.replace(job, masked_lm=False), cached=False)
+        super().__init__(dataclasses.replace(job, masked_lm=False), cached=self.cached)
+
+    def features_of(self, documents: list[jobs.Document]) -> dict[str, Any]:
+        """Tokenise the texts of both views, as sentence-transformers' collator does."""
+        texts = zip(*((view.text for view in document["views"]) for document in documents))
+        return {"features": [dict(self.model.preprocess(list(of_view))) for of_view in texts]}
+
+    def trainer(self, documents: list[jobs.Document], arguments: dict[str, Any]) -> Trainer:
+        """Return a stock Trainer of the library's loss."""
+        loss = LossOfFeatures(self.make_loss(**self.settings))
+        return Trainer(loss, TrainingArguments(**arguments), self.features_of, documents)  # type: ignore[arg-type]
 
 
 class FlashStep(StStep):
@@ -203,185 +209,94 @@ class FlashStep(StStep):
 
     def __init__(self, job: StepJob):
         if importlib.util.find_spec("flash_attn") is None:
-            raise ModuleNotFoundError("no flash attention", name="flash_attn")
+            raise ModuleNotFoundError("the strongest peer was not run: flash_attn is not installed", name="flash_attn")
         super().__init__(job)
 
 
-BESIDE: dict[str, Any] = {"trainer_dynamic": TrainerStep, "st_flash": FlashStep, "st": StStep}
+class CachedStStep(StStep):
+    """sentence-transformers with cached gradients, in mini-batches of the fastest of three sizes."""
+
+    cached = True
+
+    def choose(self) -> None:
+        """Keep the size with which two steps are fastest."""
+        self.settings = min(({"mini_batch_size": size} for size in (32, 128, 512)), key=self.seconds_with)
 
 
-def measure_row(kind: Any, job: StepJob) -> dict[str, Any]:
-    """Measure one contender in a process of its own; a row that cannot be measured says why under `failed`."""
-    process = Contender(kind, job)
-    try:
-        loss = process.ask("prepare")
-        process.ask("warm_up")
-        rounds = [process.ask("measure", number) for number in range(job.rounds)]
-        sites = process.ask("count_waits")
-    except ModuleNotFoundError as error:
-        return {"failed": str(error)}
-    except RuntimeError as error:
-        if "OutOfMemoryError" not in str(error):
-            raise
-        return {"failed": "out of memory"}
-    finally:
-        process.close()
-    speeds = [measured["tokens_per_second"] for measured in rounds]
-    row = {name: statistics.median(measured[name] for measured in rounds) for name in rounds[0]}
-    row |= {"tokens_per_second_min": min(speeds), "tokens_per_second_max": max(speeds), "loss": loss}
-    return row | ({"waits_per_step": sum(sites.values()), "wait_sites": sites} if job.device == "cuda" else {})
+def measure_in_turns(kinds: dict[str, tuple[Any, StepJob]], report: Callable[[dict[str, Any]], None]) -> None:
+    """Measure contenders of one process, round by round, and report the line of each.
+
+    A contender that fails has a line with the end of its error under `failed`; the others go on.
+
+    Args:
+        kinds: a class and its job, by what the line says.
+
+    Raises:
+        ValueError: if two with the same loss have another one on the first batch.
+    """
+    steps: dict[str, Step] = {}
+    kinds = dict(kinds)
+
+    def ask(name: str, method: str, *arguments: Any) -> Any:
+        """Call a method of a contender, alone on the device; without an answer it is out."""
+        kind, job = kinds[name]
+        try:
+            if name not in steps:
+                steps[name] = kind(job)
+            with attention_of(job):
+                return getattr(steps[name], method)(*arguments)
+        except Exception as error:  # out of memory, or of any library: the others go on
+            report({"what": name, "documents": job.batch_size, "failed": end_of(error)})
+            del kinds[name]
+            steps.pop(name, None)
+        finally:
+            if name in steps:
+                steps[name].model.to("cpu")
+                steps[name].memory.release()
+
+    losses = {name: ask(name, "prepare") for name in list(kinds)}
+    check_losses({name: losses[name] for name in kinds}, kinds)
+    for name in list(kinds):
+        ask(name, "warm_up")
+    rounds: dict[str, list[dict[str, float]]] = collections.defaultdict(list)
+    for number in range(max((job.rounds for _, job in kinds.values()), default=0)):
+        for name in list(kinds) if number % 2 == 0 else reversed(list(kinds)):
+            rounds[name].append(ask(name, "measure", number))
+    for name, (_, job) in list(kinds.items()):
+        sites = ask(name, "count_waits")
+        if name not in kinds:
+            continue
+        speeds = [measured["tokens_per_second"] for measured in rounds[name]]
+        line = {key: statistics.median(measured[key] for measured in rounds[name]) for key in rounds[name][0]}
+        line |= {"tokens_per_second_min": min(speeds), "tokens_per_second_max": max(speeds), "loss": losses[name]}
+        line |= {"waits": sum(sites.values()), "wait_sites": sites} if job.device == "cuda" else {}
+        report({"what": name, "documents": job.batch_size, "settings": steps[name].settings} | line)
 
 
-def settings_of(name: str, job: StepJob, options: argparse.Namespace) -> dict[str, Any]:
-    """Return what a row is measured with, by which it is found again."""
-    ours = name == "ours"
-    return {
-        "contender": name,
-        "model": options.model,
-        "documents": job.batch_size,
-        "view_tokens": job.view_tokens,
-        "masked_lm": job.masked_lm and not name.startswith("st"),
-        "dropout": options.dropout,
-        "cudnn_first": job.device == "cuda" and os.environ.get("TORCH_CUDNN_SDPA_DEPRIORITIZED") == "0",
-        "budget": job.micro_batch_tokens if ours else None,
-        "packed": ours and job.packed,
-        "compile": ours and job.compile,
-        "cache_gradients": ours and job.cache_gradients,
-    }
+def attention_of(job: StepJob) -> Any:
+    """Return a context in which cuDNN's attention comes before the other kernels, where the job says so."""
+    order = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+    return sdpa_kernel(order, set_priority=True) if job.cudnn_first else contextlib.nullcontext()
 
 
-def check_losses(rows: list[dict[str, Any]], precision: str) -> None:
-    """Compare the losses of the first batch, of rows with the same documents and the same loss.
+def check_losses(losses: dict[str, float], kinds: dict[str, tuple[Any, StepJob]]) -> None:
+    """Compare the losses of the first batch of contenders that have the same documents and the same loss.
 
     Raises:
         ValueError: if they differ by more than `AGREE` allows.
     """
-    first: dict[Any, dict[str, Any]] = {}
-    for row in rows:
-        if "loss" in row:
-            other = first.setdefault((row["documents"], row["view_tokens"], row["masked_lm"]), row)
-            difference = abs(row["loss"] - other["loss"]) / abs(other["loss"])
-            if not difference <= AGREE[precision]:  # not a number is no agreement
-                raise ValueError(
-                    f"{row['contender']} has the loss {row['loss']:.5f} and {other['contender']} {other['loss']:.5f} "
-                    "on the same documents: they do not do the same work, and cannot be compared."
-                )
+    first: dict[Any, str] = {}
+    for name, loss in losses.items():
+        job = kinds[name][1]
+        other = first.setdefault((job.batch_size, job.view_tokens, job.masked_lm), name)
+        if not abs(loss - losses[other]) <= AGREE[job.precision] * abs(losses[other]):  # not a number is no agreement
+            raise ValueError(
+                f"{name} has the loss {loss:.5f} and {other} {losses[other]:.5f} on the same documents: they do not "
+                "do the same work, and cannot be compared."
+            )
 
 
-def earlier_rows(path: Path, about: dict[str, Any], rows: list[dict[str, Any]], keys: list[str]) -> list[Any]:
-    """Return the rows of an earlier run on the same machine, without those that were measured again."""
-    if not path.exists():
-        return []
-    earlier = json.loads(path.read_text())
-    if {name: earlier.get(name) for name in about} != about:
-        print(f"{path} is of other hardware or versions: it is replaced.")
-        return []
-    again = [[row[key] for key in keys] for row in rows]
-    kept = [row for row in earlier["rows"] if [row.get(key) for key in keys] not in again]
-    print(f"{len(kept)} rows of earlier runs stay in {path}.")
-    return kept
-
-
-def markdown(results: dict[str, Any]) -> str:
-    """Return the table, with a sentence about what was measured on what."""
-
-    def number(row: dict[str, Any], name: str, form: str = ",.0f", factor: float = 1) -> str:
-        return format(row[name] * factor, form) if row.get(name) is not None else "-"
-
-    products, lines = results["peak_flops"], []
-    for row in results["rows"]:
-        how = [name for name in ("packed", "compile", "cache_gradients") if row[name]]
-        how += [f"{row['budget']:,} tokens"] if row["budget"] else []
-        how += ["cuDNN first"] * row["cudnn_first"]
-        how += [] if row["masked_lm"] else ["no masked LM"]
-        start = [row["contender"], f"{row['documents']:,}", ", ".join(how), str(row["view_tokens"] or "8 ... 512")]
-        if "failed" in row:
-            lines.append([*start, row["failed"], *[""] * 7])
-            continue
-        spread = f"{number(row, 'tokens_per_second_min')} ... {number(row, 'tokens_per_second_max')}"
-        shares = [number(row, name, ".1f", 100) for name in ("share_of_nominal", "share_of_products")]
-        parts = [number(row, "seconds_per_step", ".3f"), *shares, number(row, "waits_per_step", ".1f")]
-        memory = [number(row, "allocated_mb"), number(row, "reserved_mb")]
-        lines.append([*start, number(row, "tokens_per_second"), spread, *parts, *memory])
-    header = ["step", "documents", "how", "tokens a view", "tokens/s", "min ... max", "s/step", "of 989 TFLOP/s, %"]
-    header += ["of products, %", "waits/step", "allocated MB", "reserved MB"]
-    about = f"{results['hardware']}; {results['precision']}; products of matrices: {products / 1e12:,.1f} TFLOP/s; "
-    about += ", ".join(f"{name} {version or 'none'}" for name, version in results["versions"].items())
-    return f"{about}\n\n{markdown_table(header, lines)}\n"
-
-
-def parse_options() -> argparse.Namespace:
-    """Return the command line's options, checked."""
-    parser = make_parser(__doc__, "gpu_step.json")
-    add_device(parser)
-    parser.add_argument("--model", choices=list(jobs.MODELS), default="base", help="size of the BERT (default: base)")
-    parser.add_argument("--documents", type=int, nargs="+", default=[36], help="documents of a step (default: 36)")
-    parser.add_argument("--budget", type=int, nargs="+", help="most tokens of a micro-batch (default: the script's)")
-    parser.add_argument("--compile", action="store_true", help="compile ours with torch.compile")
-    parser.add_argument("--packed", action="store_true", help="pack the sequences of ours in place of padding")
-    parser.add_argument("--cache_gradients", action="store_true", help="ours keeps one micro-batch's activations")
-    parser.add_argument("--contrastive_only", action="store_true", help="no masked LM, for all")
-    parser.add_argument("--dropout", type=float, default=0.1, help="default: 0.1; packs have none in attention")
-    parser.add_argument("--view_tokens", type=int, help="tokens of each view, 8 to 512 (default: log-normal)")
-    parser.add_argument("--beside", nargs="*", choices=list(BESIDE), default=["trainer_dynamic", "st_flash"])
-    parser.add_argument("--steps", type=int, help="timed steps of a round (default: 20; CPU 2)")
-    parser.add_argument("--rounds", type=int, default=3, help="timed rounds; the median counts (default: 3)")
-    options = parser.parse_args()
-    if min(options.documents) < 2 or options.rounds < 1 or not 0 <= options.dropout < 1:
-        parser.error("--documents must be 2 or more, --rounds 1 or more, and --dropout from 0 to below 1.")
-    if options.view_tokens is not None and not 8 <= options.view_tokens <= 512:
-        parser.error("--view_tokens must be 8 to 512.")
-    options.precision = options.precision or native_precision(options.device)
-    options.steps = options.steps or (20 if options.device == "cuda" else 2)
-    options.budget = options.budget or [default_training_tokens(torch.device(options.device))]
-    return options
-
-
-def measure_all(options: argparse.Namespace, job: StepJob, peak: float) -> list[dict[str, Any]]:
-    """Measure all rows, ours first for each number of documents; each is printed when it is done."""
-    rows = []
-    for documents in options.documents:
-        of_size = dataclasses.replace(job, batch_size=documents)
-        kinds = [
-            ("ours", OurStep, dataclasses.replace(of_size, micro_batch_tokens=budget)) for budget in options.budget
-        ]
-        kinds += [(name, BESIDE[name], of_size) for name in options.beside]
-        for name, kind, its_job in kinds:
-            row = settings_of(name, its_job, options) | {"steps": job.steps, "rounds": job.rounds}
-            row |= measure_row(kind, its_job)
-            if "flops_per_second" in row:
-                row["share_of_nominal"] = row["flops_per_second"] / NOMINAL_PEAK if job.device == "cuda" else None
-                row["share_of_products"] = row["flops_per_second"] / peak
-            said = row.get("failed") or f"{row['tokens_per_second']:,.0f} tokens/s"
-            say(f"{name}, {documents:,} documents, budget {row['budget'] or 'none'}: {said}")
-            rows.append(row)
-    return rows
-
-
-def main() -> None:
-    """Measure, compare the losses, and write JSON and table."""
-    options = parse_options()
-    prepare_environment(options.device)
-    about = {"hardware": hardware(options.device), "versions": versions(), "precision": options.precision}
-    with tempfile.TemporaryDirectory() as folder:
-        jobs.write_model(options.model, Path(folder))
-        config = BertConfig.from_pretrained(folder)
-        config.hidden_dropout_prob = config.attention_probs_dropout_prob = options.dropout
-        config.save_pretrained(folder)
-        job = StepJob(
-            Path(folder), options.device, options.precision, max(options.documents), options.steps, options.rounds,
-            micro_batch_tokens=None, compile=options.compile, packed=options.packed, view_tokens=options.view_tokens,
-            cache_gradients=options.cache_gradients, masked_lm=not options.contrastive_only,
-        )  # fmt: skip
-        peak = in_process(measure_peaks, options.device, [options.precision])[options.precision]
-        rows = measure_all(options, job, peak)
-    check_losses(rows, options.precision)
-    keys = list(settings_of("ours", job, options))
-    results = about | {"peak_flops": peak, "rows": [*earlier_rows(options.output, about, rows, keys), *rows]}
-    tables = markdown(results)
-    write_results(options.output, results, tables)
-    print(f"\n{tables}\nWritten to {options.output} and {options.output.with_suffix('.md')}.")
-
-
-if __name__ == "__main__":
-    main()
+def end_of(error: BaseException) -> str:
+    """Return the last line of an error, up to 300 characters."""
+    text = f"{type(error).__name__}: {error}".strip()
+    return text.splitlines()[-1][-300:] if "out of memory" not in text else "out of memory"

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from accelerate.utils import send_to_device
 from tqdm import tqdm
 from transformers import BertConfig
 
@@ -31,6 +32,7 @@ from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
 
 ENCODER = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 256}
+BASE = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
 WIDTH, LAYERS = 512, 2  # of the graph
 MOST_PASSAGES, LONGEST = 50, 256  # of a document, and tokens of a passage
 MEAN_TOKENS, DEVIATION = 135, 25  # of a passage of 100 words
@@ -65,47 +67,56 @@ def make_batch(documents: int, vocab_size: int, seed: int = 0) -> dict[str, Any]
     }
 
 
-def make_model(micro_batch_tokens: int) -> DocSplitForContrastivePretraining:
+def make_model(micro_batch_tokens: int, encoder: dict[str, int] = ENCODER) -> DocSplitForContrastivePretraining:
     """Return a model of random weights in training mode, with the loss of equations 5 and 6."""
     torch.manual_seed(0)
-    config = GraphDocumentConfig(BertConfig(**ENCODER), graph_hidden_size=WIDTH, graph_layers=LAYERS)  # type: ignore[arg-type]
+    config = GraphDocumentConfig(BertConfig(**encoder), graph_hidden_size=WIDTH, graph_layers=LAYERS)  # type: ignore[arg-type]
     loss = {"similarity": "dot", "contrastive_temperature": 1.0, "symmetric_loss": True}
     model = DocSplitForContrastivePretraining(config, GraphDocumentModel(config), **loss).train()
     model.micro_batch_tokens, model.cache_gradients = micro_batch_tokens, True
     return model
 
 
-def needed_flops(views: np.ndarray, documents: np.ndarray, lengths: np.ndarray) -> dict[str, float]:
+def needed_flops(
+    views: np.ndarray, documents: np.ndarray, lengths: np.ndarray, encoder: dict[str, int] = ENCODER
+) -> dict[str, float]:
     """Count the floating-point operations of a step with cached gradients, in the encoder and the graph layers.
 
     Args:
         views, documents, lengths: (P,) of each passage.
     """
-    hidden, layers, wide = (ENCODER[name] for name in ("hidden_size", "num_hidden_layers", "intermediate_size"))
+    hidden, layers, wide = (encoder[name] for name in ("hidden_size", "num_hidden_layers", "intermediate_size"))
     linear = 2 * (4 * hidden**2 + 2 * hidden * wide) * lengths + 4 * hidden * lengths.astype(float) ** 2
-    encoder = 4 * (layers * linear.sum() + 2 * hidden * WIDTH * len(lengths))
+    passages = 4 * (layers * linear.sum() + 2 * hidden * WIDTH * len(lengths))
     nodes = np.bincount(2 * documents + views) + 1  # of each graph, with the document's
     graphs = 4 * LAYERS * (2.0 * WIDTH**2 * nodes.sum() + 2.0 * WIDTH * (nodes**2).sum())
-    return {"encoder_flops": float(encoder), "graph_flops": float(graphs)}
+    return {"encoder_flops": float(passages), "graph_flops": float(graphs)}
 
 
-def measure(documents: int, micro_batch_tokens: int) -> dict[str, Any]:
+def measure(
+    documents: int, micro_batch_tokens: int, device: str = "cpu", encoder: dict[str, int] = ENCODER
+) -> dict[str, Any]:
     """Measure one optimisation step, and the graph layers alone; runs in a separate process."""
-    use_all_cores(torch.device("cpu"), world_size=1)
-    model = make_model(micro_batch_tokens)
+    use_all_cores(torch.device(device), world_size=1)
+    model = make_model(micro_batch_tokens, encoder).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
     row: dict[str, Any] = {}
 
     def step(batch: dict[str, Any]) -> None:
-        output = model(**batch)
+        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+            output = model(**send_to_device(batch, device))
         row["tokens_computed"] = int(output.num_computed_tokens)
         output.loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=False)
+        if device == "cuda":
+            torch.cuda.synchronize()
 
     vocab_size = model.config.vocab_size
-    step(make_batch(8, vocab_size, seed=1))  # gradients and the optimizer's state are there from here on
-    memory = Memory("cpu")
+    step(
+        make_batch(min(documents, 8), vocab_size, seed=1)
+    )  # gradients and the optimizer's state are there from here on
+    memory = Memory(device)
     memory.start()
     batch = make_batch(documents, vocab_size)
     seconds = seconds_of(step, batch)
@@ -115,7 +126,7 @@ def measure(documents: int, micro_batch_tokens: int) -> dict[str, Any]:
     row |= {"documents": documents, "passages": len(lengths), "tokens": int(lengths.sum()), "seconds": seconds}
     row |= {"memory_mb": memory.peak / MB, "padding_share": 1 - row["tokens"] / row["tokens_computed"]}
     row |= {"batch_mb": 2 * batch["input_ids"].nbytes / MB, "vectors_mb": 2 * 4 * WIDTH * len(lengths) / MB}
-    row |= needed_flops(rows["view"], rows["document"], lengths)
+    row |= needed_flops(rows["view"], rows["document"], lengths, encoder)
     return row
 
 

@@ -29,6 +29,7 @@ POOL_BATCHES = 50  # among so many batches Trainer's group_by_length sorts
 MODELS: dict[str, dict[str, int]] = {  # BERT-base, but for ...
     "tiny": {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64},
     "small": {"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024},
+    "minilm": {"num_hidden_layers": 6, "hidden_size": 384, "num_attention_heads": 12, "intermediate_size": 1536},
     "base": {},
 }
 

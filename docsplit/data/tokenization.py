@@ -14,16 +14,17 @@ import re
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import datasets
-from datasets.fingerprint import Hasher
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import BertTokenizer, PreTrainedTokenizerBase
 
 from docsplit.data.segmentation import clean_text
 from docsplit.modeling import pretrained
 from docsplit.runtime.files import build_once
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 logger = logging.getLogger(__name__)
 
@@ -208,7 +209,7 @@ def cut_into_chunks(
         yield chunks, [end - start for start, end in itertools.pairwise(cuts)]
 
 
-def train_wordpiece(dataset: datasets.Dataset, text_column: str, vocab_size: int, cache_dir: Path) -> Any:
+def train_wordpiece(dataset: "Dataset", text_column: str, vocab_size: int, cache_dir: Path) -> Any:
     """Train an uncased WordPiece tokenizer, as BERT's, on the texts of a dataset.
 
     Training one twice gives other ids, so it is cached under the corpus fingerprint and the size; a resumed run takes
@@ -246,6 +247,8 @@ def train_wordpiece(dataset: datasets.Dataset, text_column: str, vocab_size: int
         if tokenizer.get_vocab_size() == len(special_tokens):
             raise ValueError(f"There are no words in the column {text_column} to train a tokenizer on.")
         BertTokenizer(vocab=tokenizer.get_vocab(), do_lower_case=True).save_pretrained(directory)
+
+    from datasets.fingerprint import Hasher  # tokenised documents are trained on without it
 
     key = Hasher.hash((dataset._fingerprint, text_column, vocab_size))
     return load_tokenizer(build_once(cache_dir / f"wordpiece-{vocab_size}-{key}", build))
