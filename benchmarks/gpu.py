@@ -121,7 +121,7 @@ def markdown(records: list[dict[str, Any]]) -> str:
     """Return a table of all that was measured on each GPU and commit."""
     from docsplit.evaluation.results.markdown import markdown_table
 
-    header = ["row", "what", "documents", "tokens/s", "min ... max", "seconds"]
+    header = ["row", "documents", "tokens/s", "min ... max", "seconds"]
     header += ["of NVIDIA's peak, %", "of products, %", "waits a step", "MB", "note"]
     parts = []
     for gpu, commit in dict.fromkeys((record["gpu"], record["commit"]) for record in records):
@@ -132,7 +132,7 @@ def markdown(records: list[dict[str, Any]]) -> str:
         for record in here:
             rows += [cells(record["row"], line, nominal, known[0] if known else None) for line in record["lines"]]
             if record["failed"]:
-                rows.append([record["row"], *[""] * 9, record["failed"]])
+                rows.append([record["row"], *[""] * 8, record["failed"]])
         versions = ", ".join(f"{name} {of_row}" for name, of_row in here[0]["versions"].items() if of_row)
         parts.append(f"**{gpu}**, commit {commit or 'unknown'}; {versions}\n\n{markdown_table(header, rows)}\n")
     return "\n".join(parts)
@@ -150,7 +150,7 @@ def cells(row: str, line: Line, nominal: float | None, product: float | None) ->
     middle = [number(line.get("documents"), ","), number(line.get("tokens_per_second"), ",.0f")]
     middle += [f"{low} ... {high}" if low else "", number(line.get("seconds"), ".3f"), *shares]
     ends = [number(line.get("waits"), ".1f"), number(line.get("memory_mb"), ",.0f")]
-    return [row, line["what"], *middle, *ends, line.get("failed") or line.get("note", "")]
+    return [f"{row}: {line['what']}", *middle, *ends, line.get("failed") or line.get("note", "")]
 
 
 # --- All rows ---
