@@ -56,11 +56,13 @@ class Columns:
         text: the column of the text.
         id: the column of the ids; None for the first of id, _id and doc_id that a row has.
         encoding: of text files of all kinds; None: UTF-8, or what is detected.
+        more: columns whose texts follow that of the first.
     """
 
     text: str = "text"
     id: str | None = None
     encoding: str | None = None
+    more: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         try:
