@@ -5,10 +5,10 @@
     python classify.py predict outputs/classifier new_documents/ --output_file labels.csv
     python classify.py predict outputs/classifier new_documents/ --unsure 0.5     # no label below that probability
 
-Labelled documents are rows of .csv, .xlsx, .jsonl or .parquet with a text and a label; a document with several labels has a
-list of them, or in a .csv `a; b` with --label_separator ";". Documents without labels make the words better. The score
-that is printed comes from documents that neither the head nor the choice of features saw (docs/classifying.md). Every
-verb takes --json, for other programs.
+Labelled documents are rows of .csv, .xlsx, .jsonl or .parquet with a text and a label; a document with several labels
+has a list of them, or in a .csv `a; b` with --label_separator ";". Documents without labels make the words better. The
+score that is printed comes from documents that neither the head nor the choice of features saw (docs/classifying.md).
+Every verb takes --json, for other programs.
 """
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)

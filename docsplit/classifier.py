@@ -150,9 +150,9 @@ class Classifier(ClassifierMixin, BaseEstimator):
         Args:
             texts: N documents. Empty ones (None too) and copies are left out.
             labels: of each, a text, whole number or bool, or a list of them where a document may have several (or a
-                vector of 0 and 1), as `docsplit.data.sets.labels.read_labels` reads them. Documents without (None, NaN,
-                an empty text) count among the unlabelled. Of copies with several labels the majority's counts; those
-                without a majority are left out.
+                vector of 0 and 1), as `docsplit.data.sets.labels.read_labels` reads them. Documents without (None,
+                NaN, an empty text) count among the unlabelled. Copies with several labels have the majority's; ties
+                are left out.
             documents: without labels: texts, or a folder or file.
 
         Raises:
@@ -184,11 +184,11 @@ class Classifier(ClassifierMixin, BaseEstimator):
         self.counts_ = {
             "labelled": len(labelled),
             "unlabelled": len(everything) - len(labelled),
-            "labelled by a majority": settled[True],
-            "left out as ties": settled[False],
             "rows without a label": sum(label is None for label in found),
             "labelled rows without text": sum(label is not None for label in found) - len(there),
             "copies of labelled rows": len(there) - len(of_ids),
+            "labelled by a majority": settled[True],
+            "left out as ties": settled[False],
         }
         self.classes_, targets = encode_labels([*chosen.values()], self.several_, len(found))
         features = self.fit_features(labelled, everything)

@@ -138,9 +138,9 @@ def load_local(path: Path, text_column: str | None = None, encoding: str | None 
     """Load the documents of a folder, or of one file.
 
     A data set that `save_to_disk` wrote is loaded as it is. Data files of one format keep all their columns; cells of
-    csv, tsv and xlsx are texts, so that the code 007 stays one. One .txt file has a document in each line. Other files,
-    folders of several kinds, and json files whose columns have no types have the columns id, title and `text_column`,
-    with the documents of `read_documents`.
+    csv, tsv and xlsx are texts, so that the code 007 stays one. One .txt file has a document in each line. Other
+    files, folders of several kinds, and json files whose columns have no types have the columns id, title and
+    `text_column`, with the documents of `read_documents`.
 
     Args:
         text_column: None for a table: where a folder has data files of one format, they alone are read, and all of

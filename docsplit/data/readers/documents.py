@@ -148,7 +148,7 @@ def documents_of(documents: Documents) -> Iterator[Document]:
 
 
 def refuse_other_than_texts(documents: object) -> None:
-    """Refuse a table (pandas, polars, Arrow, datasets), of which a loop gives the names of columns, and lists of paths.
+    """Refuse paths, and tables (pandas, polars, Arrow, datasets), of which a loop gives the names of columns, or rows.
 
     Raises:
         ValueError: naming a column, or a path.

@@ -251,7 +251,7 @@ def encoding_of(content: IO[bytes], given: str | None = None) -> Encoding:
 
 
 def _utf_16_in(block: bytes) -> str | None:
-    """Find the byte order of text in UTF-16 without a mark: the zeros of its ASCII characters are every second byte."""
+    """Find the byte order of UTF-16 without a mark: its ASCII characters have zeros, all before or all after them."""
     odd, even = block[1::2].count(0), block[::2].count(0)
     name, zeros, others = ("utf-16-le", odd, even) if odd > even else ("utf-16-be", even, odd)
     if zeros < 10 * others or 50 * zeros <= len(block):

@@ -1,7 +1,7 @@
 """Read data files with a document in each row: text files line by line, parquet and arrow files batch by batch.
 
 A row that cannot be read costs that row alone: it is counted with its file and line, or refused where a table has to
-be whole. Cells of .csv and .tsv stay strings, so that the id 0012 is not read as 12.
+be whole. Cells of .csv, .tsv and .xlsx are strings, so that the id 0012 is not read as 12.
 """
 
 import csv
@@ -114,8 +114,9 @@ def read_texts(
     for number, row in rows:
         head.append((number, row))
         names |= dict.fromkeys(row)
-        has_text = "sections" in names or names.keys() >= {columns.text, *columns.more}
-        if (has_text and (columns.id is None or columns.id in names)) or len(head) == 1000:
+        has_text = columns.text in names or "sections" in names
+        others = {*columns.more, *([columns.id] if columns.id else [])}
+        if (has_text and others <= names.keys()) or len(head) == 1000:
             break
     if not head and part:  # it may be empty: the file has rows in other parts
         return
@@ -124,10 +125,10 @@ def read_texts(
         raise Unreadable("without a row that can be read", ". ".join([f"{file.path} has no rows to read", *skipped]))
     try:
         check_text_column(list(names), columns.text)
-        refuse_missing_columns("--text_column", columns.more, list(names), str(file.path))
+        refuse_missing_columns("--text_column", columns.more, list(names))
     except ValueError as error:
-        missing = next(name for name in (columns.text, *columns.more) if name not in names)
-        raise Unreadable(f"without a column {missing!r}", f"{file.path}: {error}") from error
+        wanted = " or ".join(map(repr, (columns.text, *columns.more)))
+        raise Unreadable(f"without a column {wanted}", f"{file.path}: {error}") from error
     if columns.id:
         refuse_missing_columns("--id_column", [columns.id], list(names), str(file.path))
     for number, row in itertools.chain(head, rows):
@@ -207,8 +208,8 @@ class _Lines:
 def _table_rows(file: File, lines: Iterator[Line], problems: Problems) -> Iterator[Row]:
     """Read a table with a header. Rows that are too short have no value in their last columns.
 
-    A quote that begins a field, but whose end is none of a field, is read as it stands if each line up to there is a
-    row of its own.
+    A quote that begins a field and whose match does not end one is read as it stands, if each line up to there is a
+    row of its own: rows between two such quotes stay rows.
     """
     delimiter, lines = _delimiter(file, lines)
     source = _Lines(lines)
@@ -374,17 +375,19 @@ def check_text_column(columns: list[str], text_column: str) -> None:
         refuse_missing_columns("--text_column", [text_column], columns)
 
 
-def refuse_missing_columns(option: str, wanted: Sequence[str], columns: list[str], source: str = "the table") -> None:
+def refuse_missing_columns(option: str, wanted: Sequence[str], columns: list[str], source: str = "") -> None:
     """Refuse columns that a table does not have.
 
     Raises:
         ValueError: naming those that it has.
     """
     if missing := [name for name in wanted if name not in columns]:
-        ends = " A comma, a semicolon, a tab or | divides a line." * (
-            len(columns) == 1 and not columns[0].isidentifier()
+        of_source = f" of {source}" * bool(source)
+        is_undivided = len(columns) == 1 and not columns[0].isidentifier()
+        ends = " Cells end at a comma, a semicolon, a tab or |." * is_undivided
+        raise ValueError(
+            f"{option} is {', '.join(map(repr, missing))}, but the columns{of_source} are {columns}: name one.{ends}"
         )
-        raise ValueError(f"{option} is {', '.join(map(repr, missing))}, but {source} has the columns {columns}.{ends}")
 
 
 def text_of_row(row: JsonObject, text_column: str) -> str | None:

@@ -59,9 +59,9 @@ def read_labels(*columns: LabelColumn) -> tuple[list[list[Labels | None]], bool]
     """Read the labels of each document, for each column; and whether a document may have several labels, or none.
 
     All columns decide together. Labels are bools if all are, integers if all are whole numbers, else texts: in NFC,
-    white space at the ends left out and one space within, nothing invisible; 1.0 is written as 1. Lists are sets; where
-    all are vectors (`are_vectors`), the positions of 1 are the labels. None, NaN, an empty text, and -1 for a class
-    with a name are no label: None.
+    without white space at the ends, with one space for others, without invisible characters; 1.0 is written as 1.
+    Lists are sets; where all are vectors (`are_vectors`), the positions of 1 are the labels. None, NaN, an empty text,
+    and -1 where classes have names, are no label: None.
 
     Raises:
         ValueError: naming the row, for what is no label; for numbers that are no classes; for lists that may be
@@ -69,11 +69,12 @@ def read_labels(*columns: LabelColumn) -> tuple[list[list[Labels | None]], bool]
     """
     given = [list(column.values) for column in columns]
     values = [list(map(_plain, of_column)) for of_column in given]
-    lists = [value for of_column in values for value in of_column if isinstance(value, list)]
-    are_lists = all(isinstance(value, list) for of_column in values for value in of_column if value is not None)
+    there = [value for of_column in values for value in of_column if value is not None]
+    lists = [value for value in there if isinstance(value, list)]
+    several = bool(there) and isinstance(there[0], list)
     is_table = any(isinstance(column.values, np.ndarray) and column.values.ndim == 2 for column in columns)
     names = [column.names for column in columns]
-    if are_lists and are_vectors(lists, is_table):
+    if len(lists) == len(there) and are_vectors(lists, is_table):
         named = next((known for known in names if known and len(known) == len(lists[0])), None)
         names = [named] * len(columns)
         values = [[value and np.flatnonzero(value).tolist() for value in of_column] for of_column in values]
@@ -87,7 +88,7 @@ def read_labels(*columns: LabelColumn) -> tuple[list[list[Labels | None]], bool]
         labels.append([])
         for row, value in enumerate(of_column):
             try:
-                labels[-1].append(_labels_of(value, bool(lists), names_of))
+                labels[-1].append(_labels_of(value, several, names_of))
             except ValueError as error:
                 place = f"The label of row {row} (from 0) of {column.source}"
                 raise ValueError(f"{place} is {repr(raw[row])[:200]}: {error}.") from error
@@ -96,7 +97,7 @@ def read_labels(*columns: LabelColumn) -> tuple[list[list[Labels | None]], bool]
         raise ValueError(f"Labels are numbers, such as {fraction}: give names of classes, or whole numbers.")
     if len(set(map(type, everything))) > 1:
         labels = [[of_row and tuple(map(str, of_row)) for of_row in of_column] for of_column in labels]
-    return [[of_row and tuple(sorted(set(of_row))) for of_row in of_column] for of_column in labels], bool(lists)
+    return [[of_row and tuple(sorted(set(of_row))) for of_row in of_column] for of_column in labels], several
 
 
 def _plain(value: Any) -> Any:
