@@ -60,7 +60,6 @@ from docsplit.modeling.encoder_with_words import TABLE, TOKENIZER, Words, add_wo
 from docsplit.runtime.files import (
     PARTIAL,
     Damaged,
-    cache_directory,
     checked,
     flush_folder,
     name_failed_writes,
@@ -223,7 +222,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
                     logger.info(f"{self.encoder} has words: those of these documents take their place.")
             reads_all = any(base == "words" for base, _ in wanted.values())
             with self._timed("embed"):
-                vectors = unit(self._embed(everything if reads_all else labelled, cache_dir=cache_directory()))
+                vectors = unit(self._embed(everything if reads_all else labelled))
             bases["encoder"] = vectors[: len(labelled)]
             with self._timed("words"):
                 words = self._fit_words(everything, vectors) if reads_all else None
@@ -309,9 +308,9 @@ class Classifier(ClassifierMixin, BaseEstimator):
 
     # --- Predict ---
 
-    def _embed(self, texts: list[str], with_its_words: bool = False, cache_dir: Path | None = None) -> np.ndarray:
+    def _embed(self, texts: list[str], with_its_words: bool = False) -> np.ndarray:
         model: Any = self.model_ if with_its_words else without_words(self.model_)
-        return embed_documents(model, texts, cache_dir=cache_dir, show_progress=len(texts) > 100)[0]
+        return embed_documents(model, texts, show_progress=len(texts) > 100)[0]
 
     def features_of(self, texts: list[str], name: str) -> csr_matrix:
         """Return these features of new documents, (N, F)."""

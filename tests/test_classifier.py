@@ -6,6 +6,7 @@ import os
 import unicodedata
 from functools import partial
 
+import datasets
 import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
@@ -329,8 +330,8 @@ def test_predictions_leave_nothing_on_disk_and_whoever_may_read_the_folder_may_r
 ):
     """A tempfile and safetensors write for the user alone."""
     request.addfinalizer(partial(os.umask, os.umask(0o027)))
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", "/dev/null/nowhere")
     fitted.save(tmp_path / "c")
-    monkeypatch.setattr("docsplit.classifier.cache_directory", lambda: pytest.fail("a cache"))
     Classifier.load(tmp_path / "c").predict(NEW)
     modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "c").rglob("*")}
     assert modes == {name: 0o750 if name in ("words", "encoder") else 0o640 for name in modes}

@@ -286,7 +286,7 @@ def test_rows_and_parts_that_differ_from_others_are_named(tmp_path, parts):
         ({}, rows_of([["kitchen"]]), r"row 0 .* of the test file .* is \['kitchen'\]"),
         ({}, rows_of(["no", "kitchen", "no"]), unknown),
         ({}, [{"text": "a", "class": "x"}], r"--label_column is 'label', but .* \['text', 'class'"),
-        ({"text_column": ["titel"]}, parts["test"], "--text_column is 'titel', but the columns of the test file"),
+        ({"text_column": ["titel"]}, parts["test"], "--text_column is 'titel', but the columns of the train file"),
     ):
         with pytest.raises(ValueError, match=message):
             load(tmp_path, options=options, train=parts["train"], test=test)
