@@ -251,7 +251,9 @@ def _table_rows(file: File, lines: Iterator[Line], problems: Problems) -> Iterat
             problems.skip_row("with more fields than the header", place, cause)
         elif _is_text("\n".join(fields), place, problems):
             if error is None and len(taken) > 1 and _are_rows(taken, delimiter, len(header)):
-                kind = "of several lines that are rows: if a quote made one row of many, write the file as jsonl"
+                kind = "of lines that are rows each: if a quote made one row of many, write the file as jsonl"
+                if len(taken) > 2 and problems.refuses_rows:  # two lines may be a text by chance
+                    problems.skip_row(kind, place)
                 problems.add("text", kind, place)
             row: JsonObject = dict.fromkeys(header)
             for column, value in reversed(list(zip(header, fields))):  # of columns of one name, the first counts

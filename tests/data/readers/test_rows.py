@@ -165,6 +165,10 @@ def test_what_a_stray_quote_leaves_unclear_is_counted_or_refused(read, write):
         problems = Problems()
         assert len(list(read_rows(File(write("a.csv", content), "a.csv"), problems))) == 1
         assert [place for _, place in problems.counts.get("text", {}).values()] == [noted] * bool(noted)
+    three = 'text,label\n"a disk,b\nthird,c\nof 5",d\n'
+    assert len(read("a.csv", three)[0]) == 1
+    with pytest.raises(Unreadable, match=r"a\.csv, line 2 cannot be read.* of lines that are rows each"):
+        read("a.csv", three, refuses_rows=True)
     many = "\n".join(f'"row {row},label' for row in range(50_000))
     assert len(read("a.csv", f"text,label\n{many}\n")[0]) == 50_000
 
