@@ -75,10 +75,8 @@ def read_labelled(options: argparse.Namespace) -> tuple[list[str | None], list[A
     dataset = for_pretraining(options.labelled, load_corpus(options.labelled, encoding=options.encoding))
     column = LabelColumn.of(dataset, options.label_column, options.labelled)
     if separator := options.label_separator:
-        cells = [
-            label and [part.strip() for part in str(label).split(separator) if part.strip()] for label in column.values
-        ]
-        column = LabelColumn([cell or None for cell in cells], source=options.labelled)
+        cells = [cell and [part for part in str(cell).split(separator) if part.strip()] for cell in column.values]
+        column = LabelColumn(cells, source=options.labelled)
     (read,), several = read_labels(column)
     labels = [of_row if of_row is None else list(of_row) if several else of_row[0] for of_row in read]
     return read_texts(dataset, options.text_column, (), options.labelled), labels

@@ -85,16 +85,8 @@ MOST_MEASURED = 1000  # labelled documents that choose and measure, drawn from m
 ABSENT = -30.0  # the score of a class that a fold has no document of
 FILE, ARRAYS, VOCABULARY = "classifier.json", "classifier.safetensors", "vocabulary.json"
 WORDS, ENCODER = "words", "encoder"  # folders
-KEPT = (
-    "identity_",
-    "features_",
-    "several_",
-    "scale_",
-    "shift_",
-    "counts_",
-    "seconds_",
-    "columns_",
-)  # in `FILE`, as they are
+# In `FILE`, as they are
+KEPT = ("identity_", "features_", "several_", "scale_", "shift_", "counts_", "seconds_", "columns_")
 
 
 @dataclass(frozen=True)

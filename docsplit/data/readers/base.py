@@ -65,6 +65,7 @@ class Columns:
     more: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "more", tuple(self.more))  # a list, where JSON had it
         try:
             bytes(4).decode(self.encoding or "utf-8", errors="ignore")
         except LookupError as error:

@@ -226,8 +226,8 @@ def encoding_of(content: IO[bytes], given: str | None = None) -> Encoding:
                 return Encoding(name, mark)
         if given:
             return Encoding(given)
-        if (name := _utf_16_in(block)) is not None:
-            return Encoding(name, is_detected=True)
+        if (utf_16 := _utf_16_in(block)) is not None:
+            return Encoding(utf_16, is_detected=True)
         while block:
             following = content.read(2**20)
             text = decoder.decode(block, final=not following)

@@ -11,6 +11,7 @@ import itertools
 import json
 import math
 import re
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -132,7 +133,7 @@ def read_texts(
     if columns.id:
         refuse_missing_columns("--id_column", [columns.id], list(names), str(file.path))
     for number, row in itertools.chain(head, rows):
-        yield number, row, join_columns([text_of_row(row, columns.text), *map(row.get, columns.more)]) or ""
+        yield number, row, text_of_row(row, columns.text, columns.more) or ""
 
 
 # --- Rows of text files ---
@@ -300,6 +301,7 @@ def _sheet_rows(file: File, problems: Problems) -> Iterator[Row]:
     """
     from openpyxl import load_workbook
 
+    warnings.filterwarnings("ignore", category=UserWarning, module="openpyxl")  # of styles that it does not know
     content = io.BytesIO(file.read())
     try:
         book = load_workbook(content, read_only=True, data_only=True)  # the values of formulas
@@ -392,9 +394,14 @@ def refuse_missing_columns(option: str, wanted: Sequence[str], columns: list[str
         )
 
 
-def text_of_row(row: JsonObject, text_column: str) -> str | None:
-    """Return the text of a row, joined from paragraphs or sections where it is not a string; None without one."""
-    return join_paragraphs(row[text_column]) if text_column in row else join_sections(row)
+def text_of_row(row: JsonObject, text_column: str, more: Sequence[str] = ()) -> str | None:
+    """Return the text of a row, joined from paragraphs or sections where it is not a string; None without one.
+
+    Args:
+        more: columns whose texts follow.
+    """
+    text = row[text_column] if text_column in row else join_sections(row)
+    return join_columns([text, *map(row.get, more)]) if more else join_paragraphs(text)
 
 
 def join_paragraphs(value: Any) -> str | None:
