@@ -160,7 +160,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         # Labelled documents, each once, in an order of their own, and all others
         there = [row for row, label in enumerate(found) if label is not None and texts[row].strip()]
         ids = {row: document_id(texts[row]) for row in there}
-        majority = majority_labels([*ids.values()], [found[row] for row in there])
+        majority = majority_labels([*ids.values()], [found[row] or () for row in there])
         of_ids: dict[int, int] = {}
         for row in sorted(there, key=lambda row: texts[row]):
             of_ids.setdefault(ids[row], row)

@@ -194,13 +194,13 @@ def load_labelled(options: LabelledArguments, seed: int = 0) -> LabelledSplit:
         name: read_texts(part.dataset, options.text_column, options.strip_newsgroups, part.source)
         for name, part in parts.items()
     }
-    rows = {
+    rows_of = {
         name: [(document_id(text), text, of_row) for text, of_row in zip(read[name], part.labels) if text]
         for name, part in parts.items()
     }
     majority = {}
     for source in {part.source for part in parts.values()}:  # which one file may have been divided from
-        of_source = [row for name, part in parts.items() if part.source == source for row in rows[name]]
+        of_source = [row for name, part in parts.items() if part.source == source for row in rows_of[name]]
         majority[source] = majority_labels([row[0] for row in of_source], [row[2] for row in of_source])
     counts: dict[str, int] = {}
     texts, labels = {}, {}
@@ -209,11 +209,11 @@ def load_labelled(options: LabelledArguments, seed: int = 0) -> LabelledSplit:
         if name not in parts:
             continue
         of_copies = majority[parts[name].source]
-        agreed = [row for row in rows[name] if of_copies.get(row[0], row[2]) == row[2]]
+        agreed = [row for row in rows_of[name] if of_copies.get(row[0], row[2]) == row[2]]
         kept = [row for row in agreed if row[0] not in measured_on]
         counts[f"{name}_not_a_string_dropped"] = sum(text is None for text in read[name])
         counts[f"{name}_empty_dropped"] = sum(text == "" for text in read[name])
-        counts[f"{name}_other_labels_dropped"] = len(rows[name]) - len(agreed)
+        counts[f"{name}_other_labels_dropped"] = len(rows_of[name]) - len(agreed)
         if name != "test":
             counts[f"{name}_duplicates_dropped"] = len(agreed) - len(kept)
         texts[name], labels[name] = [row[1] for row in kept], [row[2] for row in kept]
