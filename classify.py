@@ -5,10 +5,10 @@
     python classify.py predict outputs/classifier new_documents/ --output_file labels.csv
     python classify.py predict outputs/classifier new_documents/ --unsure 0.5     # no label below that probability
 
-Labelled documents are rows of .csv, .jsonl or .parquet with a text and a label; a document with several labels has a
-list of them, or in a .csv `a; b` with --label_separator ";". Documents without labels make the words better. The score
-that is printed comes from documents that neither the head nor the choice of features saw (docs/classifying.md). Every
-verb takes --json, for other programs.
+Labelled documents are rows of .csv, .xlsx, .jsonl or .parquet with a text and a label; a document with several labels
+has a list of them, or in a .csv `a; b` with --label_separator ";". Documents without labels make the words better. The
+score that is printed comes from documents that neither the head nor the choice of features saw (docs/classifying.md).
+Every verb takes --json, for other programs.
 """
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)
@@ -38,6 +38,7 @@ def fit(options: argparse.Namespace) -> None:
     if options.documents:
         documents = read_texts(options.documents, options.text_column[0], options.encoding)
     classifier = Classifier(options.model, options.features, options.seed).fit(texts, labels, documents)
+    classifier.columns_ = options.text_column
     classifier.save(options.output_dir, options.include_encoder)
     score = asdict(classifier.score_)
     if options.json:
@@ -68,21 +69,16 @@ def read_labelled(options: argparse.Namespace) -> tuple[list[str | None], list[A
     """
     from docsplit.data.corpora import EXPECTED, for_pretraining, load_corpus
     from docsplit.data.sets.labelled import read_texts
+    from docsplit.data.sets.labels import LabelColumn, read_labels
 
     refuse_missing_path(options.labelled, EXPECTED)
     dataset = for_pretraining(options.labelled, load_corpus(options.labelled, encoding=options.encoding))
-    if options.label_column not in dataset.column_names:
-        raise ValueError(
-            f"--label_column is {options.label_column!r}, but {options.labelled} has the columns "
-            f"{dataset.column_names}."
-        )
-    labels = dataset[options.label_column][:]
-    feature: Any = dataset.features[options.label_column]
-    if names := getattr(getattr(feature, "feature", feature), "names", None):  # of a ClassLabel; -1 stands for none
-        named = {None: None, -1: None} | dict(enumerate(names))
-        labels = [[named[one] for one in label] if isinstance(label, list) else named[label] for label in labels]
+    column = LabelColumn.of(dataset, options.label_column, options.labelled)
     if separator := options.label_separator:
-        labels = [label and [part.strip() for part in str(label).split(separator) if part.strip()] for label in labels]
+        cells = [cell and [part for part in str(cell).split(separator) if part.strip()] for cell in column.values]
+        column = LabelColumn(cells, source=options.labelled)
+    (read,), several = read_labels(column)
+    labels = [of_row if of_row is None else list(of_row) if several else of_row[0] for of_row in read]
     return read_texts(dataset, options.text_column, (), options.labelled), labels
 
 
@@ -93,9 +89,12 @@ def predict(options: argparse.Namespace) -> None:
     from docsplit.data.readers.base import Columns
 
     if options.output_file is not None:  # before any long work
+        if options.output_file.exists():
+            raise ValueError(f"{options.output_file} exists: name another --output_file, or remove it.")
         options.output_file.parent.mkdir(parents=True, exist_ok=True)
     classifier = Classifier.load(options.classifier, options.model)
-    columns = Columns(options.text_column, options.id_column, options.encoding)
+    text, *more = options.text_column or classifier.columns_
+    columns = Columns(text, options.id_column, options.encoding, tuple(more))
     documents = list(documents_to_search(options.documents, columns))
     rows: list[dict[str, Any]] = []
     labels_of_all = classifier.labels_of([document.text for document in documents], options.unsure)
@@ -141,7 +140,7 @@ def parse_options(words: list[str] | None = None) -> argparse.Namespace:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     fit_help = "Fit a classifier to labelled documents, and say what it is worth."
     add = (of_fit := verbs.add_parser("fit", help=fit_help, description=fit_help)).add_argument
-    add("labelled", help="a table of documents with labels: .csv, .jsonl, .parquet ..., python_docs, or of the Hub")
+    add("labelled", help="a table of documents with labels: .csv, .xlsx, .jsonl ..., python_docs, or of the Hub")
     add("--model", required=True, help="SentenceTransformer or any AutoModel: Hub name or folder")
     add("--output_dir", type=Path, required=True, help="new folder to write the classifier into")
     add("--documents", help="documents without labels: folder of files, table, python_docs, or a data set of the Hub")
@@ -158,9 +157,9 @@ def parse_options(words: list[str] | None = None) -> argparse.Namespace:
     add("classifier", type=Path, help="the folder of the classifier")
     add("documents", type=Path, help="folder of files, one file, or python_docs:test")
     add("--unsure", type=float, default=0.0, help="give no label below this probability (default: 0)")
-    add("--output_file", type=Path, help="CSV file to write: id, label, probability")
+    add("--output_file", type=Path, help="new CSV file to write: id, label, probability")
     add("--model", help="where the classifier's encoder is now (default: where it was)")
-    add("--text_column", default="text", help="column of the text, in .jsonl, .csv ... (default: text)")
+    add("--text_column", nargs="+", help="columns of the text, in .jsonl, .csv ... (default: those that fit read)")
     add("--id_column", help="column of the ids (default: id, _id or doc_id, else the row's number)")
     add("--encoding", help="encoding of text files (default: UTF-8, or what is detected)")
     for verb in (of_fit, of_predict):

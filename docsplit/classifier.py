@@ -25,6 +25,7 @@ import logging
 import tempfile
 import time
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -32,7 +33,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas
 import torch
 from joblib import Parallel, delayed
 from safetensors.numpy import load_file, save_file
@@ -45,9 +45,11 @@ from sklearn.model_selection import KFold, StratifiedKFold
 from threadpoolctl import threadpool_limits
 from tqdm.auto import tqdm
 
-from docsplit.data.readers.documents import Documents, documents_of, refuse_table
+from docsplit.data.readers.base import normalized
+from docsplit.data.readers.documents import Documents, documents_of, refuse_other_than_texts
 from docsplit.data.seen_documents import document_id
-from docsplit.data.sets.labelled import are_vectors, some, stratified_sample
+from docsplit.data.sets.labelled import some, stratified_sample
+from docsplit.data.sets.labels import LabelColumn, Labels, classes_of, majority_labels, read_labels
 from docsplit.data.words import tfidf_counter
 from docsplit.embedding import lexical_ridge
 from docsplit.embedding.encode import embed_documents, identity
@@ -58,7 +60,6 @@ from docsplit.modeling.encoder_with_words import TABLE, TOKENIZER, Words, add_wo
 from docsplit.runtime.files import (
     PARTIAL,
     Damaged,
-    cache_directory,
     checked,
     flush_folder,
     name_failed_writes,
@@ -84,7 +85,8 @@ MOST_MEASURED = 1000  # labelled documents that choose and measure, drawn from m
 ABSENT = -30.0  # the score of a class that a fold has no document of
 FILE, ARRAYS, VOCABULARY = "classifier.json", "classifier.safetensors", "vocabulary.json"
 WORDS, ENCODER = "words", "encoder"  # folders
-KEPT = ("identity_", "features_", "several_", "scale_", "shift_", "counts_", "seconds_")  # in `FILE`, as they are
+# In `FILE`, as they are
+KEPT = ("identity_", "features_", "several_", "scale_", "shift_", "counts_", "seconds_", "columns_")
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         score_: on documents that were held out.
         counts_: documents that were read and left out.
         seconds_: of each part.
+        columns_: of tables, with the texts of documents; several are joined.
     """
 
     def __init__(self, encoder: str = "", features: str = "auto", seed: int = 0):
@@ -137,8 +140,10 @@ class Classifier(ClassifierMixin, BaseEstimator):
 
         Args:
             texts: N documents. Empty ones (None too) and copies are left out.
-            labels: of each, a string or a whole number, or a list of them where a document may have several (or a
-                vector of 0 and 1). Documents without (None, NaN, an empty text) count among the unlabelled.
+            labels: of each, a text, whole number or bool, or a list of them where a document may have several (or a
+                vector of 0 and 1), as `docsplit.data.sets.labels.read_labels` reads them. Documents without (None,
+                NaN, an empty text) count among the unlabelled. Copies with several labels have the majority's; ties
+                are left out.
             documents: without labels: texts, or a folder or file.
 
         Raises:
@@ -146,37 +151,37 @@ class Classifier(ClassifierMixin, BaseEstimator):
         """
         if self.features not in ("auto", *FEATURES):
             raise ValueError(f"--features has no {self.features}. Choose among auto, {', '.join(FEATURES)}.")
-        refuse_table(texts)
-        texts = list(texts)
+        texts = texts_of(texts)
         self.seconds_: dict[str, float] = {}
-        found, self.several_ = read_labels(labels)
+        self.columns_ = ["text"]
+        (found,), self.several_ = read_labels(LabelColumn(labels))
         if len(texts) != len(found):
             raise ValueError(f"{len(texts):,} texts came with {len(found):,} labels: give one label a text.")
-        # Labelled documents in an order of their own, and all others
-        has_text = [isinstance(text, str) and bool(text.strip()) for text in texts]
-        rows, contradictions = dict[int, int](), 0
-        for row in sorted((row for row, label in enumerate(found) if label is not None and has_text[row]),
-                          key=lambda row: (texts[row], str(found[row]))):  # fmt: skip
-            first = rows.setdefault(document_id(texts[row]), row)
-            contradictions += found[first] != found[row]
-        if contradictions:
-            logger.warning(
-                f"Rows left out, since their text stands above with another label: {contradictions:,}. For several "
-                "labels give each text once, with a list of them."
-            )
-        labelled, chosen = [texts[row] for row in rows.values()], [found[row] for row in rows.values()]
-        others = [texts[row] for row, label in enumerate(found) if label is None and has_text[row]]
+        # Labelled documents, each once, in an order of their own, and all others
+        there = [row for row, label in enumerate(found) if label is not None and texts[row].strip()]
+        ids = {row: document_id(texts[row]) for row in there}
+        majority = majority_labels([*ids.values()], [found[row] or () for row in there])
+        of_ids: dict[int, int] = {}
+        for row in sorted(there, key=lambda row: texts[row]):
+            of_ids.setdefault(ids[row], row)
+        labels_of = {row: majority.get(identity, found[row]) for identity, row in of_ids.items()}
+        chosen = {row: label for row, label in labels_of.items() if label is not None}
+        labelled = [texts[row] for row in chosen]
+        others = [texts[row] for row, label in enumerate(found) if label is None and texts[row].strip()]
         others += [document.text for document in documents_of(documents)]
         everything = [*labelled, *others]
         everything = [everything[row] for row in distinct(everything)[0]]  # the labelled come first
+        settled = Counter(label is not None for label in majority.values())
         self.counts_ = {
             "labelled": len(labelled),
             "unlabelled": len(everything) - len(labelled),
             "rows without a label": sum(label is None for label in found),
-            "labelled rows without text": sum(label is not None and not has for label, has in zip(found, has_text)),
+            "labelled rows without text": sum(label is not None for label in found) - len(there),
+            "copies of labelled rows": len(there) - len(of_ids),
+            "labelled by a majority": settled[True],
+            "left out as ties": settled[False],
         }
-        self.counts_["copies of labelled rows"] = len(found) - len(labelled) - sum(list(self.counts_.values())[2:])
-        self.classes_, targets = encode_labels(chosen, self.several_, len(found))
+        self.classes_, targets = encode_labels([*chosen.values()], self.several_, len(found))
         features = self.fit_features(labelled, everything)
         with self._timed("choose and measure"), warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of classes with fewer documents than there are folds
@@ -297,7 +302,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
 
     def _embed(self, texts: list[str], with_its_words: bool = False) -> np.ndarray:
         model: Any = self.model_ if with_its_words else without_words(self.model_)
-        return embed_documents(model, texts, cache_dir=cache_directory(), show_progress=len(texts) > 100)[0]
+        return embed_documents(model, texts, show_progress=len(texts) > 100)[0]
 
     def features_of(self, texts: list[str], name: str) -> csr_matrix:
         """Return these features of new documents, (N, F)."""
@@ -411,7 +416,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         for name in KEPT:
             setattr(classifier, name, about[name])
         classifier.coefficients_, classifier.intercepts_ = arrays["coefficients"], arrays["intercepts"]
-        classifier.classes_ = np.array(about["classes"])
+        classifier.classes_ = array_of(about["classes"])
         classifier.score_ = checked(about["score"], Score, f"{folder / FILE}: score")
         base, factor = FEATURES[classifier.features_]
         if base is not None:
@@ -445,60 +450,15 @@ def texts_of(texts: Sequence[Any]) -> list[str]:
     """List the documents of a call; one that is no text, such as None, is empty.
 
     Raises:
-        ValueError: for a table, and for one text.
+        ValueError: for a table, paths, and one text.
     """
-    refuse_table(texts)
+    refuse_other_than_texts(texts)
     if isinstance(texts, str):
         raise ValueError("The documents are one text: give a list of texts.")
-    return [text if isinstance(text, str) else "" for text in texts]
+    return [normalized(text) if isinstance(text, str) else "" for text in texts]
 
 
-def read_labels(labels: Sequence[Any]) -> tuple[list[Any], bool]:
-    """Return the labels of documents, each a string, an integer or a list of such, or None; and whether lists are.
-
-    Raises:
-        ValueError: for numbers that are no classes, and for what is no label.
-    """
-    is_table = isinstance(labels, np.ndarray) and labels.ndim == 2  # of 0 and 1, as scikit-learn has several labels
-    values = [value.tolist() if isinstance(value, np.generic | np.ndarray) else value for value in labels]
-    values = [list(value) if isinstance(value, tuple | set) else value for value in values]
-    values = [
-        None if not isinstance(value, list) and (pandas.isna(value) or not str(value).strip()) else value
-        for value in values
-    ]
-    there = [value for value in values if value is not None]
-    several = any(isinstance(value, list) for value in there)
-    if there and (is_table or are_vectors(there)):
-        values = [value and np.flatnonzero(value).tolist() for value in values]
-        there = [value for value in values if value is not None]
-    single = [label for value in there for label in (value if isinstance(value, list) else [value])]
-    numbers = map(float, single) if all(map(_is_number, single)) else []
-    if (number := next((number for number in numbers if not number.is_integer()), None)) is not None:
-        raise ValueError(f"Labels are numbers, such as {number}: give names of classes, or whole numbers.")
-    if there and (
-        any(isinstance(value, list) != several for value in there)
-        or not all(isinstance(label, str | int | float) for label in single)
-        or any(len(set(map(str, value))) < len(value) for value in there if several)
-    ):
-        raise ValueError(
-            "Labels are strings or whole numbers, one for each document; or for each document a list that has each "
-            "of its labels once."
-        )
-    integers = all(isinstance(label, int) or (isinstance(label, float) and label.is_integer()) for label in single)
-    kind: Any = int if integers else str  # 1.0, of a column with gaps, is 1
-    if several:
-        return [None if value is None else list(map(kind, value)) for value in values], True
-    return [None if value is None else kind(value) for value in values], False
-
-
-def _is_number(label: Any) -> bool:
-    try:
-        return float(label) == float(label)
-    except (TypeError, ValueError):
-        return False
-
-
-def encode_labels(labels: list[Any], several: bool, rows: int) -> tuple[np.ndarray, np.ndarray]:
+def encode_labels(labels: list[Labels], several: bool, rows: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the classes (C,), and targets: class indices (N,), or with several labels 0 and 1, (N, C).
 
     Args:
@@ -509,15 +469,23 @@ def encode_labels(labels: list[Any], several: bool, rows: int) -> tuple[np.ndarr
     """
     if not labels:
         raise ValueError(f"None of the {rows:,} rows has a text and a label: name their columns, or label some.")
-    single = [label for value in labels for label in (value if several else [value])]
-    classes, counts = np.unique(single, return_counts=True)
-    if len(classes) < 2:
-        raise ValueError(f"There is one class, {', '.join(map(str, classes)) or 'of no label'}: label two or more.")
-    if scarce := [str(label) for label, count in zip(classes, counts) if count < 2]:
+    classes = classes_of(labels, "the labelled rows")
+    counts = Counter(label for of_row in labels for label in of_row)
+    if scarce := [str(label) for label in classes if counts[label] < 2]:
         raise ValueError(f"These classes have one document: {some(scarce)}. Label another of each, or leave them out.")
+    index = {label: column for column, label in enumerate(classes)}
     if not several:
-        return classes, np.searchsorted(classes, labels)
-    return classes, np.array([[label in value for label in classes.tolist()] for value in labels]).astype(np.int64)
+        return array_of(classes), np.array([index[label] for (label,) in labels])
+    targets = np.zeros((len(labels), len(classes)), dtype=np.int64)
+    for row, of_row in enumerate(labels):
+        targets[row, [index[label] for label in of_row]] = 1
+    return array_of(classes), targets
+
+
+def array_of(classes: list[Any]) -> np.ndarray:
+    """Return classes as an array that has exactly them: NumPy makes floats of whole numbers from 2^63 on."""
+    array = np.array(classes)
+    return array if array.tolist() == classes else np.array(classes, dtype=object)
 
 
 # --- Features, heads and folds ---

@@ -2,9 +2,12 @@
 
 import json
 import math
+import os
+import unicodedata
+from functools import partial
 
+import datasets
 import numpy as np
-import pandas
 import pytest
 from scipy.sparse import csr_matrix
 from sklearn.base import clone
@@ -21,8 +24,8 @@ from docsplit.classifier import (
     encode_labels,
     fit_head,
     probabilities_of,
-    read_labels,
 )
+from docsplit.data.readers.documents import documents_of
 from docsplit.data.words import tfidf_counter
 from docsplit.embedding import lexical_ridge
 from docsplit.embedding.loading import load_encoder
@@ -161,38 +164,26 @@ def test_unlabelled_documents_teach_words_and_heads_read_words_as_of_new_documen
     both /= np.linalg.norm(both, axis=1, keepdims=True)
     np.testing.assert_allclose(classifier.features_of(NEW, "words_and_tfidf")[:, :width].toarray(), both, atol=1e-4)
     classifier.fit(texts, labels, documents=tmp_path)
-    assert list(classifier.counts_.values()) == [30, 2, 1, 1, 1]
+    assert list(classifier.counts_.values()) == [30, 2, 1, 1, 1, 0, 0]
     expected = fit_head(
-        features["words_and_tfidf"], encode_labels(LABELS[:30], False, 30)[1][np.argsort(TEXTS[:30])], 3
+        features["words_and_tfidf"],
+        encode_labels([(label,) for label in LABELS[:30]], False, 30)[1][np.argsort(TEXTS[:30])],
+        3,
     )
     np.testing.assert_allclose(classifier.coefficients_, expected[0], atol=1e-3)
 
 
 @pytest.mark.parametrize(
-    ("labels", "expected"),
-    [
-        (["b", None, "a", " ", math.nan, pandas.NA], ["b", None, "a", None, None, None]),
-        (np.array([2, 0, 1]), [2, 0, 1]),
-        ([1.0, None, 3.0], [1, None, 3]),  # a column of whole numbers with gaps
-        (["1", 2, True], ["1", "2", "True"]),
-        ([["b", "a"], (), {3}, None], [["b", "a"], [], ["3"], None]),
-        ([[0, 1, 1], [1, 0, 0], None], [[1, 2], [0], None]),
-    ],
-)
-def test_labels_are_read(labels, expected):
-    assert read_labels(labels) == (expected, any(isinstance(label, list) for label in expected))
-
-
-@pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (["a"] * 30, "There is one class, a"),
+        (["a"] * 30, "There is one class in the labelled rows, a"),
         (["a", "b"] * 14 + ["c", "a"], "These classes have one document: c"),
         ([None] * 30, "None of the 30 rows has a text and a label"),
-        ([0.5 + number for number in range(30)], "numbers, such as 0.5"),
+        ([0.5 + number for number in range(30)], r"row 0 \(from 0\) of the labels is 0.5: labels are texts, whole"),
         ([f"{number / 4}" for number in range(1, 31)], "numbers, such as 0.25"),
-        ([["a"], "b"] * 15, "one for each document"),
-        ([["a", "a"]] * 30, "each of its labels once"),
+        ([["a"], "b"] * 15, "row 1 .* all documents have one label, or all have a list"),
+        ([["a", "b"]] * 30, "has every class"),
+        ([[1, 0], [0, 1]] * 15, r"\[1, 0\] and \[0, 1\] alone"),  # whose score was 100 %
         (["a", "b"], "30 texts came with 2 labels"),
     ],
 )
@@ -300,8 +291,47 @@ def test_a_table_of_0_and_1_is_several_labels_and_copies_with_other_labels_are_s
     assert classifier.predict(["milk cow", "fuel car", " "]) == [[0], [1], []]
     with pytest.raises(ValueError, match="give a list of texts"):
         classifier.predict("milk cow")
-    classifier = Classifier(features="tfidf").fit([*texts, texts[0]], ["a"] * 6 + ["b"] * 7)
+    copies = [texts[0]] * 2 + [f" {texts[1]}"]
+    classifier = Classifier(features="tfidf").fit([*texts, *copies], ["a"] * 6 + ["b"] * 6 + ["b", "a", "b"])
     assert classifier.predict(["milk cow", "", None]).tolist() == ["a", None, None]
+    assert list(classifier.counts_.values()) == [11, 0, 0, 0, 3, 1, 1]
     with pytest.raises(ValueError, match="unsure is nan: give a probability"):
         classifier.predict(texts, unsure=math.nan)
-    assert "since their text stands above with another label: 1." in caplog.text
+    assert "2 texts had several labels: 1 took the majority's, 1 left out as ties." in caplog.text
+
+
+@pytest.mark.parametrize("labels", [[True, False], [2**63 + 1, 2**63 + 3], ["cafe\u0301", "th\u00e9"]])
+def test_classes_are_exact_and_come_back_as_they_are(tmp_path, labels):
+    texts = [f"milk {number} cow" for number in range(6)] + [f"fuel {number} car" for number in range(6)]
+    classifier = Classifier(features="tfidf").fit(texts, [label for label in labels for _ in range(6)])
+    classifier.save(tmp_path / "c")
+    for one in (classifier, Classifier.load(tmp_path / "c")):
+        assert one.predict(["milk cow", "fuel car"]).tolist() == [unicodedata.normalize("NFC", label) if isinstance(
+            label, str) else label for label in labels]  # fmt: skip
+        composed = one.predict_proba(["lait du caf\u00e9 cow"])
+        np.testing.assert_array_equal(one.predict_proba(["lait du cafe\u0301 cow"]), composed)
+
+
+def test_paths_are_no_texts(fitted, tmp_path):
+    (tmp_path / "a.txt").write_text(TEXTS[0])
+    paths = [str(tmp_path / "a.txt")] * 2
+    for given in (tmp_path, paths, [tmp_path], {"a": paths[0]}.values()):
+        with pytest.raises(ValueError, match=r"The documents are paths, such as .*: give their texts"):
+            fitted.predict(given)
+    with pytest.raises(ValueError, match="The documents are paths"):
+        Classifier(features="tfidf").fit(paths, ["a", "b"])
+    with pytest.raises(ValueError, match="The documents are paths"):
+        list(documents_of(paths))
+    assert len(fitted.predict([*paths, TEXTS[0]])) == 3  # a list of texts
+
+
+def test_predictions_leave_nothing_on_disk_and_whoever_may_read_the_folder_may_read_it(
+    fitted, tmp_path, monkeypatch, request
+):
+    """A tempfile and safetensors write for the user alone."""
+    request.addfinalizer(partial(os.umask, os.umask(0o027)))
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", "/dev/null/nowhere")
+    fitted.save(tmp_path / "c")
+    Classifier.load(tmp_path / "c").predict(NEW)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "c").rglob("*")}
+    assert modes == {name: 0o750 if name in ("words", "encoder") else 0o640 for name in modes}

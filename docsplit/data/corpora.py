@@ -39,7 +39,7 @@ from docsplit.data.readers.documents import (
     read_file,
 )
 from docsplit.data.readers.files import DAMAGED, File, FoundFiles, saved_files, saved_split
-from docsplit.data.readers.rows import check_text_column, parts_of, read_rows, read_texts, text_of_row
+from docsplit.data.readers.rows import check_text_column, parts_of, read_rows, read_texts, text_of_number, text_of_row
 from docsplit.runtime.files import (
     JsonObject,
     build_once,
@@ -58,7 +58,8 @@ NUM_SHARDS = 64  # of a stream of documents that lie in one file
 EXPECTED = "a file or folder that is there, a data set of the Hub (USER/NAME), or python_docs"
 DIVIDED_BY = tuple(f"docsplit/data/{name}.py" for name in ("python_docs/parts", "preparation"))
 READ_BY = ("docsplit/data/readers", "docsplit/data/passages.py", "docsplit/data/corpora.py")
-LOADERS = {".json": "json", ".jsonl": "json", ".parquet": "parquet", ".arrow": "arrow", ".csv": "csv", ".tsv": "csv"}
+LOADERS = {".json": "json", ".jsonl": "json", ".parquet": "parquet", ".arrow": "arrow"}
+LOADERS |= dict.fromkeys((".csv", ".tsv", ".xlsx"), "csv")
 ROWS_FILE, PROBLEMS_FILE = "documents.arrow", "problems.json"
 ROWS_AT_ONCE, CHARACTERS_AT_ONCE = 1000, 2**26  # an array of strings holds 2 GB at most
 PROBLEMS = "problems_of_a_file"  # the column of a stream
@@ -137,9 +138,9 @@ def load_local(path: Path, text_column: str | None = None, encoding: str | None 
     """Load the documents of a folder, or of one file.
 
     A data set that `save_to_disk` wrote is loaded as it is. Data files of one format keep all their columns; cells of
-    csv and tsv are texts, so that the code 007 stays one. One .txt file has a document in each line. Other files,
-    folders of several kinds, and json files whose columns have no types have the columns id, title and `text_column`,
-    with the documents of `read_documents`.
+    csv, tsv and xlsx are texts, so that the code 007 stays one. One .txt file has a document in each line. Other
+    files, folders of several kinds, and json files whose columns have no types have the columns id, title and
+    `text_column`, with the documents of `read_documents`.
 
     Args:
         text_column: None for a table: where a folder has data files of one format, they alone are read, and all of
@@ -211,7 +212,7 @@ def _names(found: FoundFiles) -> str:
 
 
 def _write_table(path: Path, found: FoundFiles, columns: Columns) -> None:
-    """Write the rows of json, csv or tsv files with the columns of all, or the lines of a text file.
+    """Write the rows of json, csv, tsv or xlsx files with the columns of all, or the lines of a text file.
 
     Values of json keep their types where one type fits all rows. In a column of texts and numbers all become texts (1
     and "1" are one label), but in the text column numbers are left out. A text that looks like a date is a text.
@@ -259,8 +260,9 @@ def _write_table(path: Path, found: FoundFiles, columns: Columns) -> None:
         raise pyarrow.ArrowInvalid(f"the column {lists[0]} has lists, and values that are none")
 
     def as_text(name: str, value: Any) -> str | None:
-        is_kept = isinstance(value, str) or value is None
-        return value if is_kept else None if name == columns.text else str(value)
+        if isinstance(value, str) or value is None:
+            return value
+        return None if name == columns.text else text_of_number(value) if isinstance(value, float) else str(value)
 
     table = (row | {name: as_text(name, row.get(name)) for name in mixed} for row in rows(found.problems))
     _write_rows(path, table, pyarrow.unify_schemas([schema or _texts([name]) for name, schema in schemas.items()]))

@@ -37,7 +37,7 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from docsplit.data.readers.documents import refuse_table
+from docsplit.data.readers.documents import refuse_other_than_texts
 from docsplit.data.tokenization import cut_into_chunks, share_among_threads
 from docsplit.embedding.arguments import LongDocuments
 from docsplit.embedding.loading import (
@@ -259,7 +259,7 @@ def embed_in_chunks(
     Raises:
         ValueError: on all processes, if an embedding is not finite or the processes have different texts.
     """
-    refuse_table(texts)
+    refuse_other_than_texts(texts)
     refuse_differences(lambda: {"the texts to embed": _hash_of_texts(texts)})
     rank, world_size = rank_and_size()
     in_a_round = CHUNK_TEXTS * world_size

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from docsplit.data.fusion import FUSIONS, WEIGHT
 from docsplit.data.readers.base import USUAL, Document
-from docsplit.data.readers.documents import Documents, documents_of, refuse_table
+from docsplit.data.readers.documents import Documents, documents_of, refuse_other_than_texts
 from docsplit.data.words import ENGLISH, LANGUAGES
 from docsplit.embedding.encoder import Encoder
 from docsplit.index import changes, overview
@@ -200,7 +200,7 @@ def _with_ids(documents: Documents) -> Documents:
     """Refuse texts without ids."""
     if isinstance(documents, str | Path | Mapping):
         return documents
-    refuse_table(documents)
+    refuse_other_than_texts(documents)
     listed = list(documents)
     if not all(isinstance(document, Document) for document in listed):
         raise ValueError("Texts that are added need ids, by which they can be replaced and deleted: give {id: text}.")

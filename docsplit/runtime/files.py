@@ -31,7 +31,7 @@ FAILED_WRITE = re.compile(
     r"os error (5|27|28|30|122)\)|PytorchStreamWriter|unexpected pos|iostream error|requested and \d+ written"
 )
 FILE_SUFFIXES = (  # of names that are files, never models or data sets of the Hub
-    *(".json", ".jsonl", ".csv", ".tsv", ".parquet", ".arrow", ".txt", ".md", ".html"),
+    *(".json", ".jsonl", ".csv", ".tsv", ".xlsx", ".parquet", ".arrow", ".txt", ".md", ".html"),
     *(".gz", ".bz2", ".xz", ".zst", ".zip", ".bin", ".pt", ".safetensors", ".yaml", ".yml"),
 )
 SEAL = "files.json"  # records the files of a folder, unless it is named otherwise
@@ -79,7 +79,8 @@ def name_failed_writes(path: Path) -> Iterator[None]:
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Write a file under another name first, so that a reader, a kill or a full disk never leaves half of it.
 
-    It is on the disk when this returns: a power cut leaves the old file or the new one.
+    It is on the disk when this returns: a power cut leaves the old file or the new one. Its mode is that of the umask,
+    whichever `write` gives it: safetensors writes for the user alone.
 
     Raises:
         OSError: naming the file, if the disk is full or fails.
@@ -87,7 +88,10 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
     try:
         with name_failed_writes(path):
+            temporary.touch()
+            mode = temporary.stat().st_mode
             write(temporary)
+            temporary.chmod(mode)
             flush(temporary)
             os.replace(temporary, path)
             flush(path.parent)
@@ -290,14 +294,21 @@ def checksum(content: JsonObject) -> str:
 def seal_folder(directory: Path, name: str = SEAL, **about: Any) -> None:
     """Record all files in a folder, in a sealed file of this name in it. Files half-written at a kill go.
 
+    Whoever may read what this process writes may read them all: safetensors, and `tempfile` where it makes the folder,
+    write for the user alone.
+
     Args:
         about: more values to write beside `files`.
     """
     for file in directory.rglob(f".*{PARTIAL}"):
         file.unlink()
-    files = (file for file in sorted(directory.rglob("*")) if file.is_file() and file != directory / name)
+    files = [file for file in sorted(directory.rglob("*")) if file.is_file() and file != directory / name]
     records = {file.relative_to(directory).as_posix(): vars(FileRecord.of(file)) for file in files}
     write_sealed(directory / name, about | {"files": records})
+    mode = (directory / name).stat().st_mode & 0o666  # by the umask
+    for file in files:
+        file.chmod(mode)
+    directory.chmod(directory.stat().st_mode | mode | (mode & 0o444) >> 2)
 
 
 def records_in(content: JsonObject, path: Path) -> dict[str, FileRecord]:

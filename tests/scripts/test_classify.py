@@ -6,6 +6,7 @@ import json
 import pytest
 
 import classify
+from docsplit import Classifier
 from tests.conftest import make_corpus
 from tests.test_classifier import ENCODER
 
@@ -59,3 +60,27 @@ def test_several_labels_in_a_cell(tmp_path, answer, failure_of):
     assert list(row) == ["id", "labels", "probabilities"]
     assert len(row["labels"]) == len(row["probabilities"])
     assert "exists and is not empty" in failure_of(classify.main, *words)
+
+
+def test_predict_reads_the_columns_that_fit_read(tmp_path, answer, failure_of):
+    """A table of two columns, divided by semicolons, whose words are in both; the user's table stays."""
+    rows = make_corpus(30)
+    halves = [(row["text"][: len(row["text"]) // 2], row["text"][len(row["text"]) // 2 :]) for row in rows]
+    lines = [f'"{title}"; "{body}"; {row["label"]} ' for (title, body), row in zip(halves, rows)]
+    table = tmp_path / "labelled.csv"
+    table.write_text("\n".join(["title; body; label", *lines]) + "\n")
+    words = ["fit", table, "--output_dir", tmp_path / "c", "--model", ENCODER, "--features", "tfidf"]
+    answer(*words, "--text_column", "title", "body")
+    labels = [row["label"] for row in json.loads(answer("predict", tmp_path / "c", table, "--json"))]
+    classifier = Classifier.load(tmp_path / "c")
+    assert labels == classifier.predict([f"{title}\n\n{body}" for title, body in halves]).tolist()
+    assert sum(label == row["label"] for label, row in zip(labels, rows)) > 25
+    of_titles = json.loads(answer("predict", tmp_path / "c", table, "--text_column", "title", "--json"))
+    assert [row["label"] for row in of_titles] == classifier.predict([title for title, _ in halves]).tolist()
+    before = table.read_bytes()
+    message = failure_of(classify.main, "predict", tmp_path / "c", table, "--output_file", table)
+    assert f"{table} exists: name another --output_file, or remove it." in message
+    assert table.read_bytes() == before
+    (tmp_path / "other.csv").write_text("title,text\na,b\n")
+    message = failure_of(classify.main, "predict", tmp_path / "c", tmp_path / "other.csv")
+    assert "--text_column is 'body', but the columns are ['title', 'text']" in message

@@ -56,13 +56,16 @@ class Columns:
         text: the column of the text.
         id: the column of the ids; None for the first of id, _id and doc_id that a row has.
         encoding: of text files of all kinds; None: UTF-8, or what is detected.
+        more: columns whose texts follow that of the first.
     """
 
     text: str = "text"
     id: str | None = None
     encoding: str | None = None
+    more: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "more", tuple(self.more))  # a list, where JSON had it
         try:
             bytes(4).decode(self.encoding or "utf-8", errors="ignore")
         except LookupError as error:

@@ -3,6 +3,7 @@
 import functools
 import io
 import logging
+import os
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +22,7 @@ logger = logging.getLogger(__name__)
 TEXT_SUFFIXES = (".txt", ".md", ".markdown", ".rst", ".tex")
 HTML_SUFFIXES = (".html", ".htm", ".xhtml")
 CONVERTED_SUFFIXES = (".pdf", ".docx", ".pptx")
-ROW_SUFFIXES = (".json", ".jsonl", ".csv", ".tsv", ".parquet", ".arrow")
+ROW_SUFFIXES = (".json", ".jsonl", ".csv", ".tsv", ".xlsx", ".parquet", ".arrow")
 SUFFIXES = (*TEXT_SUFFIXES, *HTML_SUFFIXES, *CONVERTED_SUFFIXES, *ROW_SUFFIXES)
 WITH_HEADINGS = (".md", ".markdown", ".rst", ".docx", ".pptx")
 LONGEST_TITLE = 90  # characters
@@ -55,7 +56,7 @@ def read_documents(path: Path, columns: Columns = USUAL) -> Iterator[Document]:
     """Read the documents of a folder, or of one file.
 
     A text file (.txt, .md, .rst, .tex, .html) and a converted one (.pdf, .docx, .pptx) is one document; its id is its
-    path within the folder. A data file (.json, .jsonl, .csv, .tsv, .parquet, .arrow) has a document in each row, see
+    path within the folder. A data file (`ROW_SUFFIXES`) has a document in each row, see
     `docsplit.data.readers.rows.ids_of_rows`. All may be compressed. Hidden files are left out. In a folder, a file
     that cannot be read is skipped, and so is a row that cannot be read; the log counts both by suffix and reason.
 
@@ -131,12 +132,12 @@ def documents_of(documents: Documents) -> Iterator[Document]:
             without one is its number, from 0; its title is its first line.
 
     Raises:
-        ValueError: as `read_documents`, or for a table and whatever else is no text.
+        ValueError: as `read_documents`, or for a table, paths, and whatever else is no text.
     """
-    refuse_table(documents)
     if isinstance(documents, str | Path):
         yield from read_documents(Path(documents))
         return
+    refuse_other_than_texts(documents)
     by_id = documents.items() if isinstance(documents, Mapping) else enumerate(documents)
     for number_or_id, item in by_id:
         if not isinstance(item, str | Document):
@@ -146,11 +147,11 @@ def documents_of(documents: Documents) -> Iterator[Document]:
         yield item if isinstance(item, Document) else Document(str(number_or_id), item, title_of(item))
 
 
-def refuse_table(documents: object) -> None:
-    """Refuse a table (pandas, polars, Arrow, datasets), of which a loop gives the names of columns, or rows.
+def refuse_other_than_texts(documents: object) -> None:
+    """Refuse paths, and tables (pandas, polars, Arrow, datasets), of which a loop gives the names of columns, or rows.
 
     Raises:
-        ValueError: naming a column.
+        ValueError: naming a column, or a path.
     """
     for attribute in ("column_names", "columns"):
         names = getattr(documents, attribute, None)
@@ -161,6 +162,19 @@ def refuse_table(documents: object) -> None:
                 f"The documents are a {type(documents).__name__} with the columns {names}: give one of them, such as "
                 f"documents[{column!r}]."
             )
+    listed: Any = [documents] if isinstance(documents, Path) else documents
+    listed = listed.values() if isinstance(listed, Mapping) else listed
+    if hasattr(listed, "__len__") and not isinstance(listed, str) and len(listed) and all(map(_is_path, listed)):
+        raise ValueError(
+            f"The documents are paths, such as {next(iter(listed))}: give their texts, which "
+            "docsplit.data.readers.documents.read_documents reads."
+        )
+
+
+def _is_path(document: object) -> bool:
+    """Whether this is a path, or a text that names a file here by a folder or a suffix."""
+    is_named = isinstance(document, str) and (os.sep in document or "." in document) and os.path.exists(document)
+    return isinstance(document, Path) or is_named
 
 
 # --- Titles ---

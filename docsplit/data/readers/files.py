@@ -226,6 +226,8 @@ def encoding_of(content: IO[bytes], given: str | None = None) -> Encoding:
                 return Encoding(name, mark)
         if given:
             return Encoding(given)
+        if (utf_16 := _utf_16_in(block)) is not None:
+            return Encoding(utf_16, is_detected=True)
         while block:
             following = content.read(2**20)
             text = decoder.decode(block, final=not following)
@@ -246,6 +248,21 @@ def encoding_of(content: IO[bytes], given: str | None = None) -> Encoding:
             if found := from_bytes(sample, cp_isolation=names).best():
                 return Encoding(found.encoding, is_detected=True)
     return Encoding()
+
+
+def _utf_16_in(block: bytes) -> str | None:
+    """Find the byte order of UTF-16 without a mark: its ASCII characters have zeros, all before or all after them."""
+    odd, even = block[1::2].count(0), block[::2].count(0)
+    name, zeros, others = ("utf-16-le", odd, even) if odd > even else ("utf-16-be", even, odd)
+    if zeros < 10 * others or 50 * zeros <= len(block):
+        return None
+    if 4 * zeros < len(block) and flaw_of(block.decode(errors="replace").replace("\x00", "")) is None:
+        return None  # some of the zeros of UTF-8 that is damaged
+    try:
+        text = codecs.getincrementaldecoder(name)().decode(block)
+    except UnicodeDecodeError:
+        return None
+    return name if flaw_of(text) is None else None
 
 
 def flaw_of(text: str) -> str | None:

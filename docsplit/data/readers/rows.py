@@ -1,14 +1,19 @@
 """Read data files with a document in each row: text files line by line, parquet and arrow files batch by batch.
 
 A row that cannot be read costs that row alone: it is counted with its file and line, or refused where a table has to
-be whole. Cells of .csv and .tsv stay strings, so that the id 0012 is not read as 12.
+be whole. Cells of .csv, .tsv and .xlsx are strings, so that the id 0012 is not read as 12.
 """
 
 import csv
+import datetime
+import io
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterator
+import re
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow
@@ -21,7 +26,7 @@ from docsplit.runtime.files import JsonObject
 
 Row = tuple[int, JsonObject]  # its number, from 0; rows that cannot be read count, so that numbers stay when they can
 DAMAGED_ROWS = (pyarrow.ArrowException, UnicodeDecodeError, *DAMAGED)  # what a parquet or arrow file may raise
-_END = "\ufdd0the end of the file\ufdd0"  # a row that a quote that is never closed swallows with all rows before it
+DELIMITERS = (";", "\t", ",", "|")  # of the cells of tables
 
 csv.field_size_limit(2**31 - 1)  # of the whole process; the default refuses texts of more than 131,072 characters
 
@@ -40,6 +45,9 @@ def read_rows(file: File, problems: Problems, encoding: str | None = None, part:
     if file.suffix in (".parquet", ".arrow"):
         rows = (row for batch in read_batches(file, part) for row in batch.to_pylist())
         yield from enumerate(rows)
+        return
+    if file.suffix == ".xlsx":
+        yield from _sheet_rows(file, problems)
         return
     head = file.read(512)
     if head.startswith(b"PK\x03\x04") or head[257:262] == b"ustar":
@@ -108,7 +116,8 @@ def read_texts(
         head.append((number, row))
         names |= dict.fromkeys(row)
         has_text = columns.text in names or "sections" in names
-        if (has_text and (columns.id is None or columns.id in names)) or len(head) == 1000:
+        others = {*columns.more, *([columns.id] if columns.id else [])}
+        if (has_text and others <= names.keys()) or len(head) == 1000:
             break
     if not head and part:  # it may be empty: the file has rows in other parts
         return
@@ -117,12 +126,14 @@ def read_texts(
         raise Unreadable("without a row that can be read", ". ".join([f"{file.path} has no rows to read", *skipped]))
     try:
         check_text_column(list(names), columns.text)
+        refuse_missing_columns("--text_column", columns.more, list(names))
     except ValueError as error:
-        raise Unreadable(f"without a column {columns.text!r}", f"{file.path}: {error}") from error
-    if columns.id and columns.id not in names:
-        raise ValueError(f"--id_column is {columns.id!r}, but the columns of {file.path} are {list(names)}.")
+        wanted = " or ".join(map(repr, (columns.text, *columns.more)))
+        raise Unreadable(f"without a column {wanted}", f"{file.path}: {error}") from error
+    if columns.id:
+        refuse_missing_columns("--id_column", [columns.id], list(names), str(file.path))
     for number, row in itertools.chain(head, rows):
-        yield number, row, text_of_row(row, columns.text) or ""
+        yield number, row, text_of_row(row, columns.text, columns.more) or ""
 
 
 # --- Rows of text files ---
@@ -179,42 +190,146 @@ def _is_object(value: Any, place: str, problems: Problems) -> bool:
     return isinstance(value, dict)
 
 
+class _Lines:
+    """Lines for a `csv.reader`, with those that it took for a row; what is put into `returned` it gets again."""
+
+    def __init__(self, lines: Iterator[Line]):
+        self.lines = lines
+        self.taken: list[Line] = []
+        self.returned: deque[Line] = deque()
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        self.taken.append(self.returned.popleft() if self.returned else next(self.lines))
+        return self.taken[-1][1]
+
+
 def _table_rows(file: File, lines: Iterator[Line], problems: Problems) -> Iterator[Row]:
-    """Read a table with a header. Rows that are too short have no value in their last columns."""
-    delimiter = "\t" if file.suffix == ".tsv" else ","
-    table = csv.reader(itertools.chain((line for _, line in lines), ["\n", _END]), delimiter=delimiter)
+    """Read a table with a header. Rows that are too short have no value in their last columns.
+
+    A quote that begins a field and whose match does not end one is read as it stands, if each line up to there is a
+    row of its own: rows between two such quotes stay rows.
+    """
+    delimiter, lines = _delimiter(file, lines)
+    source = _Lines(lines)
+    table = csv.reader(source, delimiter=delimiter, skipinitialspace=True, strict=True)
     header: list[str] | None = None
     number = -1
     while True:
-        place = f"{file.name}, line {table.line_num + 1}"
+        source.taken = []
+        error = None
         try:
             fields = next(table)
-        except csv.Error as error:  # before Python 3.11 for NUL as well
-            problems.skip_row("that are no rows of a table", place, str(error))
-            number += header is not None
-            continue
-        if fields == [_END]:
+        except StopIteration:
             return
-        if fields and _END in fields[-1]:
-            problems.skip_row("with a quote that is never closed, and all after it", place)
-            return
+        except csv.Error as raised:
+            error = raised
+        taken = source.taken
+        place = f"{file.name}, line {taken[0][0]}"
+        number += header is not None and (error is not None or any(fields))
+        if error is not None:
+            if "unexpected end" in str(error) and not _are_rows(taken, delimiter, len(header or ())):
+                problems.skip_row("with a quote that is never closed, and all after it", place)
+                return
+            if _are_rows(taken, delimiter, len(header or ())):
+                fields = _split(taken[0], delimiter)
+                source.returned.extendleft(reversed(taken[1:]))
+            elif len(taken) == 1 and "expected after" in str(error):
+                fields = next(csv.reader([taken[0][1].rstrip("\r\n")], delimiter=delimiter, skipinitialspace=True))
+            else:
+                problems.skip_row("that are no rows of a table", place, f"{error}, to line {taken[-1][0]}")
+                continue
+            problems.add("text", "with a stray quote, read as it stands", place)
         if not any(fields):
             continue
         if header is None:
             header = fields
             continue
-        number += 1
         if any(fields[len(header) :]):
             cause = f"{len(fields)} fields, expected {len(header)}"
             problems.skip_row("with more fields than the header", place, cause)
         elif _is_text("\n".join(fields), place, problems):
-            if delimiter == "\t" and any("\t" in field and "\n" in field for field in fields):
-                kind = "of fields with tabs and line breaks: if a quote made one row of many, write the file as jsonl"
+            if error is None and len(taken) > 1 and _are_rows(taken, delimiter, len(header)):
+                kind = "of lines that are rows each: if a quote made one row of many, write the file as jsonl"
+                if len(taken) > 2 and problems.refuses_rows:  # two lines may be a text by chance
+                    problems.skip_row(kind, place)
                 problems.add("text", kind, place)
             row: JsonObject = dict.fromkeys(header)
             for column, value in reversed(list(zip(header, fields))):  # of columns of one name, the first counts
                 row[column] = value
             yield number, row
+
+
+def _delimiter(file: File, lines: Iterator[Line]) -> tuple[str, Iterator[Line]]:
+    """Find what separates the cells of a table in its first line; return the lines, without `sep=;` of Excel."""
+    usual = "\t" if file.suffix == ".tsv" else ","
+    first = next((line for line in lines if line[1].strip()), None)
+    if first is None:
+        return usual, lines
+    if (stated := re.fullmatch(r"sep=(.)\s*", first[1])) is not None:
+        return stated[1], lines
+    unquoted = re.sub('"[^"]*"', "", first[1])
+    # The usual one, unless the header has more of another: its names may have a comma
+    delimiter = max((usual, *DELIMITERS), key=unquoted.count)
+    return delimiter, itertools.chain([first], lines)
+
+
+def _split(line: Line, delimiter: str) -> list[str]:
+    """Split a line at each delimiter, whatever stands between quotes."""
+    return line[1].rstrip("\r\n").split(delimiter)
+
+
+def _are_rows(lines: list[Line], delimiter: str, count: int) -> bool:
+    """Whether each line is a row of its own: `count` cells, two or more, with something in each.
+
+    A cell of a row does not begin with a space, as the words after a comma of prose do.
+    """
+    rows = [_split(line, delimiter) for line in lines]
+    return count > 1 and all(len(row) == count and all(cell and not cell[0].isspace() for cell in row) for row in rows)
+
+
+# --- Rows of spreadsheets ---
+
+
+def _sheet_rows(file: File, problems: Problems) -> Iterator[Row]:
+    """Read the first sheet of a workbook, whose first row is the header; cells are texts, as in a .csv of it.
+
+    Raises:
+        Unreadable: if it is damaged, or none.
+    """
+    from openpyxl import load_workbook
+
+    warnings.filterwarnings("ignore", category=UserWarning, module="openpyxl")  # of styles that it does not know
+    content = io.BytesIO(file.read())
+    try:
+        book = load_workbook(content, read_only=True, data_only=True)  # the values of formulas
+        sheet = book.worksheets[0]
+        sheet.reset_dimensions()  # some programs write wrong ones
+        cells = ([_text_of_value(value) for value in row] for row in sheet.iter_rows(values_only=True))
+        rows = (row for row in cells if any(row))
+        header = [name or "" for name in next(rows, [])]
+        for number, row in enumerate(rows):
+            yield number, dict.fromkeys(header) | dict(reversed(list(zip(header, row))))
+    except Exception as error:  # of any library below: a damaged file must not end a build of thousands
+        raise file.unreadable(error) from error
+    if len(book.worksheets) > 1:
+        problems.add("text", f"of several sheets: the first, {sheet.title}, is read", file.name)
+
+
+def _text_of_value(value: Any) -> str | None:
+    """Write a cell's value as a text: a day without a time by its date, a whole number without a point."""
+    if isinstance(value, datetime.datetime) and value.time() == datetime.time():
+        value = value.date()
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    return None if value is None else normalized(text_of_number(value) if isinstance(value, float) else str(value))
+
+
+def text_of_number(value: float) -> str:
+    """Write a number; a whole one as an integer is written."""
+    return str(int(value) if value.is_integer() else value)
 
 
 # --- Ids and texts of rows ---
@@ -260,13 +375,33 @@ def check_text_column(columns: list[str], text_column: str) -> None:
     Raises:
         ValueError: naming the columns.
     """
-    if text_column not in columns and "sections" not in columns:
-        raise ValueError(f"--text_column is {text_column!r}, but the columns are {columns}: name one of them.")
+    if "sections" not in columns:
+        refuse_missing_columns("--text_column", [text_column], columns)
 
 
-def text_of_row(row: JsonObject, text_column: str) -> str | None:
-    """Return the text of a row, joined from paragraphs or sections where it is not a string; None without one."""
-    return join_paragraphs(row[text_column]) if text_column in row else join_sections(row)
+def refuse_missing_columns(option: str, wanted: Sequence[str], columns: list[str], source: str = "") -> None:
+    """Refuse columns that a table does not have.
+
+    Raises:
+        ValueError: naming those that it has.
+    """
+    if missing := [name for name in wanted if name not in columns]:
+        of_source = f" of {source}" * bool(source)
+        is_undivided = len(columns) == 1 and not columns[0].isidentifier()
+        ends = " Cells end at a comma, a semicolon, a tab or |." * is_undivided
+        raise ValueError(
+            f"{option} is {', '.join(map(repr, missing))}, but the columns{of_source} are {columns}: name one.{ends}"
+        )
+
+
+def text_of_row(row: JsonObject, text_column: str, more: Sequence[str] = ()) -> str | None:
+    """Return the text of a row, joined from paragraphs or sections where it is not a string; None without one.
+
+    Args:
+        more: columns whose texts follow.
+    """
+    text = row[text_column] if text_column in row else join_sections(row)
+    return join_columns([text, *map(row.get, more)]) if more else join_paragraphs(text)
 
 
 def join_paragraphs(value: Any) -> str | None:
@@ -274,6 +409,12 @@ def join_paragraphs(value: Any) -> str | None:
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         value = "\n".join(value)
     return normalized(value) if isinstance(value, str) else None
+
+
+def join_columns(values: Sequence[Any]) -> str | None:
+    """Join the texts of a row's columns by empty lines, without those that are empty; None if one is no text."""
+    pieces = [join_paragraphs(value) for value in values if value is not None]
+    return None if None in pieces else "\n\n".join(piece for piece in pieces if piece and piece.strip())
 
 
 def text_of_cell(value: Any, place: str) -> str:

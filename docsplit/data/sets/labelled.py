@@ -11,7 +11,6 @@ documents. The trade-off: the texts of the chosen documents are held in memory.
 
 import hashlib
 import logging
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from typing import Any
 
 import datasets
 import numpy as np
-from datasets import ClassLabel, Dataset
+from datasets import Dataset
 from sklearn.datasets._twenty_newsgroups import strip_newsgroup_footer, strip_newsgroup_header, strip_newsgroup_quoting
 from sklearn.model_selection import train_test_split
 
@@ -28,9 +27,10 @@ from docsplit.data.corpora import PYTHON_DOCS, add_text, load_corpus
 from docsplit.data.preparation import near_duplicates
 from docsplit.data.python_docs.parts import PART
 from docsplit.data.readers.files import saved_files, saved_splits
-from docsplit.data.readers.rows import join_paragraphs
+from docsplit.data.readers.rows import join_columns, refuse_missing_columns
 from docsplit.data.seen_documents import document_id
 from docsplit.data.sets.arguments import LabelledArguments
+from docsplit.data.sets.labels import LabelColumn, classes_of, majority_labels, read_labels
 from docsplit.runtime.files import add_texts, refuse_missing_path
 
 logger = logging.getLogger(__name__)
@@ -145,12 +145,12 @@ class Part:
 def load_labelled(options: LabelledArguments, seed: int = 0) -> LabelledSplit:
     """Load labelled documents and make them ready to be probed on.
 
-    Labels are strings, integers or bools, one a document, or several: a list of those that it has (an empty list:
-    none), or a vector of 0 and 1 with a place for each class (`are_vectors`). Labels are texts as they are written, so
-    that 1 and "1" are one class. Classes are those of the train part, sorted, by value where all are whole numbers.
-    Documents keep their order. Columns of texts are joined by a blank line, without those that are empty in a row; a
-    list of strings, as some data sets have paragraphs, is joined by newlines; a missing column `text` is built from
-    `sections`.
+    Labels are one a document, or several: a list of those that it has (an empty list: none), or a vector of 0 and 1
+    with a place for each class; all as `docsplit.data.sets.labels.read_labels` reads them. Classes are those of the
+    train part, sorted, by value where all are whole numbers. Documents keep their order. Columns of texts are joined
+    by a blank line, without those that are empty in a row; a list of strings, as some data sets have paragraphs, is
+    joined by newlines; a missing column `text` is built from `sections`. Of copies of a text with several labels those
+    stay that have the majority's; of a tie none.
 
     A missing test part is held out of train: a fifth of the documents, all of it for testing if there is a validation
     part, else half of it for validation and half for testing. Each class gives its proportion; documents with several
@@ -190,22 +190,34 @@ def load_labelled(options: LabelledArguments, seed: int = 0) -> LabelledSplit:
         if (limit := limits[name]) is not None and limit < len(part.labels):
             parts[name] = part.select(stratified_sample(part.strata, limit, seed))
     # Read the texts, and drop what cannot be used, and duplicates.
+    read = {
+        name: read_texts(part.dataset, options.text_column, options.strip_newsgroups, part.source)
+        for name, part in parts.items()
+    }
+    rows_of = {
+        name: [(document_id(text), text, of_row) for text, of_row in zip(read[name], part.labels) if text]
+        for name, part in parts.items()
+    }
+    majority = {}
+    for source in {part.source for part in parts.values()}:  # which one file may have been divided from
+        of_source = [row for name, part in parts.items() if part.source == source for row in rows_of[name]]
+        majority[source] = majority_labels([row[0] for row in of_source], [row[2] for row in of_source])
     counts: dict[str, int] = {}
     texts, labels = {}, {}
     measured_on: set[int] = set()
     for name in ("test", "validation", "train"):
         if name not in parts:
             continue
-        part = parts[name]
-        read = read_texts(part.dataset, options.text_column, options.strip_newsgroups, part.source)
-        counts[f"{name}_not_a_string_dropped"] = sum(text is None for text in read)
-        counts[f"{name}_empty_dropped"] = sum(text == "" for text in read)
-        ids = [document_id(text) if text else None for text in read]
-        kept = [row for row, text in enumerate(read) if text and ids[row] not in measured_on]
+        of_copies = majority[parts[name].source]
+        agreed = [row for row in rows_of[name] if of_copies.get(row[0], row[2]) == row[2]]
+        kept = [row for row in agreed if row[0] not in measured_on]
+        counts[f"{name}_not_a_string_dropped"] = sum(text is None for text in read[name])
+        counts[f"{name}_empty_dropped"] = sum(text == "" for text in read[name])
+        counts[f"{name}_other_labels_dropped"] = len(rows_of[name]) - len(agreed)
         if name != "test":
-            counts[f"{name}_duplicates_dropped"] = sum(map(bool, read)) - len(kept)
-        texts[name], labels[name] = [str(read[row]) for row in kept], [part.labels[row] for row in kept]
-        measured_on |= {identity for identity in ids if identity is not None}
+            counts[f"{name}_duplicates_dropped"] = len(agreed) - len(kept)
+        texts[name], labels[name] = [row[1] for row in kept], [row[2] for row in kept]
+        measured_on |= {row[0] for row in kept}
     texts, labels = {name: texts[name] for name in parts}, {name: labels[name] for name in parts}
     if any(counts.values()):
         counted = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items() if count)
@@ -264,77 +276,36 @@ def _load_parts(options: LabelledArguments) -> dict[str, tuple[str, Dataset]]:
 
 
 def _read_labels(sources: dict[str, tuple[str, Dataset]], column: str) -> dict[str, Part]:
-    """Read the labels of the documents of each part: texts, as they are written, or the names that classes have.
-
-    Where a document may have several, they are a sorted tuple. Lists in the file are sets of labels, or vectors, whose
-    positions are the classes: all parts decide together.
+    """Read the labels of the documents of each part, as texts.
 
     Raises:
         ValueError: naming the column or the row.
     """
-    values: dict[str, list[Any]] = {}
-    names: dict[str, list[str] | None] = {}
-    for part, (source, dataset) in sources.items():
-        if column not in dataset.column_names:
-            raise ValueError(f"--label_column is {column!r}, but {source} has the columns {dataset.column_names}.")
-        feature = dataset.features[column]
-        feature = getattr(feature, "feature", feature)  # of a list
-        names[part] = feature.names if isinstance(feature, ClassLabel) else None
-        values[part] = dataset[column][:]
-    if are_vectors([value for of_part in values.values() for value in of_part]):
-        width = len(values["train"][0])
-        named = next((known for known in names.values() if known and len(known) == width), None)
-        names = dict.fromkeys(names, named)
-        values = {part: [np.flatnonzero(row).tolist() for row in of_part] for part, of_part in values.items()}
+    columns = {part: LabelColumn.of(dataset, column, source) for part, (source, dataset) in sources.items()}
+    read, several = read_labels(*columns.values())
     parts = {}
-    several = any(isinstance(value, list) for value in values["train"])
-    for part, (source, dataset) in sources.items():
-        names_of = dict(enumerate(names[part] or ()))
-        labels = []
-        for row, value in enumerate(values[part]):
-            found = value if isinstance(value, list) else [value]
-            found = [names_of.get(label) for label in found] if names_of else found
-            are_names = all(isinstance(label, str | int) and str(label).strip() for label in found)
-            if isinstance(value, list) != several or not are_names or len(set(map(str, found))) < len(found):
-                raise ValueError(
-                    f"{column!r} of row {row} (from 0) of {source} is {value!r}. Labels are strings, integers or "
-                    "bools, one in every row of all parts; or in every row a list that has each label once (an empty "
-                    "one where there is none); or vectors of 0 and 1 alone, of one length in all rows."
-                )
-            labels.append(tuple(sorted(map(str, found))))
-        parts[part] = Part(source, dataset, labels, several)
+    for (part, (source, dataset)), labels in zip(sources.items(), read):
+        if None in labels:
+            row = labels.index(None)
+            raise ValueError(
+                f"The label of row {row} (from 0) of {source} is {columns[part].values[row]!r}: give each document a "
+                "label, or leave it out."
+            )
+        parts[part] = Part(source, dataset, [tuple(map(str, of_row or ())) for of_row in labels], several)
     return parts
-
-
-def are_vectors(values: Sequence[Any]) -> bool:
-    """Whether the labels of documents are vectors: lists of one length, two or more, of 0 and 1 alone.
-
-    One of them has to repeat a value: [1, 0] and [0, 1] alone might be sets.
-    """
-    width = len(values[0]) if isinstance(values[0], list) else 0
-    return (
-        width > 1
-        and all(isinstance(value, list) and len(value) == width for value in values)
-        and all(isinstance(number, int | float) and number in (0, 1) for value in values for number in value)
-        and any(len(set(value)) < width for value in values)
-    )
 
 
 def read_texts(dataset: Dataset, columns: list[str], strip: Sequence[str], source: str) -> list[str | None]:
     """Read the text of each row: "" where it is empty, None where a column has something else than text."""
     if "text" in columns and "text" not in dataset.column_names and "sections" in dataset.column_names:
         dataset = add_text(dataset, "text")
-    if missing := [column for column in columns if column not in dataset.column_names]:
-        raise ValueError(f"--text_column names {some(missing)}, but {source} has the columns {dataset.column_names}.")
+    refuse_missing_columns("--text_column", columns, dataset.column_names, source)
     texts: list[str | None] = []
     for values in zip(*(dataset[column][:] for column in columns)):
-        pieces = [join_paragraphs(value) for value in values if value is not None]
-        if None in pieces:
-            texts.append(None)
-            continue
-        text = "\n\n".join(piece for piece in pieces if piece and piece.strip())
-        text = strip_newsgroups(text, strip)
-        texts.append(text if text.strip() else "")
+        text = join_columns(values)
+        if text is not None:
+            text = strip_newsgroups(text, strip)
+        texts.append(text and (text if text.strip() else ""))
     return texts
 
 
@@ -349,11 +320,7 @@ def _encode(
     labels: dict[str, list[tuple[str, ...]]], parts: dict[str, Part]
 ) -> tuple[dict[str, np.ndarray], list[str]]:
     """Encode labels by the classes of the train part: (N,) int64, or multi-hot, (N, C) int8, of each part."""
-    known = {label for document in labels["train"] for label in document}
-    are_numbers = all(re.fullmatch("-?[0-9]+", label) for label in known)
-    class_names = sorted(known, key=lambda label: (int(label) if are_numbers else 0, label))
-    if len(class_names) < 2:
-        raise ValueError(f"{parts['train'].source} has the classes {class_names}: two or more are needed.")
+    class_names = classes_of(labels["train"], parts["train"].source)
     index = {name: number for number, name in enumerate(class_names)}
     encoded: dict[str, np.ndarray] = {}
     for name, documents in labels.items():
@@ -370,11 +337,6 @@ def _encode(
                 encoded[name][row, numbers] = 1
         else:
             encoded[name] = np.array(rows, dtype=np.int64)[:, 0]
-    if encoded["train"].ndim == 2 and encoded["train"].all():
-        raise ValueError(
-            f"Every document of {parts['train'].source} has every class, {some(class_names)}: there is nothing to "
-            "learn. If its lists are vectors of 0 and 1, give each document the list of its labels instead."
-        )
     return encoded, class_names
 
 
@@ -455,12 +417,21 @@ def split_labelled(
     columns = [text_column, label_column, *([part_column] if part_column else [])]
     if missing := set(columns) - set(dataset.column_names):
         raise ValueError(f"The probe needs columns {sorted(missing)}, found {dataset.column_names}.")
-    rows = list(zip(*(dataset[column][:] for column in columns)))
-    usable = [row for row in rows if isinstance(row[0], str) and isinstance(row[1], str | int) and str(row[1]).strip()]
-    if len(usable) < len(rows):
-        logger.warning(f"The probe leaves out {len(rows) - len(usable)} documents without a text or a single label.")
-    texts = np.array([row[0] for row in usable], dtype=object)
-    names, labels, counts = np.unique([str(row[1]) for row in usable], return_inverse=True, return_counts=True)
+    (read,), several = read_labels(LabelColumn.of(dataset, label_column, "the data of the probe"))
+    if several:
+        raise ValueError(f"The probe needs one label a document: column {label_column!r} has lists.")
+    parts = dataset[part_column][:] if part_column else [""] * len(dataset)
+    rows = zip(dataset[text_column][:], read, parts)
+    usable = [(text, label, part) for text, label, part in rows if isinstance(text, str) and label is not None]
+    if left_out := len(read) - len(usable):
+        logger.warning(f"The probe leaves out {left_out} documents without a text or a label.")
+    ids = [document_id(text) for text, _, _ in usable]
+    majority = majority_labels(ids, [label for _, label, _ in usable])
+    usable = [row for row, identity in zip(usable, ids) if majority.get(identity, row[1]) == row[1]]
+    texts = np.array([text for text, _, _ in usable], dtype=object)
+    names, labels, counts = np.unique(
+        [str(label[0]) for _, label, _ in usable], return_inverse=True, return_counts=True
+    )
     largest = np.sort(np.argsort(-counts, kind="stable")[:MAX_CLASSES])
     scarce = [f"{names[label]} ({counts[label]})" for label in largest if counts[label] < 2 * SHOTS]
     if len(names) < 2 or scarce:

@@ -20,7 +20,7 @@ from pyarrow import parquet
 from docsplit.data.corpora import load_local, stream_corpus
 from docsplit.data.readers.documents import read_documents
 from docsplit.data.streaming import take
-from tests.data.readers.office import make_docx, make_pdf
+from tests.data.readers.office import make_docx, make_pdf, make_xlsx
 
 LONGEST = 60  # seconds for a file, on a machine that does other things as well
 WORDS = ("a ship", "in the storm", "had torn sails;", "das Schiff fährt", "船は海を渡る。", "naïve", "café")
@@ -113,6 +113,13 @@ def _columns(draw: random.Random) -> pyarrow.Table:
     return pyarrow.table(columns)
 
 
+def _sheet(draw: random.Random) -> bytes:
+    rows = [[row.get("id"), row.get("text"), row.get("title")] for row in _rows(draw)]
+    return make_xlsx(
+        [["id", "text", "title"], *([None if cell is None else str(cell) for cell in row] for row in rows)]
+    )
+
+
 def _parquet(draw: random.Random) -> bytes:
     content = io.BytesIO()
     parquet.write_table(_columns(draw), content, row_group_size=draw.choice((3, 100)))
@@ -133,6 +140,7 @@ VALID: dict[str, Callable[[random.Random], bytes]] = {
     ".json": _json,
     ".csv": lambda draw: _table(draw, ","),
     ".tsv": lambda draw: _table(draw, "\t"),
+    ".xlsx": _sheet,
     ".parquet": _parquet,
     ".arrow": _arrow,
     ".pdf": lambda draw: make_pdf([_text(draw).encode("ascii", "ignore").decode()]),

@@ -1,11 +1,14 @@
-"""Small PDF and Word files, made here."""
+"""Small PDF, Word and Excel files, made here."""
 
 import io
 import zipfile
+from xml.sax.saxutils import escape
 
 TYPES = "http://schemas.openxmlformats.org/package/2006/content-types"
 RELATIONS = "http://schemas.openxmlformats.org/package/2006/relationships"
-DOCUMENT = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument"
+OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+DOCUMENT = f"{OFFICE}/officeDocument"
+SHEET = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 WORD_TYPE = "application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"
 
@@ -22,10 +25,50 @@ def make_docx(heading, paragraph):
         f'<w:p><w:pPr><w:pStyle w:val="Heading1"/></w:pPr><w:r><w:t>{heading}</w:t></w:r></w:p>'
         f"<w:p><w:r><w:t>{paragraph}</w:t></w:r></w:p></w:body></w:document>",
     }
+    return _zipped(files)
+
+
+def make_xlsx(rows, **sheets):
+    """A workbook with a sheet of these rows, and others by name: numbers and texts, nothing where a cell is None."""
+    sheets = {"First": rows, **sheets}
+    part = "application/vnd.openxmlformats-officedocument.spreadsheetml"
+    names = range(1, len(sheets) + 1)
+    files = {
+        "[Content_Types].xml": f'<Types xmlns="{TYPES}">'
+        '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
+        f'<Override PartName="/xl/workbook.xml" ContentType="{part}.sheet.main+xml"/>'
+        + "".join(f'<Override PartName="/xl/{n}.xml" ContentType="{part}.worksheet+xml"/>' for n in names)
+        + "</Types>",
+        "_rels/.rels": f'<Relationships xmlns="{RELATIONS}">'
+        f'<Relationship Id="r" Type="{DOCUMENT}" Target="xl/workbook.xml"/></Relationships>',
+        "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{RELATIONS}">'
+        + "".join(f'<Relationship Id="r{n}" Type="{OFFICE}/worksheet" Target="{n}.xml"/>' for n in names)
+        + "</Relationships>",
+        "xl/workbook.xml": f'<workbook xmlns="{SHEET}" xmlns:r="{OFFICE}"><sheets>'
+        + "".join(f'<sheet name="{name}" sheetId="{n}" r:id="r{n}"/>' for n, name in zip(names, sheets))
+        + "</sheets></workbook>",
+    }
+
+    def cell(value):
+        if value is None:
+            return "<c/>"
+        if isinstance(value, str):
+            return f'<c t="inlineStr"><is><t>{escape(value)}</t></is></c>'
+        return f"<c><v>{value}</v></c>"
+
+    for n, of_sheet in zip(names, sheets.values()):
+        data = "".join(f"<row>{''.join(map(cell, row))}</row>" for row in of_sheet)
+        files[f"xl/{n}.xml"] = (  # the dimension is wrong, as some programs write it
+            f'<worksheet xmlns="{SHEET}"><dimension ref="A1"/><sheetData>{data}</sheetData></worksheet>'
+        )
+    return _zipped(files)
+
+
+def _zipped(files):
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         for name, text in files.items():
-            archive.writestr(name, f'<?xml version="1.0"?>{text}')
+            archive.writestr(name, f'<?xml version="1.0"?>{text}'.encode(errors="replace"))
     return content.getvalue()
 
 

@@ -19,6 +19,7 @@ from docsplit.data.readers.rows import (
     check_text_column,
     id_of_cell,
     ids_of_rows,
+    join_columns,
     join_paragraphs,
     parts_of,
     read_rows,
@@ -26,6 +27,7 @@ from docsplit.data.readers.rows import (
     text_of_cell,
     text_of_row,
 )
+from tests.data.readers.office import make_xlsx
 
 
 @pytest.fixture
@@ -112,15 +114,91 @@ def test_a_row_that_does_not_fit_a_table_costs_itself_alone(read):
     )
 
 
-def test_rows_that_a_quote_swallowed_are_noticed(write):
-    rows = [f"{chr(34) * (row % 5 == 0)}document {row}\tlabel" for row in range(10)]
-    for content, noted in (
-        ("\n".join(["text\tlabel", *rows]), "bare.tsv, line 2"),
-        ('text\tlabel\n"two\nlines"\tlabel\n"a\ttab"\tlabel\n', None),
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_cells_end_at_what_divides_the_header(read, name, delimiter):
+    rows = [("a, b; c | d\te", "sea"), ('"Go", he said.\nGo.', "land"), ("", "1,5")]
+    file = io.StringIO()
+    csv.writer(file, delimiter=delimiter).writerows([("text, in words", "label", "x"), *((*row, "") for row in rows)])
+    expected = [
+        (number, {"text, in words": text, "label": label, "x": ""}) for number, (text, label) in enumerate(rows)
+    ]
+    assert read(name, file.getvalue()) == (expected, {})
+    assert read(name, f'sep={delimiter}\ntext\n"a{delimiter}b"\n') == ([(0, {"text": f"a{delimiter}b"})], {})
+    assert read(name, f'text{delimiter} label\na{delimiter} "b{delimiter} c"\n') == (
+        [(0, {"text": "a", "label": f"b{delimiter} c"})],
+        {},
+    )
+
+
+@pytest.mark.parametrize("delimiter", [",", "\t"])
+@pytest.mark.parametrize("before", ["", '"two\nlines"{0}"x ""y"" z"\n'])
+def test_a_stray_quote_swallows_no_rows(write, delimiter, before):
+    """Whether another quote ends it, or the file; fields of several lines stay fields."""
+    texts = ['"never closed', 'a 5" disk', "third", '"fourth" he said', '"open', "last"]
+    lines = [f"{text}{delimiter}label {row}" for row, text in enumerate(texts)]
+    problems = Problems()
+    content = f"text{delimiter}label\n" + before.format(delimiter) + "\n".join(lines)
+    rows = [row for _, row in read_rows(File(write("a.csv", content), "a.csv"), problems)]
+    if before:
+        assert rows.pop(0) == {"text": "two\nlines", "label": 'x "y" z'}
+    assert rows == [{"text": text, "label": f"label {row}"} for row, text in enumerate(texts)]
+    assert problems.counts == {
+        "text": {"with a stray quote, read as it stands": (3, f"a.csv, line {4 if before else 2}")}
+    }
+
+
+def test_what_a_stray_quote_leaves_unclear_is_counted_or_refused(read, write):
+    content = 'text,label\n"one,\nand "so" on",x\nb,y\n'  # lines that are no rows
+    assert read("a.csv", content) == (
+        [(1, {"text": "b", "label": "y"})],
+        {"that are no rows of a table": "a.csv, line 2"},
+    )
+    with pytest.raises(Unreadable, match=r"a\.csv, line 2 cannot be read.* to line 3"):
+        read("a.csv", content, refuses_rows=True)
+    assert read("a.csv", 'text,label\n"Go, now" he said,b\n')[0] == [(0, {"text": "Go, now he said", "label": "b"})]
+    for content, noted in (  # the second quote may end a field
+        ('text,label\n"a disk,b\nof 5",c\n', "a.csv, line 2"),
+        ('text,label\n"Dear John,\nBest regards",c\n', None),
+        ('text,label\n"Hello, John\nBest regards",c\n', None),
     ):
         problems = Problems()
-        list(read_rows(File(write("bare.tsv", content), "bare.tsv"), problems))
+        assert len(list(read_rows(File(write("a.csv", content), "a.csv"), problems))) == 1
         assert [place for _, place in problems.counts.get("text", {}).values()] == [noted] * bool(noted)
+    three = 'text,label\n"a disk,b\nthird,c\nof 5",d\n'
+    assert len(read("a.csv", three)[0]) == 1
+    with pytest.raises(Unreadable, match=r"a\.csv, line 2 cannot be read.* of lines that are rows each"):
+        read("a.csv", three, refuses_rows=True)
+    many = "\n".join(f'"row {row},label' for row in range(50_000))
+    assert len(read("a.csv", f"text,label\n{many}\n")[0]) == 50_000
+
+
+def test_sheets_of_a_workbook(read, write, tmp_path):
+    """Cells as a .csv has them, whatever the workbook says of its size; other sheets are named."""
+    cells = [["text", None, "label"], ["Das Schiff", "x", 1], [None] * 3, ["Ein <Sturm>", None, 2.0], ["c", None, 0.5]]
+    expected = [{"text": "Das Schiff", "": "x", "label": "1"}, {"text": "Ein <Sturm>", "": None, "label": "2"}]
+    expected.append({"text": "c", "": None, "label": "0.5"})
+    content = make_xlsx(cells, Second=[["other"]])
+    assert read("a.xlsx", content) == (list(enumerate(expected)), {})
+    problems = Problems()
+    list(read_rows(File(write("a.xlsx", content), "a.xlsx"), problems))
+    assert problems.counts == {"text": {"of several sheets: the first, First, is read": (1, "a.xlsx")}}
+    assert load_local(write("b.xlsx", content)).to_list() == expected
+    assert [row.id for row in read_documents(write("c/d.xlsx", content).parent)] == [
+        "d.xlsx#0",
+        "d.xlsx#1",
+        "d.xlsx#2",
+    ]
+    for damaged in (b"", b"text", content[:300], make_xlsx([])[:-40]):
+        with pytest.raises(Unreadable, match=r"e\.xlsx"):
+            list(read_texts(File(write("e.xlsx", damaged), "e.xlsx"), Columns(), Problems()))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("text", ["A ship in the storm", "Köln", "魚が川を渡る", "Корабль в море", "سفينة في البحر"])
+def test_utf_16_without_a_mark_is_found(read, encoding, text):
+    assert read("a.csv", f"text,label\n{text},x\n".encode(encoding))[0] == [(0, {"text": text, "label": "x"})]
+    assert read("a.txt", f"{text}\n{text}".encode(encoding))[0][1] == (1, {"text": text})
 
 
 def test_a_binary_txt_has_no_lines(read):
@@ -216,8 +294,13 @@ def test_a_text_is_a_string_or_paragraphs_or_sections(tmp_path):
     Dataset.from_list([{"text": ["A sail.", "A rope."]}]).to_parquet(tmp_path / "a.parquet")
     assert next(read_documents(tmp_path / "a.parquet")).text == "A sail.\nA rope."
     check_text_column(["sections"], "body")
-    with pytest.raises(ValueError, match=r"--text_column is 'text', but the columns are \['body'\]"):
+    with pytest.raises(ValueError, match=r"--text_column is 'text', but the columns are \['body'\]: name one\.$"):
         check_text_column(["body"], "text")
+    with pytest.raises(ValueError, match=r"are \['text:label'\]: name one\. Cells end at a comma, a semicolon"):
+        check_text_column(["text:label"], "text")
+    row = {"title": "Sails", "text": ["Torn.", "Old."], "none": None, "blank": " ", "number": 5}
+    assert join_columns([row["title"], row["none"], row["blank"], row["text"]]) == "Sails\n\nTorn.\nOld."
+    assert join_columns([row["title"], row["number"]]) is None
 
 
 def test_cells_are_texts_ids_or_refused():

@@ -75,6 +75,36 @@ def test_a_third_of_what_is_held_out_is_for_validation_in_each_class():
     assert list(labelled_module.probe_counts(split).values()) == [3, 240, 20, 40, 0]
 
 
+def test_most_copies_of_a_text_decide_its_label(tmp_path, parts, caplog):
+    """In a part of its own, and among what one file is divided into; in a probe too."""
+    train, test = parts["train"], [*parts["test"]]
+    first, second, third = (row["text"] for row in test[:3])
+    of = {row["text"]: row["label"] for row in test}
+    others = {text: next(topic for topic in TOPICS if topic != of[text]) for text in (first, second, third)}
+    test += [{"text": first, "label": of[first]}, {"text": f" {first} ", "label": others[first]}]  # 2 to 1
+    test += [{"text": second, "label": others[second]}]  # a tie
+    test += [{"text": third, "label": others[third]}] * 2  # 1 to 2
+    split = load(tmp_path, train=[*train, {"text": second, "label": of[second]}], test=test)
+    labels = {text: [] for text in (first, second, third)}
+    for text, label in zip(split.test_texts, names_of(split, "test")):
+        labels.get(text, []).append(label)
+    assert labels == {first: [of[first]] * 2, second: [], third: [others[third]] * 2}
+    assert split.counts["test_other_labels_dropped"] == 4
+    assert "3 texts had several labels: 2 took the majority's, 1 left out as ties." in caplog.text
+    assert second in split.train_texts  # it is not measured on
+    copies = [{"text": row["text"], "label": label} for row in train for label in (*TOPICS, row["label"])]
+    divided = load(tmp_path, train=copies)
+    of_train = {row["text"]: row["label"] for row in train}
+    for part, texts in divided.texts.items():
+        assert names_of(divided, part) == [of_train[text] for text in texts]
+    rows = make_corpus(150)
+    tie = next(topic for topic in TOPICS if topic != rows[0]["label"])
+    probe = split_labelled(Dataset.from_list([*rows, rows[0] | {"label": tie}, rows[1] | {"label": "rare"}, rows[1]]))
+    label_of = {row["text"]: row["label"] for row in rows[1:]}
+    for part, texts in probe.texts.items():
+        assert names_of(probe, part) == [label_of[text] for text in texts]
+
+
 def test_small_classes_and_rows_without_a_label_do_no_harm(monkeypatch, caplog):
     rows = [row | ({"label": "rare"} if index < 12 else {}) for index, row in enumerate(make_corpus(300))]
     rows += [{"text": None, "label": "kitchen"}, {"text": "A ship.", "label": None}, {"text": "A ship.", "label": ""}]
@@ -84,7 +114,7 @@ def test_small_classes_and_rows_without_a_label_do_no_harm(monkeypatch, caplog):
         split = split_labelled(Dataset.from_list(rows))
         assert split.class_names == ["harbour", "kitchen", "orchard", "rare"]
         assert (np.abs(np.bincount(split.train_labels) - counts) <= (1 if drawable == 20 else 4)).all()
-    assert "leaves out 3 documents without a text or a single label" in caplog.text
+    assert "leaves out 3 documents without a text or a label" in caplog.text
 
 
 # --- Few-shot draws ---
@@ -208,6 +238,7 @@ def test_the_default_is_the_built_in_corpus_by_its_own_parts(monkeypatch):
     [
         ([10, 9, 2], ["2", "9", "10"]),  # integers in their own order
         (["10", "9", "2.0"], ["10", "2.0", "9"]),
+        ([1.0, 2, 10], ["1", "2", "10"]),
         ([True, False, True], ["False", "True"]),
         ([1, "1", 2], ["1", "2"]),  # in one file
         ([1, "n.d.", 2**70], ["1", str(2**70), "n.d."]),
@@ -216,7 +247,7 @@ def test_the_default_is_the_built_in_corpus_by_its_own_parts(monkeypatch):
 def test_labels_may_be_strings_integers_and_bools(tmp_path, values, names):
     split = load(tmp_path, train=rows_of(values * 10), test=rows_of(values))
     assert split.class_names == names
-    assert names_of(split, "test") == [str(value) for value in values]
+    assert names_of(split, "test") == [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
 
 
 @pytest.mark.parametrize("kind", [float, bool])
@@ -233,14 +264,14 @@ def test_vectors_of_zeros_and_ones_are_no_sets(tmp_path, kind, in_train):
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([["x", "y"], ["x", "x"]], r"row 1 .* is \['x', 'x'\]"),
         ([[1, 0, 0], [0, 1, 2]], r"row 0 .* is \[1, 0, 0\]"),  # no vectors, as of the 2
         ([[1, 0, 0], []], r"row 0 .* is \[1, 0, 0\]"),
-        ([[1, 0], [0, 1]], r"Every document of the train file .* has every class, 0, 1: .* vectors"),
+        ([["x", "y"], ["y", "x", "x"]], r"Every document of the train file .* has every class, \['x', 'y'\]"),
+        ([[1, 0], [0, 1], []], r"lists of the train file .* are \[1, 0\] and \[0, 1\] alone"),
         ([0.5, 1.5], "row 0 .* is 0.5"),
         (["x", None], "row 1 .* is None"),
         ([["x", None], ["y"]], r"row 0 .* is \['x', None\]"),
-        (["x", "x"], r"has the classes \['x'\]: two or more"),
+        (["x", "x "], "one class in the train file .*, x: label two or more"),
     ],
 )
 def test_labels_that_say_nothing_are_refused(tmp_path, labels, message):
@@ -255,7 +286,7 @@ def test_rows_and_parts_that_differ_from_others_are_named(tmp_path, parts):
         ({}, rows_of([["kitchen"]]), r"row 0 .* of the test file .* is \['kitchen'\]"),
         ({}, rows_of(["no", "kitchen", "no"]), unknown),
         ({}, [{"text": "a", "class": "x"}], r"--label_column is 'label', but .* \['text', 'class'"),
-        ({"text_column": ["titel"]}, parts["test"], "--text_column names titel, but the test file"),
+        ({"text_column": ["titel"]}, parts["test"], "--text_column is 'titel', but the columns of the train file"),
     ):
         with pytest.raises(ValueError, match=message):
             load(tmp_path, options=options, train=parts["train"], test=test)
