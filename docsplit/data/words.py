@@ -65,10 +65,8 @@ def normal(text: str) -> tuple[str, bool]:
     text = text.replace("İ", "i")
     if not _INTRICATE.search(text):
         return text, True
-    text = unicodedata.normalize(
-        "NFKC", HIDDEN.sub("", text)
-    )  # again: an accent may have stood behind what is left out
-    return text, False
+    # Twice, for an accent may have stood behind what is left out
+    return unicodedata.normalize("NFKC", HIDDEN.sub("", text)), False
 
 
 def runs_of(text: str) -> list[str]:
