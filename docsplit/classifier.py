@@ -50,7 +50,7 @@ from docsplit.data.readers.documents import Documents, documents_of, refuse_othe
 from docsplit.data.seen_documents import document_id
 from docsplit.data.sets.labelled import some, stratified_sample
 from docsplit.data.sets.labels import LabelColumn, Labels, classes_of, majority_labels, read_labels
-from docsplit.data.words import tfidf_counter
+from docsplit.data.words import CUT, tfidf_counter
 from docsplit.embedding import lexical_ridge
 from docsplit.embedding.encode import embed_documents, identity
 from docsplit.embedding.lexical_ridge import distinct
@@ -387,7 +387,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
             about = {name: getattr(self, name) for name in KEPT}
             about |= {"encoder": str(place_of_encoder.resolve() if place_of_encoder.exists() else self.encoder)}
             about |= {"is_included": is_included, "weight": weight, "classes": self.classes_.tolist()}
-            seal_folder(new, FILE, **about, score=asdict(self.score_), versions=versions())
+            seal_folder(new, FILE, **about, cut=CUT, score=asdict(self.score_), versions=versions())
             flush_folder(new)
             if folder.is_dir():
                 folder.rmdir()
@@ -401,7 +401,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
             encoder: where the encoder is now. Default: in the folder, or where it was.
 
         Raises:
-            ValueError: if the folder is none of a classifier, or is damaged; or if the encoder is another one.
+            ValueError: if the folder is none of a classifier, is damaged, or was fitted on words that were cut in
+                another way; or if the encoder is another one.
         """
         folder = Path(folder)
         if not (folder / FILE).is_file():
@@ -409,6 +410,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
         about = read_sealed(folder / FILE)
         if reason := why_folder_damaged(folder, FILE):
             raise Damaged(f"{folder} is damaged: {reason}. Fit the classifier again.")
+        if about.get("cut") != CUT:
+            raise ValueError(f"{folder} is of a version that cut words in another way: fit the classifier again.")
         place = encoder or (str(folder / ENCODER) if about["is_included"] else about["encoder"])
         classifier = cls(place, about["features_"])
         arrays = load_file(folder / ARRAYS)

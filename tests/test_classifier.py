@@ -73,6 +73,31 @@ def test_several_labels_are_those_of_a_half(several):
     assert sum("long" in labels for labels in several.predict(NEW)) > 2
 
 
+def test_a_text_has_one_label_however_its_letters_are_written():
+    texts = [
+        f"{text} {word} {number}"
+        for number, (text, word) in enumerate(zip(TEXTS, ["환불 요청은", "배송이 늦어요"] * 30))
+    ]
+    apart = [unicodedata.normalize("NFD", text) for text in texts]
+    probabilities = [
+        Classifier(ENCODER, "words_and_tfidf").fit(given, LABELS).predict_proba(new)
+        for given in (texts, apart)
+        for new in (texts, apart)
+    ]
+    for others in probabilities[1:]:
+        np.testing.assert_array_equal(others, probabilities[0])
+
+
+def test_a_classifier_of_words_that_were_cut_in_another_way_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("docsplit.classifier.CUT", 1)
+    Classifier(features="tfidf").fit(TEXTS, LABELS).save(tmp_path / "old")
+    monkeypatch.undo()
+    with pytest.raises(
+        ValueError, match=r"old is of a version that cut words in another way: fit the classifier again\.$"
+    ):
+        Classifier.load(tmp_path / "old")
+
+
 @pytest.mark.parametrize("kind", ["fitted", "several", "tfidf"])
 def test_what_is_saved_comes_back(kind, request, tmp_path):
     classifier = Classifier(features="tfidf").fit(TEXTS, LABELS) if kind == "tfidf" else request.getfixturevalue(kind)

@@ -14,12 +14,12 @@ import numpy as np
 from datasets import Dataset, Features, List, Value
 from datasets.fingerprint import Hasher
 from datasets.table import InMemoryTable
-from sklearn.feature_extraction.text import HashingVectorizer
+from scipy.sparse import csr_matrix
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from docsplit.data.passages import clean_text, segment
-from docsplit.data.seen_documents import SHINGLE_WORDS, SKETCH_SIZE, document_id, sketch
+from docsplit.data.seen_documents import SKETCH_SIZE, document_id, hash_runs, sketch
 from docsplit.data.segmentation import DEFAULT_SPLITTER, SentenceSplitter, load_sentence_splitter
 from docsplit.data.tokenization import cut_in_two, has_initial_form, tokenize_units
 from docsplit.runtime.files import hash_of_code, map_once
@@ -244,19 +244,23 @@ def check_fills_a_batch(dataset: Dataset, batch_size: int, purpose: str) -> None
 
 
 def near_duplicates(texts: Sequence[str], references: Sequence[str], threshold: float = 0.5) -> np.ndarray:
-    """Whether each text has a reference with a Jaccard similarity of word 5-grams of `threshold` or more, (N,)."""
+    """Whether each text has a reference with a Jaccard similarity of runs of `threshold` or more, (N,).
+
+    Runs are those of `docsplit.data.seen_documents.hash_runs`: five words, or five letters where words have no spaces
+    between them.
+    """
     return np.isin(np.arange(len(texts)), _similar(_shingles(texts), _shingles(references), threshold)[0])
 
 
 def near_duplicate_pairs(texts: Sequence[str], threshold: float = 0.5) -> np.ndarray:
-    """List the pairs of texts with a Jaccard similarity of word 5-grams of `threshold` or more, (K, 2), each once."""
+    """List the pairs of texts with a Jaccard similarity of runs of `threshold` or more, (K, 2), each once."""
     shingles = _shingles(texts)
     first, second = _similar(shingles, shingles, threshold)
     return np.stack([first, second], axis=1)[first < second]
 
 
 def jaccard_of_pairs(texts: Sequence[str], pairs: np.ndarray) -> np.ndarray:
-    """Compute the Jaccard similarity of two texts' runs of five words, for many pairs; shorter texts are equal or not.
+    """Compute the Jaccard similarity of two texts' runs, for many pairs.
 
     Each text is cut into runs once, and texts that are equal up to white space are compared once.
 
@@ -283,17 +287,14 @@ def jaccard_of_pairs(texts: Sequence[str], pairs: np.ndarray) -> np.ndarray:
     return similarity[of_pair.ravel()]
 
 
-def _shingles(texts: Iterable[str]) -> Any:
-    """Mark the runs of five words that each text has, by their hashes: (N, V), sparse."""
-    vectorizer = HashingVectorizer(
-        n_features=2**22,
-        ngram_range=(SHINGLE_WORDS, SHINGLE_WORDS),
-        binary=True,
-        norm=None,
-        alternate_sign=False,
-        token_pattern=r"(?u)\w+",
-    )
-    return vectorizer.transform(texts)
+def _shingles(texts: Iterable[str]) -> csr_matrix:
+    """Mark the runs that each text has, by their hashes, (N, V)."""
+    counts, hashes = hash_runs(texts)
+    columns, starts = (hashes >> np.uint64(42)).astype(np.int64), np.cumsum([0, *counts])
+    shingles = csr_matrix((np.ones(len(columns)), columns, starts), (len(counts), 2**22))
+    shingles.sum_duplicates()
+    shingles.data[:] = 1
+    return shingles
 
 
 def _similar(ours: Any, theirs: Any, threshold: float) -> tuple[np.ndarray, np.ndarray]:

@@ -1,7 +1,8 @@
 """Hash the documents that an encoder is trained on, and measure how much of a test set is among them.
 
 The record beside an encoder's weights holds no text. It has the 8 bytes of `document_id` of each document and, up to
-a million documents, a sketch: the 8 smallest hashes of its runs of five words (Broder 1997, "On the resemblance and
+a million documents, a sketch: the 8 smallest hashes of its runs of five words, or letters where words have no spaces
+between them (`docsplit.data.words.units_of`) (Broder 1997, "On the resemblance and
 containment of documents"). Take the 8 smallest of two sketches' union: the share that both have estimates the Jaccard
 similarity of the two documents' runs, with a standard deviation of 0.18 at 0.5. The price is the size of the file:
 8 bytes a document, 40 with a sketch; 0.8 GB for a hundred million documents.
@@ -10,22 +11,20 @@ similarity of the two documents' runs, with a standard deviation of 0.18 at 0.5.
 import hashlib
 import json
 import logging
-import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
 from docsplit.data.passages import clean_text
-from docsplit.data.readers.base import normalized
+from docsplit.data.words import units_of
 from docsplit.runtime.files import add_arrays, write_whole
 
 TRAINING_DOCUMENTS_FILE = "training_documents.safetensors"
 SHARES = ("seen_in_pretraining_share", "near_duplicate_share")  # of the test documents, in rows of results
-SHINGLE_WORDS = 5  # near-duplicates share most of their runs of five words
+SHINGLE_UNITS = 5  # near-duplicates share most of their runs of five words
 SKETCH_SIZE = 8
 NO_HASH = 2**32 - 1  # fills up the sketch of a document with fewer runs
 NEAR_DUPLICATE = 0.5  # estimated resemblance
@@ -40,32 +39,41 @@ def document_id(text: str) -> int:
     return int.from_bytes(digest, "big") >> 1
 
 
-def sketch(texts: Sequence[str]) -> np.ndarray:
-    """Sketch texts by the smallest hashes of their runs of five words, (len(texts), SKETCH_SIZE) uint32.
+def hash_runs(texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Hash the runs of five units (`docsplit.data.words.units_of`) of each text; fewer units are one run.
 
-    Words are `\\w+` in lower case, as in `docsplit.data.preparation.near_duplicates`; no character that `clean_text`
-    removes is in one. Each row is ascending and distinct, and filled up with NO_HASH.
+    Returns: how many runs each text has, (N,) int64, and their hashes, text after text, (R,) uint64.
     """
-    sketches = np.full((len(texts), SKETCH_SIZE), NO_HASH, dtype=np.uint32)
-    words = [re.findall(r"(?u)\w+", normalized(text).lower()) for text in texts]
-    lengths = np.array(list(map(len, words)), dtype=np.int64)
-    codes = np.fromiter(map(zlib.crc32, map(str.encode, chain.from_iterable(words))), np.uint64, lengths.sum())
-    num_runs = len(codes) - SHINGLE_WORDS + 1
-    if num_runs < 1:
-        return sketches
-    # Hash each run of five words, of all texts at once, without those that reach from one text into the next.
+    codes = [np.zeros(0, dtype=np.uint64)]
+    for units in map(units_of, texts):
+        filled = [*units, *[""] * (SHINGLE_UNITS - len(units))] if units else units
+        codes.append(np.fromiter((zlib.crc32(unit.encode(errors="replace")) for unit in filled), np.uint64))
+    lengths, joined = np.array([*map(len, codes[1:])], dtype=np.int64), np.concatenate(codes)
+    # Hash the runs of all texts at once, without those that reach from one text into the next.
+    num_runs = max(len(joined) - SHINGLE_UNITS + 1, 0)
     runs = np.zeros(num_runs, dtype=np.uint64)
-    for shift in range(SHINGLE_WORDS):
-        runs = runs * np.uint64(0x9E3779B97F4A7C15) + codes[shift : shift + num_runs]
-    document = np.repeat(np.arange(len(texts), dtype=np.uint64), lengths)
-    inside = document[:num_runs] == document[SHINGLE_WORDS - 1 :]
-    # Spread the sums over all 64 bits (the finaliser of SplitMix64), and keep 32.
+    for shift in range(SHINGLE_UNITS):
+        runs = runs * np.uint64(0x9E3779B97F4A7C15) + joined[shift : shift + num_runs]
+    text = np.repeat(np.arange(len(lengths)), lengths)
+    inside = text[:num_runs] == text[SHINGLE_UNITS - 1 :]
+    counts = np.bincount(text[:num_runs][inside], minlength=len(lengths))
+    # Spread the sums over all 64 bits (the finaliser of SplitMix64).
     runs = runs[inside]
     runs = (runs ^ (runs >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     runs = (runs ^ (runs >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    hashes = np.minimum((runs ^ (runs >> np.uint64(31))) >> np.uint64(32), np.uint64(NO_HASH - 1))
+    return counts, runs ^ (runs >> np.uint64(31))
+
+
+def sketch(texts: Sequence[str]) -> np.ndarray:
+    """Sketch texts by the smallest hashes of their runs, (len(texts), SKETCH_SIZE) uint32.
+
+    Each row is ascending and distinct, and filled up with NO_HASH.
+    """
+    sketches = np.full((len(texts), SKETCH_SIZE), NO_HASH, dtype=np.uint32)
+    counts, runs = hash_runs(texts)
+    hashes = np.minimum(runs >> np.uint64(32), np.uint64(NO_HASH - 1))
     # Sort by text and hash, drop repeated hashes, and keep the first ones of each text.
-    keys = np.unique(document[:num_runs][inside] << np.uint64(32) | hashes)
+    keys = np.unique(np.repeat(np.arange(len(texts), dtype=np.uint64), counts) << np.uint64(32) | hashes)
     rows = (keys >> np.uint64(32)).astype(np.int64)
     ranks = np.arange(len(rows)) - np.searchsorted(rows, np.arange(len(texts)))[rows]
     chosen = ranks < SKETCH_SIZE
@@ -76,7 +84,7 @@ def sketch(texts: Sequence[str]) -> np.ndarray:
 def resemblance(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Estimate the Jaccard similarity of P pairs of documents, (P,), from their sketches, (P, SKETCH_SIZE) each.
 
-    0 where a document has no run of five words.
+    0 where both are empty.
     """
     both = np.sort(np.concatenate([first, second], axis=1), axis=1)
     is_shared = np.zeros(both.shape, dtype=bool)
@@ -262,7 +270,7 @@ def contamination(name_or_path: str, test_texts: Sequence[str]) -> dict[str, flo
     """Return `seen_in_pretraining_share` and `near_duplicate_share` of the distinct test documents.
 
     Documents are distinct up to white space. A near-duplicate is the same document, or one with an estimated Jaccard
-    similarity of its runs of five words of 0.5 or more. What is unknown is None. A warning names the shares where
+    similarity of its runs of 0.5 or more. What is unknown is None. A warning names the shares where
     a test document was seen, or more than 5 % are near-duplicates, or only the last pretraining is known.
     """
     unknown: dict[str, float | None] = dict.fromkeys(SHARES)

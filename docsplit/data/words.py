@@ -1,4 +1,9 @@
-"""Cut text into words and their stems: one way for BM25 in evaluations, in training for ranking and in an index."""
+"""Cut text into words: one way for BM25, TF-IDF, names of groups, near copies, an index and the page's script.
+
+A word is two or more letters, digits and marks, or one digit, or one Hangul syllable. Han and kana stand alone. Thai,
+Lao, Tibetan, Burmese and Khmer put no spaces between words either: each two neighbouring letters with their marks
+stand for one, as in Lucene's CJKAnalyzer, and so does a letter that has marks. No dictionary is needed for that.
+"""
 
 import logging
 import re
@@ -6,24 +11,93 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import cache
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
+import regex
 import Stemmer
 from tqdm.auto import tqdm
 
-from docsplit.data.passages import HAN_AND_KANA
+from docsplit.data.passages import HAN_AND_KANA, UNSPACED
 
 logger = logging.getLogger(__name__)
 
-# bm25s's own pattern is \b\w\w+\b, which takes a clause of Chinese or Japanese for one word.
-TOKEN_PATTERN = rf"(?u)[{HAN_AND_KANA}]|[^\W{HAN_AND_KANA}]{{2,}}"
-RUNS = re.compile(TOKEN_PATTERN)
+CUT = 2  # how words are cut, which an index and a classifier record: raise it with each change
+# The page's script compiles these patterns, too.
+# Left out is what nobody sees (soft hyphens, spaces without width), and what few write: Hebrew points, Arabic harakat
+# and tatweel. A U+200C stays after an Arabic letter: it parts a Persian word from its ending.
+HIDDEN = regex.compile(
+    r"[\p{DI}\u0307\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670\u06d6-\u06dc"
+    r"\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed](?<![\u0600-\u06ff]\u200c|[^i]\u0307)"
+)
+# Fractions and the signs of trade marks, which NFKC would join to the number or word before them.
+APART = re.compile(r"[\u00bc-\u00be\u2120\u2122\u2150-\u215f]")
+_PAIRED = UNSPACED.removeprefix(HAN_AND_KANA)
+_MARKS = r"\p{Mn}\p{Mc}"
+_START, _REST = rf"(?![{UNSPACED}])[\p{{L}}\p{{N}}_]", rf"(?![{UNSPACED}\u200c])[\p{{L}}\p{{N}}{_MARKS}\p{{DI}}_]"
+RUNS = regex.compile(
+    rf"[{HAN_AND_KANA}]|[{_PAIRED}][{_PAIRED}{_MARKS}\p{{DI}}]*|{_START}(?:{_REST})+|[\p{{Nd}}\uac00-\ud7a3]"
+)
+LETTER = regex.compile(rf"[{_PAIRED}][{_MARKS}]*")
+_UNITS = regex.compile(rf"[{UNSPACED}][{_MARKS}]*|{_START}(?:{_REST})*")
+# All but Latin, Greek, Cyrillic, Armenian and Hangul letters, punctuation and symbols: in a text without these nothing
+# is hidden and no letter has marks, and `re` cuts it in a third of the time.
+_INTRICATE = re.compile(
+    r"[^\0-\xac\xae-\u02ff\u0370-\u0482\u048a-\u058f\u1e00-\u1fff\u2010-\u2027\u2030-\u205e\u20a0-\u20cf\u2100-\u2c7f"
+    r"\uac00-\ud7a3]"
+)
+_PLAIN_RUNS, _PLAIN_UNITS = re.compile(r"\w{2,}|[\d\uac00-\ud7a3]"), re.compile(r"\w+")
 # Between the words of an identifier: get_user_by_id, parseHTMLResponse. The plural in PCRs begins no word.
 BORDERS = re.compile(r"_+|(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")
-ENGLISH, WORDS = "english", "none"
-NOT_CUT = ("hindi", "nepali", "tamil")  # whose vowel signs are no letters to `RUNS`
-LANGUAGES = (WORDS, *(name for name in Stemmer.algorithms() if name not in NOT_CUT))
+ENGLISH, TURKISH, WORDS = "english", "turkish", "none"
+LANGUAGES = (WORDS, *Stemmer.algorithms())
+
+
+def normal(text: str) -> tuple[str, bool]:
+    """Write a text as its words are counted: NFKC, an İ as an i, and without what is `HIDDEN`.
+
+    Returns: the text, and whether `re` cuts it as `regex` does.
+    """
+    if text.isascii():
+        return text, True
+    if not unicodedata.is_normalized("NFKC", text):
+        text = unicodedata.normalize("NFKC", APART.sub(" ", text))
+    text = text.replace("İ", "i")
+    if not _INTRICATE.search(text):
+        return text, True
+    # Twice, for an accent may have stood behind what is left out
+    return unicodedata.normalize("NFKC", HIDDEN.sub("", text)), False
+
+
+def runs_of(text: str) -> list[str]:
+    """Cut a text into its words, in the letters that it has."""
+    return _cut(*normal(text))
+
+
+def whole_words(text: str) -> list[str]:
+    """Cut a text into its words, in small letters."""
+    text, is_plain = normal(text)
+    return _cut(text.lower(), is_plain)
+
+
+def units_of(text: str) -> list[str]:
+    """Cut a text into what near copies share runs of: words, and single letters of scripts without spaces.
+
+    All words count, of one letter as well. A text without words has its signs.
+    """
+    text, is_plain = normal(text)
+    return (_PLAIN_UNITS if is_plain else _UNITS).findall(text.lower()) or text.split()
+
+
+def _cut(text: str, is_plain: bool) -> list[str]:
+    if is_plain:
+        return _PLAIN_RUNS.findall(text)
+    return [word for run in RUNS.findall(text) for word in (_pairs(run) if LETTER.match(run) else (run,))]
+
+
+def _pairs(run: str) -> list[str]:
+    letters = LETTER.findall(run)
+    return [*map("".join, pairwise(letters)), *(letter for letter in letters if len(letter) > 1)]
 
 
 @cache
@@ -33,15 +107,13 @@ def stop_words() -> dict[str, frozenset[str]]:
 
     known = {language: getattr(stopwords, f"STOPWORDS_{language.upper()}", ()) for language in LANGUAGES}
     known |= dict.fromkeys((ENGLISH, "porter", WORDS), stopwords.STOPWORDS_EN)
-    return {language: frozenset(words) for language, words in known.items() if words}
+    return {language: frozenset(normal(word)[0] for word in words) for language, words in known.items() if words}
 
 
 class Stems(dict[str, tuple[str, ...]]):
-    """What BM25 counts of a run of letters: its stem, and the stems of its parts where it is an identifier.
+    """What BM25 counts of a word of `runs_of`: its stem, and the stems of its parts where it is an identifier.
 
     `get_user_by_id` and `parseHTMLResponse` are counted whole and in parts. Stop-words of the language are left out.
-    Han and kana stand alone; Thai, Lao, Khmer and Burmese put no spaces between words either, but a run of these stays
-    one word.
 
     Args:
         language: one of Snowball's (https://snowballstem.org); `none`: whole words, without English stop-words.
@@ -51,20 +123,23 @@ class Stems(dict[str, tuple[str, ...]]):
         super().__init__()
         self.stop_words = stop_words().get(language, frozenset())
         self.stem = str if language == WORDS else Stemmer.Stemmer(language).stemWord
+        self.is_turkish = language == TURKISH
 
     def __missing__(self, run: str) -> tuple[str, ...]:
         self[run] = stems = tuple(map(self.stem, self.words_of(run)))
         return stems
 
     def words_of(self, run: str) -> list[str]:
-        """Return a run of letters and, of an identifier, its parts, in small letters and without stop-words."""
+        """Return a word and, of an identifier, its parts, in small letters and without stop-words."""
         parts = BORDERS.split(run)
+        if self.is_turkish:  # its small I has no dot
+            run, parts = run.replace("I", "ı"), [part.replace("I", "ı") for part in parts]
         words = [run.lower(), *(part.lower() for part in parts if len(part) > 1)][: None if len(parts) > 1 else 1]
         return [word for word in words if word not in self.stop_words]
 
     def of(self, text: str) -> list[str]:
         """Return the stems of a text in their order."""
-        return list(chain.from_iterable(map(self.__getitem__, RUNS.findall(composed(text)))))
+        return list(chain.from_iterable(map(self.__getitem__, runs_of(text))))
 
     def telling(self, query: str) -> dict[str, str]:
         """Return the distinct words of a query and their stems, without words that say little: how, what, do.
@@ -73,14 +148,9 @@ class Stems(dict[str, tuple[str, ...]]):
         """
         from bm25s.stopwords import STOPWORDS_EN_PLUS
 
-        words = [word for run in RUNS.findall(composed(query)) for word in self.words_of(run)]
+        words = [word for run in runs_of(query) for word in self.words_of(run)]
         telling = [word for word in words if word not in STOPWORDS_EN_PLUS]
         return {word: self.stem(word) for word in telling or words}
-
-
-def composed(text: str) -> str:
-    """Write an accent and its letter as one character (NFC), as documents are read."""
-    return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
 def tokenize(texts: Sequence[str], language: str = WORDS, show_progress: bool = False) -> Any:
@@ -99,7 +169,7 @@ def warn_of_other_language(texts: Sequence[str], language: str) -> None:
     """Log one line if the stop-words of the first texts are mostly those of another language."""
     if language == WORDS or language not in stop_words():
         return
-    runs = Counter(run.lower() for text in texts[:1000] for run in RUNS.findall(text))
+    runs = Counter(word for text in texts[:1000] for word in whole_words(text))
     counts = {name: sum(runs[word] for word in words) for name, words in stop_words().items() if name != WORDS}
     likely = max(counts, key=lambda name: counts[name])
     if counts[likely] > max(2 * counts[language], 0.1 * runs.total()):
@@ -110,4 +180,4 @@ def tfidf_counter(**options: Any) -> Any:
     """Return scikit-learn's TF-IDF, unfitted, of whole words, also stop-words."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    return TfidfVectorizer(token_pattern=TOKEN_PATTERN, sublinear_tf=True, **options)
+    return TfidfVectorizer(analyzer=whole_words, sublinear_tf=True, **options)

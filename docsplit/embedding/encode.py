@@ -18,6 +18,7 @@ import json
 import logging
 import threading
 import time
+import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -231,7 +232,7 @@ def embed_queries(
     if isinstance(model[0], Transformer):
         vectors, _ = embed_documents(model, queries, prompt, **options)
     else:  # it has its own ways, a route for queries, say
-        vectors = model.encode_query(list(queries), prompt=prompt, show_progress_bar=False)
+        vectors = model.encode_query(valid_unicode(queries), prompt=prompt, show_progress_bar=False)
     return np.asarray(vectors, dtype=np.float32), QueryFacts(prompt, similarity)
 
 
@@ -337,8 +338,8 @@ def embed_in_chunks(
 
 
 def valid_unicode(texts: Sequence[str]) -> list[str]:
-    """Replace lone surrogates, which would make the tokenizer raise; it reads all else as it is."""
-    return [text.encode("utf-8", "replace").decode() for text in texts]
+    """Write texts in NFC, as documents are read, and replace lone surrogates, which would make the tokenizer raise."""
+    return [unicodedata.normalize("NFC", text.encode("utf-8", "replace").decode()) for text in texts]
 
 
 # --- One chunk: pieces of texts, micro-batches, vectors ---

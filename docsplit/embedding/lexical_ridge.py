@@ -37,6 +37,7 @@ from sklearn.preprocessing import normalize
 from tokenizers import Tokenizer, models
 from torch import Tensor
 
+from docsplit.data.readers.base import normalized
 from docsplit.data.seen_documents import document_id
 from docsplit.embedding.loading import fast_tokenizer, tokenizer_of, with_words, without_words
 from docsplit.embedding.neighbours import smooth, word_vectors
@@ -182,7 +183,7 @@ def fit(
         raise ValueError("The encoder's vectors are not finite: it is broken, or needs --dtype float32.")
     if np.ptp(vectors, axis=0).max() < 1e-6:
         raise ValueError(f"The encoder gives one vector for all {len(kept)} documents: there is nothing to learn.")
-    documents = [texts[row] for row in kept]
+    documents = [normalized(texts[row]) for row in kept]
 
     # Features
     tokenizer = whole_text_tokenizer(model)

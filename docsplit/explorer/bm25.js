@@ -1,21 +1,27 @@
 // Search by words: BM25 in Lucene's form, as the index of search.py has it. Texts are cut into words as
-// docsplit/data/words.py cuts them: stems of words of two letters or more, no stop words, Han and kana by characters,
-// identifiers whole and in parts. The page brings the stems of all its words.
+// docsplit/data/words.py cuts them, by the same patterns: stems without stop-words, identifiers whole and in parts. The
+// page brings the stems of all its words.
 const K1 = 1.5, B = 0.75;
 
-function wordPattern(loneLetters) {
-  const lone = loneLetters.replace(/\\U0*([0-9a-f]+)/gi, "\\u{$1}");  // Python's escapes
-  return new RegExp(`[${lone}]|(?:(?![${lone}])[\\p{L}\\p{N}_]){2,}`, "gu");
-}
-
-function cutter(pattern, borders, stopWords, stems) {
-  const left = new Set(stopWords), between = new RegExp(borders), known = new Map(Object.entries(stems));
+function cutterOf(words) {
+  const compiled = (name) => new RegExp(words[name].replace(/\\U0*([0-9a-f]+)/g, "\\u{$1}"), "gu");  // Python's escapes
+  const [apart, hidden, runs, letter, borders] = ["apart", "hidden", "runs", "letter", "borders"].map(compiled);
+  const left = new Set(words.stop_words), known = new Map(Object.entries(words.stems));
+  const normal = (text) => text.replace(apart, " ").normalize("NFKC").replaceAll("\u0130", "i").replace(hidden, "")
+    .normalize("NFKC");
   const wordsOf = (run) => {
-    const parts = run.split(between);
+    const letters = run.match(letter);
+    if (letters && run.search(letter) === 0) {
+      const pairs = letters.slice(1).map((second, place) => letters[place] + second);
+      return [...pairs, ...letters.filter((one) => one.length > 1)];
+    }
+    const parts = run.split(borders);
     return parts.length > 1 ? [run, ...parts.filter((part) => part.length > 1)] : [run];
   };
-  return (text) => (text.match(pattern) || []).flatMap(wordsOf).map((word) => word.toLowerCase())
+  const cut = (text) => (normal(text).match(runs) || []).flatMap(wordsOf)
+    .map((word) => word.toLocaleLowerCase(words.locale))
     .filter((word) => !left.has(word)).map((word) => known.get(word) || word);
+  return { runs, cut };
 }
 
 // Postings of each word: row, count, row, count ...
@@ -70,10 +76,10 @@ function rank(index, words) {
 }
 
 // A text in pieces: [piece, whether it has one of the stems].
-function piecesOf(text, pattern, cut, stems) {
+function piecesOf(text, { runs, cut }, stems) {
   const pieces = [];
   let end = 0;
-  for (const match of text.matchAll(pattern)) {
+  for (const match of text.matchAll(runs)) {
     if (!cut(match[0]).some((stem) => stems.has(stem))) continue;
     if (match.index > end) pieces.push([text.slice(end, match.index), false]);
     pieces.push([match[0], true]);

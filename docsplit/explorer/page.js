@@ -13,7 +13,7 @@ const COLOURS = ["#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7
 const OTHERS = "#a3abb2";  // colour of labels that are not in the legend
 const SIDE = 10000;  // of the square that holds all points
 const SHOWN_AT_ONCE = 20;  // results of a search
-let data, pattern, cut, index = null;  // of the words
+let data, cutter, cut, index = null;  // of the words
 let view = { x: SIDE / 2, y: SIDE / 2, scale: 1 };
 let kinds, colours, byLabel, hidden = new Set();  // kinds: the label of each document, or its group
 let chosen = null, found = null, shownHits = SHOWN_AT_ONCE;
@@ -22,8 +22,8 @@ async function start() {
   const bytes = Uint8Array.from(atob(byId("data").textContent), (letter) => letter.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   data = JSON.parse(await new Response(stream).text());
-  pattern = wordPattern(data.lone_letters);
-  cut = cutter(pattern, data.borders, data.stop_words, data.stems);
+  cutter = cutterOf(data.words);
+  cut = cutter.cut;
   document.title = data.name;
   byId("name").textContent = data.name;
   byId("summary").textContent = data.summary;
@@ -324,7 +324,7 @@ function keys() {
 // A text with the words of the search marked.
 function marked(text) {
   if (!found) return [text];
-  return piecesOf(text, pattern, cut, found.words).map(([piece, isHit]) => isHit ? classed("hit", make("mark", piece)) : piece);
+  return piecesOf(text, cutter, found.words).map(([piece, isHit]) => isHit ? classed("hit", make("mark", piece)) : piece);
 }
 
 function link(row) {

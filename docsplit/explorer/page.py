@@ -12,8 +12,7 @@ import numpy as np
 from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
-from docsplit.data.passages import HAN_AND_KANA
-from docsplit.data.words import BORDERS, ENGLISH, RUNS, Stems
+from docsplit.data.words import APART, BORDERS, ENGLISH, HIDDEN, LETTER, RUNS, Stems, runs_of
 from docsplit.embedding import encode
 from docsplit.embedding.attention import document_attention
 from docsplit.embedding.loading import has_graph_attention, is_graph_encoder, tokens_read, words_of
@@ -85,8 +84,9 @@ def build_page(documents: Documents, encoder: SentenceTransformer, options: Page
             "heard": heard_passages(encoder, documents.texts),
             "tables": tables_of(options.directory),
             "curves": f"data:image/png;base64,{_base64(curves.read_bytes())}" if curves.exists() else None,
-            "lone_letters": HAN_AND_KANA,
-            **words_of_page([*documents.titles, *(" ".join(text.sentences) for text in texts)], options.language),
+            "words": words_of_page(
+                [*documents.titles, *(" ".join(text.sentences) for text in texts)], options.language
+            ),
         }
     )
 
@@ -94,9 +94,15 @@ def build_page(documents: Documents, encoder: SentenceTransformer, options: Page
 def words_of_page(texts: Sequence[str], language: str) -> JsonObject:
     """Return what the page needs to cut queries and these texts as BM25 does: the stems, where a word is none."""
     cutter = Stems(language)
-    words = {word for text in texts for run in RUNS.findall(text) for word in cutter.words_of(run)}
+    words = {word for text in texts for run in runs_of(text) for word in cutter.words_of(run)}
     stems = {word: stem for word in sorted(words) if (stem := cutter.stem(word)) != word}
-    return {"stop_words": sorted(cutter.stop_words), "borders": BORDERS.pattern, "stems": stems}
+    patterns = {"apart": APART, "hidden": HIDDEN, "runs": RUNS, "letter": LETTER, "borders": BORDERS}
+    return {
+        **{name: pattern.pattern for name, pattern in patterns.items()},
+        "locale": "tr" if cutter.is_turkish else "en",  # of small letters
+        "stop_words": sorted(cutter.stop_words),
+        "stems": stems,
+    }
 
 
 def matches_of(texts: Sequence[ShownText], neighbours: np.ndarray, encoder: SentenceTransformer) -> JsonObject:

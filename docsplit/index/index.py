@@ -32,7 +32,7 @@ import xxhash
 from docsplit.data.fusion import LOWEST, WEIGHT, reciprocal_ranks, sum_of_scores
 from docsplit.data.passages import to_passages
 from docsplit.data.readers.base import Columns, Document
-from docsplit.data.words import Stems, tokenize
+from docsplit.data.words import CUT, Stems, tokenize
 from docsplit.runtime.command import command_name
 from docsplit.runtime.files import (
     READ_WHEN_OPENED,
@@ -110,6 +110,7 @@ class Manifest:
         has_words: whether the encoder adds words of documents to their vectors.
         language: of the stems that BM25 counts (`docsplit.data.words.LANGUAGES`).
         is_built: whether the first build has come to its end.
+        cut: how words were cut (`docsplit.data.words.CUT`).
     """
 
     encoder: JsonObject  # `name`, `hash`, and settings: the `description` of an `Encoder`
@@ -122,6 +123,7 @@ class Manifest:
     sources: dict[str, Columns] = field(default_factory=dict)
     approximate: InvertedFile | None = None  # None: all passages are compared
     is_built: bool = False
+    cut: int = CUT
 
     def write(self, directory: Path) -> None:
         """Replace the manifest of a folder, whole or not at all."""
@@ -135,12 +137,13 @@ def read_manifest(directory: Path, is_built: bool = False) -> Manifest:
         is_built: refuse an index that is not built to its end.
 
     Raises:
-        ValueError: if there is none, or one that is damaged.
+        ValueError: if there is none, one that is damaged, or one whose words were cut in another way.
         OSError: if it cannot be opened, for want of file descriptors for example.
     """
     path = directory / FILE
     try:
-        manifest: Manifest = checked(read_sealed(path), Manifest, str(path))
+        content = read_sealed(path)
+        manifest: Manifest = checked(content, Manifest, str(path))
     except FileNotFoundError as error:
         raise ValueError(
             f"There is no index in {directory}: make one with `{command_name('search.py')} build`."
@@ -149,6 +152,10 @@ def read_manifest(directory: Path, is_built: bool = False) -> Manifest:
         if isinstance(error.__cause__, OSError):
             raise error.__cause__ from None
         raise Damaged(f"{error} {REMEDY}") from error
+    if content.get("cut") != CUT:
+        raise ValueError(
+            f"{path} is of a version that cut words in another way: build the index again, in a new folder."
+        )
     if is_built and not manifest.is_built:
         again = f"run `{command_name('search.py')} build` again."
         raise ValueError(f"The index in {directory} is not built to its end: {again}")

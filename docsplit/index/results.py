@@ -277,7 +277,7 @@ def marked(style: Style, text: str, wanted: set[str], stems: Stems) -> str:
     """Make the words of a text bold that have one of these stems, if the style has marks."""
     if not style.has_marks or not wanted:
         return text
-    return RUNS.sub(lambda run: run[0] if wanted.isdisjoint(stems[run[0]]) else style.bold(run[0]), text)
+    return RUNS.sub(lambda run: run[0] if wanted.isdisjoint(stems.of(run[0])) else style.bold(run[0]), text)
 
 
 def shown_part(passage: str, title: str, wanted: set[str], stems: Stems, characters: int) -> str:

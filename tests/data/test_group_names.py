@@ -74,3 +74,9 @@ def test_a_word_names_the_group_that_has_it_most_and_is_shared_only_in_need():
 def test_no_group_has_too_many_names_and_none_is_a_number_code_or_plural_of_another(text, names):
     assert name_groups(*matrices([[text] * 3, ["tree"] * 3])) == [names, ["tree"]]
     assert name_groups([], np.empty((0, 2)), np.empty((0, 2)), np.array([1, 1])) == [[], []]
+
+
+def test_words_with_marks_and_characters_name_groups_and_numbers_do_not():
+    texts = ["मौसम बारिश 2024", "बारिश 2024", "किताब पुस्तकें", "किताब 5"]
+    names = group_names.name_groups_of_texts(texts, [0, 0, 1, 1], 2)
+    assert names == [["बारिश"], ["किताब"]]

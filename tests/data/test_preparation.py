@@ -3,6 +3,7 @@
 import copy
 import itertools
 import logging
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from datasets import Dataset
 from transformers import AutoTokenizer
 
-from docsplit.data import preparation
+from docsplit.data import preparation, seen_documents
 from docsplit.data.corpora import load_corpus
 from docsplit.data.passages import SECTION_BREAK, to_passages
 from docsplit.data.preparation import Segmentation, near_duplicates, tokenize
@@ -95,7 +96,7 @@ def test_tokenising_twice_reads_the_cache(corpus_file, wordpiece, tmp_path):
 
 
 def jaccard(first, second):
-    """Of the runs of five words; texts with fewer are equal or not."""
+    """Of the runs of five words; texts with fewer have one."""
     runs = [
         {tuple(words[start : start + 5]) for start in range(len(words) - 4)}
         for words in (first.split(), second.split())
@@ -132,6 +133,30 @@ def test_jaccard_and_pairs_against_sets_of_runs(monkeypatch):
     slow = [jaccard(texts[first], texts[second]) for first, second in all_pairs]
     np.testing.assert_allclose(preparation.jaccard_of_pairs(texts, all_pairs), slow)
     assert preparation.jaccard_of_pairs(texts, all_pairs[:0]).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("units", "joint", "changed"),
+    [
+        (" ".join("港务长保存泊位和已缴纳年度费用的船主名单船只免费停靠"), "", {17: "舟"}),
+        (" ".join("港長は停泊場所と年会費を払った船主の名簿を管理する"), "", {15: "舟"}),
+        ("พ รุ่ ง นี้ ฝ น ต ก ห นั ก ม า ก ห นั ง สื อ ใ ห ม่ ม า แ ล้ ว", "", {0: "ข"}),
+        ("မ န က် ဖြ န် မိုး ရွာ မ ည်", "", {0: "က"}),
+        ("मौसम विभाग ने कल भारी बारिश की चेतावनी दी है", " ", {0: "क्रिकेट"}),
+        ("谢 谢", "", {}),
+        ("谢 谢", "", {0: "多"}),
+    ],
+)
+def test_near_copies_share_letters_where_words_have_no_spaces(units, joint, changed):
+    units = units.split()
+    other = [changed.get(place, unit) for place, unit in enumerate(units)]
+    texts = [joint.join(units), unicodedata.normalize("NFD", joint.join(other)) + "。"]
+    expected = float(jaccard(" ".join(units), " ".join(other)))
+    assert (expected >= 0.5) == (len(units) > 2 or not changed)
+    assert preparation.jaccard_of_pairs(texts, np.array([[0, 1]])).tolist() == [expected]
+    assert near_duplicates(texts[:1], texts[1:]).tolist() == [expected >= 0.5]
+    sketches = seen_documents.sketch(texts)
+    assert seen_documents.resemblance(sketches[:1], sketches[1:])[0] == pytest.approx(expected, abs=0.25)
 
 
 def test_held_out_documents_are_others_and_drawn_the_same_way_each_time(corpus, wordpiece):

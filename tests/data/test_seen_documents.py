@@ -17,7 +17,9 @@ ODD = ["", "one two three four", "One two, three FOUR five", "Ünïcode, größe
 
 
 def runs_of(text):
-    words = re.findall(r"(?u)\w+", text.replace("\ud800", " ").lower())
+    words = re.findall(r"\w+", text.lower()) or text.split()
+    if 0 < len(words) < 5:
+        words += [""] * (5 - len(words))  # one run
     return {tuple(words[start : start + 5]) for start in range(len(words) - 4)}
 
 
@@ -78,7 +80,8 @@ def test_resemblance_estimates_the_jaccard_similarity():
     assert seen_documents.resemblance(sketch(few), sketch(ends)).tolist() == [
         jaccard(*pair) for pair in zip(few, ends)
     ]
-    assert not seen_documents.resemblance(sketch(["one word"]), sketch(["one word"])).any()
+    same = sketch(["one word", "One, word!", "🍕🍕", "other word", "🍕", "", ""])
+    assert seen_documents.resemblance(same[[0, 0, 2, 2, 5]], same[[1, 3, 2, 4, 6]]).tolist() == [1, 0, 1, 0, 0]
 
 
 def test_near_duplicates_are_those_of_all_pairs():

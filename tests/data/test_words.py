@@ -1,6 +1,7 @@
 """Stems of BM25: those of bm25s and Snowball where words have spaces between them, characters where they have none."""
 
 import json
+import re
 import unicodedata
 from pathlib import Path
 
@@ -10,17 +11,49 @@ import Stemmer
 
 from docsplit.data.bm25 import BM25
 from docsplit.data.sets.rankings import Retrieved
-from docsplit.data.words import LANGUAGES, Stems, tokenize, warn_of_other_language
+from docsplit.data.words import (
+    LANGUAGES,
+    WORDS,
+    Stems,
+    tokenize,
+    warn_of_other_language,
+    whole_words,
+)
 
 DOCUMENTS = Path(__file__).parent / "documents.jsonl"
 TEXTS = [json.loads(line)["text"] for line in DOCUMENTS.read_text(encoding="utf-8").splitlines()]
-TEXTS += ["x2 3 C++ naïve Übung Привет, мир a\u0301b 한국어 단어 I'm", ""]
+TEXTS += ["x2 C++ naïve Übung Привет, мир a\u0301b 한국어 단어 I'm", ""]
+# The language of the stems, a text, and what is counted of it
+OF_LANGUAGES = [
+    ("none", "मौसम विभाग ने बारिश, हिन्दी", ["मौसम", "विभाग", "ने", "बारिश", "हिन्दी"]),
+    ("none", "बारिश\u200cबारिश श्\u200dरी", ["बारिशबारिश", "श्री"]),
+    ("hindi", "किताबें किताबों", ["किताब", "किताब"]),
+    ("tamil", "பூக்கள் பூக்களை", ["பூக்", "பூக்"]),
+    ("none", "আগামীকাল ভারী বৃষ্টি", ["আগামীকাল", "ভারী", "বৃষ্টি"]),
+    ("none", "రేపు వర్షం", ["రేపు", "వర్షం"]),
+    ("none", "සිංහල", ["සිංහල"]),
+    ("none", "ฝนตก phoneรุ่น", ["ฝน", "นต", "ตก", "phone", "รุ่น", "รุ่"]),
+    ("none", "မိုးရွာ ၅", ["မိုးရွာ", "မိုး", "ရွာ", "၅"]),
+    ("none", "ខ្មែរ", ["ខ្មែ", "មែរ", "ខ្", "មែ"]),
+    ("none", "הַגֶּשֶׁם סֵפֶר־חָדָשׁ", ["הגשם", "ספר", "חדש"]),
+    ("none", "وَصَلَ كِتَابٌ كتـــاب", ["وصل", "كتاب", "كتاب"]),
+    ("none", "کتاب\u200cها", ["کتاب", "ها"]),
+    ("none", "책 비가 서울에서", ["책", "비가", "서울에서"]),
+    ("none", "ﾃﾞｰﾀ サーバー", [*"データサーバー"]),
+    ("none", "ＡＢＣ１２３ ２", ["abc123", "2"]),
+    ("none", "İstanbul i\u0307stanbul ISPARTA", ["istanbul", "istanbul", "isparta"]),
+    ("turkish", "ISPARTA ısparta İstanbul", ["ıspar", "ıspar", "istanbul"]),
+    ("german", "Gesamt\u00adkonzep\u00adtion", ["gesamtkonzeption"]),
+    ("english", "article 5, version 2.4; x y", ["articl", "5", "version", "2", "4"]),
+    ("english", "2½ ships™ co\u200bop e\u200d\u0301t\u00e9 5\ufe0f\u20e3", ["2", "ship", "coop", "été", "5"]),
+]
 
 
 @pytest.mark.parametrize("language", ["english", "none"])
 def test_words_with_spaces_are_stemmed_as_bm25s_does(language):
     texts = [unicodedata.normalize("NFC", text.replace("_", " ").lower()) for text in TEXTS]  # without identifiers
     stemmer = None if language == "none" else Stemmer.Stemmer(language)
+    texts = [re.sub(r"(?<!\w)\d(?!\w)", "", text) for text in texts]  # its digits are no words where they stand alone
     expected = bm25s.tokenize(texts, stopwords="en", stemmer=stemmer, return_ids=False, show_progress=False)
     cut = tokenize(texts, language)
     word_of = {number: word for word, number in cut.vocab.items()}
@@ -31,6 +64,16 @@ def test_words_with_spaces_are_stemmed_as_bm25s_does(language):
 
 def test_an_accent_is_one_letter_however_it_is_written():
     assert Stems().of("cafe\u0301s") == Stems().of("caf\u00e9s") == ["caf\u00e9"]
+
+
+@pytest.mark.parametrize(("language", "text", "stems"), OF_LANGUAGES)
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_words_of_languages_have_their_marks_however_they_are_written(language, text, stems, form):
+    written = unicodedata.normalize(form, text)
+    assert Stems(language).of(written) == stems
+    assert Stems(language).of(f"{written} क") == stems  # by the patterns of all scripts
+    if language == WORDS:
+        assert whole_words(written) == stems
 
 
 @pytest.mark.parametrize(

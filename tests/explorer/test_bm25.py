@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from docsplit.data.bm25 import BM25
-from docsplit.data.passages import HAN_AND_KANA
 from docsplit.data.words import Stems
 from docsplit.explorer.page import FOLDER, words_of_page
 from tests.conftest import make_corpus
+from tests.data.test_words import OF_LANGUAGES
 
 NODE = shutil.which("node")
 pytestmark = pytest.mark.skipif(NODE is None, reason="no node on this machine")
@@ -23,17 +23,19 @@ TEXTS = [row["text"] for row in make_corpus(40)] + [
 ]
 
 
-def run_script(expression, **values):
+def run_script(expression, language="english", **values):
     """Evaluate an expression in JavaScript, with these values and the code of the page."""
-    given = values | {"lone": HAN_AND_KANA, "page": words_of_page(values.get("texts", [""]), "english")}
+    given = values | {"page": words_of_page(values.get("texts", [""]), language)}
     names = "".join(f"const {name} = {json.dumps(value)};\n" for name, value in given.items())
-    names += "const cut = cutter(wordPattern(lone), page.borders, page.stop_words, page.stems);\n"
+    names += "const cutter = cutterOf(page), cut = cutter.cut;\n"
     code = f'"use strict";\n{(FOLDER / "bm25.js").read_text()}\n{names}console.log(JSON.stringify({expression}));'
     return json.loads(subprocess.run([NODE, "-"], input=code, capture_output=True, text=True, check=True).stdout)
 
 
-def test_words_are_cut_as_elsewhere():
-    assert run_script("texts.map(cut)", texts=TEXTS) == [*map(Stems().of, TEXTS)]
+@pytest.mark.parametrize("language", ["english", "turkish", "hindi", "none"])
+def test_words_are_cut_as_elsewhere(language):
+    texts = [*TEXTS, *(text for _, text, _ in OF_LANGUAGES)]
+    assert run_script("texts.map(cut)", language, texts=texts) == [*map(Stems(language).of, texts)]
 
 
 def test_scores_are_those_of_the_index():
@@ -71,8 +73,8 @@ def test_a_word_that_no_text_has_is_a_beginning_or_another_form(query, words):
 
 
 def test_words_are_marked_by_their_stems_and_no_letter_is_lost():
-    text = "The ships, SHIP and shipyard <b>of</b> 東京タワー"
-    code = "piecesOf(texts[0], wordPattern(lone), cut, new Set(['ship', '東']))"
+    text = "The ships, SHIP and shipyard <b>of</b> s\u00adhip 東京タワー"
+    code = "piecesOf(texts[0], cutter, new Set(['ship', '東']))"
     pieces = run_script(code, texts=[text])
     assert "".join(piece for piece, _ in pieces) == text
-    assert [piece for piece, is_hit in pieces if is_hit] == ["ships", "SHIP", "東"]
+    assert [piece for piece, is_hit in pieces if is_hit] == ["ships", "SHIP", "s\u00adhip", "東"]

@@ -16,7 +16,7 @@ from docsplit.index.changes import add, build, delete, writing
 from docsplit.index.index import Index, read_manifest
 from docsplit.index.results import Added, Checked
 from docsplit.runtime import files
-from docsplit.runtime.files import Damaged
+from docsplit.runtime.files import Damaged, read_sealed, write_sealed
 from tests.index.conftest import ENCODER, WORDS, Encoder, answers, embed
 from tests.index.mutations import contents
 
@@ -191,6 +191,19 @@ def test_a_damaged_manifest_loses_nothing(documents, tmp_path, old, new):
         ) as error:
             change()
         assert "\n" not in str(error.value)
+    assert contents(tmp_path) == before
+
+
+def test_an_index_of_words_that_were_cut_in_another_way_is_refused(documents, tmp_path):
+    build(tmp_path, documents[:5], ENCODER, WORDS)
+    path = tmp_path / "manifest.json"
+    content = read_sealed(path)
+    del content["cut"]
+    write_sealed(path, content)
+    before = contents(tmp_path)
+    for use in (Index, Checked.of, lambda directory: add(directory, documents[5:7], ENCODER)):
+        with pytest.raises(ValueError, match=r"cut words in another way: build the index again, in a new folder\.$"):
+            use(tmp_path)
     assert contents(tmp_path) == before
 
 
