@@ -49,7 +49,7 @@ def build(options: argparse.Namespace) -> Iterator[Result]:
     from docsplit.embedding.encoder import Encoder
     from docsplit.index.changes import build
 
-    given = {name: getattr(options, name) for name in ("pooling", "max_seq_length", "prompt")}
+    given = {name: getattr(options, name) for name in ("pooling", "max_seq_length", "prompt", "query_prompt")}
     encoder = Encoder(options.model, EncoderArguments([options.model], **given), options.index_dir / "cache")
     documents, source = documents_of(options)
     yield build(
@@ -208,7 +208,8 @@ def build_options(parser: argparse.ArgumentParser) -> None:
     pooling = "pooling of an encoder that does not say (default: cls; lasttoken for a decoder)"
     add("--pooling", choices=get_args(Pooling), help=pooling)
     add("--max_seq_length", type=int, help="tokens read of each text (default: the encoder's)")
-    add("--prompt", help="words to put before each text (default: the encoder's)")
+    add("--prompt", help="text before each document, such as 'passage: ' for E5 (default: the encoder's)")
+    add("--query_prompt", help="text before each query, such as 'query: ' for E5 (default: the encoder's)")
 
 
 def _needs_encoder(parser: argparse.ArgumentParser) -> None:
