@@ -12,13 +12,13 @@ CODE = docsplit tests benchmarks examples *.py
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-install: $(VENV)/installed  ## make .venv and install requirements.txt
+install: $(VENV)/installed  ## make .venv and install this clone into it, so that changes of the code count at once
 
 install-dev: $(VENV)/installed-dev  ## and what tests and linters need
 
-$(VENV)/installed: requirements.txt constraints.txt
+$(VENV)/installed: requirements.txt constraints.txt pyproject.toml setup.py
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -r requirements.txt -c constraints.txt
+	$(BIN)/python -m pip install -e . -c constraints.txt
 	touch $@
 
 $(VENV)/installed-dev: $(VENV)/installed requirements-dev.txt

@@ -37,7 +37,8 @@ def fit(options: argparse.Namespace) -> None:
     documents = []
     if options.documents:
         documents = read_texts(options.documents, options.text_column[0], options.encoding)
-    classifier = Classifier(options.model, options.features, options.seed).fit(texts, labels, documents)
+    classifier = Classifier(options.model, options.features, options.seed, options.prompt)
+    classifier.fit(texts, labels, documents)
     classifier.columns_ = options.text_column
     classifier.save(options.output_dir, options.include_encoder)
     score = asdict(classifier.score_)
@@ -150,6 +151,7 @@ def parse_options(words: list[str] | None = None) -> argparse.Namespace:
     add("--encoding", help="encoding of text files (default: UTF-8, or what is detected)")
     features = "what the head reads; auto: chosen by cross-validation with 20 labels a class or more (default: auto)"
     add("--features", choices=FEATURES, default="auto", help=features)
+    add("--prompt", help="text before each document, such as 'query: ' for E5 (default: the encoder's)")
     add("--include_encoder", action="store_true", help="write the encoder into the folder too")
     add("--seed", type=int, default=0, help="of folds (default: 0)")
     predict_help = "Label new documents."

@@ -60,7 +60,7 @@ def export_encoder(name: str, out: Path) -> None:
     import torch
     from transformers.utils.logging import disable_progress_bar
 
-    from docsplit.embedding.loading import load_encoder, reader_config, resolve_prompt, tokens_read
+    from docsplit.embedding.loading import load_encoder, prompts_of, reader_config, tokens_read
     from docsplit.modeling.families.graph import PASSAGES_FILE
     from docsplit.modeling.families.table import family_of
     from docsplit.release.onnx import FILES, TOLERANCE, export, largest_difference, write_tokenizer
@@ -77,7 +77,7 @@ def export_encoder(name: str, out: Path) -> None:
         for file in FILES:
             (out / file).unlink(missing_ok=True)
         raise RuntimeError(f"onnxruntime differs from SentenceTransformer by {difference:.1e} of the largest number.")
-    if prompt := resolve_prompt(encoder, None):
+    if prompt := prompts_of(encoder)[0]:
         print(f"Put {prompt!r} before each text, as the encoder does by default: the ONNX model has no prompt.")
     if family_of(embedder.config).rows == "passages":
         shutil.copy(PASSAGES_FILE, out)

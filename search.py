@@ -11,9 +11,9 @@
     python search.py check notes.index                                   # reads every file: is all as it was written?
     python search.py export notes.index --to milvus http://localhost:19530  # to serve many people; or a file.db
 
-Documents are the files of a folder: text (.txt, .md, .rst, .tex, .html), .pdf, .docx, .pptx, and the rows of .jsonl,
-.csv, .tsv, .parquet files; docs/datasets.md has the rules. Every verb takes --json, for other programs. Killed at any
-moment, an index is what it was or what it should be.
+Documents are the files of a folder: text (.txt, .md, .rst, .tex, .html), the rows of .jsonl, .csv, .tsv, .parquet
+files, and .pdf, .docx, .pptx after pip install "markitdown[pdf,docx,pptx]"; docs/datasets.md has the rules. Every verb
+takes --json, for other programs. Killed at any moment, an index is what it was or what it should be.
 """
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)
@@ -49,7 +49,7 @@ def build(options: argparse.Namespace) -> Iterator[Result]:
     from docsplit.embedding.encoder import Encoder
     from docsplit.index.changes import build
 
-    given = {name: getattr(options, name) for name in ("pooling", "max_seq_length", "prompt")}
+    given = {name: getattr(options, name) for name in ("pooling", "max_seq_length", "prompt", "query_prompt")}
     encoder = Encoder(options.model, EncoderArguments([options.model], **given), options.index_dir / "cache")
     documents, source = documents_of(options)
     yield build(
@@ -208,7 +208,8 @@ def build_options(parser: argparse.ArgumentParser) -> None:
     pooling = "pooling of an encoder that does not say (default: cls; lasttoken for a decoder)"
     add("--pooling", choices=get_args(Pooling), help=pooling)
     add("--max_seq_length", type=int, help="tokens read of each text (default: the encoder's)")
-    add("--prompt", help="words to put before each text (default: the encoder's)")
+    add("--prompt", help="text before each document, such as 'passage: ' for E5 (default: the encoder's)")
+    add("--query_prompt", help="text before each query, such as 'query: ' for E5 (default: the encoder's)")
 
 
 def _needs_encoder(parser: argparse.ArgumentParser) -> None:

@@ -54,7 +54,7 @@ from docsplit.data.words import CUT, tfidf_counter
 from docsplit.embedding import lexical_ridge
 from docsplit.embedding.encode import embed_documents, identity
 from docsplit.embedding.lexical_ridge import distinct
-from docsplit.embedding.loading import load_encoder, save_plain, with_words, without_words, words_of
+from docsplit.embedding.loading import load_encoder, prompts_of, save_plain, with_words, without_words, words_of
 from docsplit.evaluation.results.bootstrap import ItemScores, interval, resample
 from docsplit.modeling.encoder_with_words import TABLE, TOKENIZER, Words, add_words
 from docsplit.runtime.files import (
@@ -86,7 +86,7 @@ ABSENT = -30.0  # the score of a class that a fold has no document of
 FILE, ARRAYS, VOCABULARY = "classifier.json", "classifier.safetensors", "vocabulary.json"
 WORDS, ENCODER = "words", "encoder"  # folders
 # In `FILE`, as they are
-KEPT = ("identity_", "features_", "several_", "scale_", "shift_", "counts_", "seconds_", "columns_")
+KEPT = ("identity_", "prompt_", "features_", "several_", "scale_", "shift_", "counts_", "seconds_", "columns_")
 
 
 @dataclass(frozen=True)
@@ -119,6 +119,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         encoder: a SentenceTransformer or any `AutoModel`, on the Hub or here. Words that it has are fitted anew.
         features: one of `FEATURES`, or auto.
         seed: of folds.
+        prompt: before each document; a saved classifier keeps it. Default: the encoder's own.
 
     Attributes:
         classes_: (C,) labels, sorted.
@@ -130,8 +131,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
         columns_: of tables, with the texts of documents; several are joined.
     """
 
-    def __init__(self, encoder: str = "", features: str = "auto", seed: int = 0):
-        self.encoder, self.features, self.seed = encoder, features, seed
+    def __init__(self, encoder: str = "", features: str = "auto", seed: int = 0, prompt: str | None = None):
+        self.encoder, self.features, self.seed, self.prompt = encoder, features, seed, prompt
 
     # --- Fit ---
 
@@ -204,12 +205,12 @@ class Classifier(ClassifierMixin, BaseEstimator):
         """
         wanted = {self.features: FEATURES[self.features]} if self.features != "auto" else FEATURES
         bases: dict[str | None, np.ndarray] = {None: np.zeros((len(labelled), 0), dtype=np.float32)}
-        self.model_, self.identity_ = None, None
+        self.model_, self.identity_, self.prompt_ = None, None, None
         if any(base for base, _ in wanted.values()):
             with self._timed("load"):
-                loaded = load_encoder(str(self.encoder))
+                loaded = load_encoder(str(self.encoder), prompt=self.prompt)
                 self.model_ = without_words(loaded)
-                self.identity_ = identity(self.model_)
+                self.identity_, self.prompt_ = identity(self.model_), prompts_of(self.model_)[0]
                 if words_of(loaded) is not None:
                     logger.info(f"{self.encoder} has words: those of these documents take their place.")
             reads_all = any(base == "words" for base, _ in wanted.values())
@@ -413,7 +414,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         if about.get("cut") != CUT:
             raise ValueError(f"{folder} is of a version that cut words in another way: fit the classifier again.")
         place = encoder or (str(folder / ENCODER) if about["is_included"] else about["encoder"])
-        classifier = cls(place, about["features_"])
+        classifier = cls(place, about["features_"], prompt=about["prompt_"])
         arrays = load_file(folder / ARRAYS)
         classifier.model_ = None
         for name in KEPT:
@@ -423,7 +424,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         classifier.score_ = checked(about["score"], Score, f"{folder / FILE}: score")
         base, factor = FEATURES[classifier.features_]
         if base is not None:
-            plain = without_words(load_encoder(place))
+            plain = without_words(load_encoder(place, prompt=classifier.prompt))
             if identity(plain) != about["identity_"]:
                 raise ValueError(
                     f"{place} is another encoder than {folder} was fitted with (its weights or settings differ): name "

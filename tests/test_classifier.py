@@ -3,8 +3,10 @@
 import json
 import math
 import os
+import shutil
 import unicodedata
 from functools import partial
+from pathlib import Path
 
 import datasets
 import numpy as np
@@ -228,6 +230,21 @@ def test_wrong_texts_and_features_are_one_line():
     ):
         with pytest.raises(ValueError, match=message):
             Classifier(ENCODER, features).fit(texts, (["a", "b"] * 15)[: len(texts)])
+
+
+def test_a_classifier_keeps_its_prompt_whatever_its_encoder_says_later(tmp_path):
+    place = Path(shutil.copytree(ENCODER, tmp_path / "encoder"))
+    fitted = Classifier(str(place), "encoder", prompt="sugar flour ").fit(TEXTS, LABELS)
+    expected = fitted.predict_proba(NEW)
+    assert np.abs(expected - Classifier(str(place), "encoder").fit(TEXTS, LABELS).predict_proba(NEW)).max() > 0.01
+    fitted.save(tmp_path / "c")
+    file = place / "config_sentence_transformers.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"prompts": {"document": "harbour "}}))
+    np.testing.assert_array_equal(Classifier.load(tmp_path / "c").predict_proba(NEW), expected)
+    file = place / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"layer_norm_eps": 0.1}))
+    with pytest.raises(ValueError, match="is another encoder"):
+        Classifier.load(tmp_path / "c")
 
 
 def test_damage_and_another_encoder_are_found(fitted, encoder, tmp_path):

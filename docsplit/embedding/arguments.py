@@ -47,8 +47,14 @@ class EncoderArguments:
     )
     prompt: str | None = option(
         None,
-        "Text to put before each document, as INSTRUCTOR and E5 need it. Default: the encoder's own.",
+        "Text to put before each document, for an encoder that needs one and whose files do not say it, such as "
+        "'passage: ' for E5. Default: the encoder's own.",
         common=True,
+    )
+    query_prompt: str | None = option(
+        None,
+        "Text to put before each query, where documents are ranked for queries, such as 'query: ' for E5. Default: "
+        "the encoder's own.",
     )
     smooth_neighbours: int = option(
         0,

@@ -44,7 +44,7 @@ from docsplit.embedding.arguments import LongDocuments
 from docsplit.embedding.loading import (
     fast_tokenizer,
     is_graph_encoder,
-    resolve_prompt,
+    prompts_of,
     tokenizer_of,
     without_words,
     words_of,
@@ -54,7 +54,7 @@ from docsplit.modeling.encoding import MICRO_BATCH_OVERHEAD, Rows, micro_batches
 from docsplit.modeling.families.graph_document_transformer import GraphDocumentTransformer, rows_of
 from docsplit.modeling.families.table import FAMILIES, family_of
 from docsplit.modeling.packing import Packing, groups_that_fit, pack_encoders, packed_inputs, reading_pack
-from docsplit.modeling.pretrained import prompt_of, query_prompt
+from docsplit.modeling.pretrained import prompt_of
 from docsplit.modeling.vectors import embedding_width, finish, pool, pool_texts
 from docsplit.runtime.files import JsonObject, add_texts, build_once, hash_of_code, is_cached
 from docsplit.runtime.launching import default_dtype, default_micro_batch_tokens
@@ -65,6 +65,7 @@ logger = logging.getLogger(__name__)
 CHUNK_TEXTS = 1024
 LONGEST_TRIED = 512  # tokens of a text in the trial of packs
 SIMILARITIES = ("cosine", "dot")  # that documents are ranked by
+UNREAD = ("transformers_version", "architectures", "dtype", "auto_map")  # of a config: they change no vector
 CODE = ("docsplit/embedding", "docsplit/modeling", "docsplit/data", "modeling_graph_document.py")  # of embeddings
 _IN_MEMORY = threading.RLock()  # of `encode`
 Features = dict[str, Any]  # of a micro-batch: tokens (R, T) of padded texts, or (1, N) of a pack
@@ -168,7 +169,7 @@ def embed_documents(  # noqa: PLR0913 (as `SentenceTransformer.encode` has them)
     if model.dtype != torch.float32:  # it computes as its weights are
         dtype = torch.float32
     micro_batch_tokens = micro_batch_tokens or default_micro_batch_tokens(model.device)
-    prompt = resolve_prompt(model, prompt)
+    prompt = prompts_of(model)[0] if prompt is None else prompt
     plain, add = without_words(model), None
     if words_of(model) is not None:
         plain.truncate_dim = None  # its vectors are kept whole in the cache, whatever the words
@@ -211,19 +212,16 @@ class QueryFacts:
     similarity: str  # of `SIMILARITIES`: how they and documents are to be compared
 
 
-def embed_queries(
-    model: SentenceTransformer, queries: Sequence[str], prompt: str | None = None, **options: Any
-) -> tuple[np.ndarray, QueryFacts]:
+def embed_queries(model: SentenceTransformer, queries: Sequence[str], **options: Any) -> tuple[np.ndarray, QueryFacts]:
     """Embed queries, as `model.encode_query` would: with the prompt for queries, on the route for queries.
 
     Args:
         model: of `load_encoder`.
-        prompt: put before each query. Default: the model's own for queries, else its default prompt.
         options: `dtype`, `micro_batch_tokens`, `cache_dir` and `show_progress` of `embed_documents`.
 
     Returns: (Q, H) float32, and the prompt and the similarity.
     """
-    prompt = query_prompt(model.prompts, model.default_prompt_name) if prompt is None else prompt
+    _, prompt = prompts_of(model)
     similarity = str(model.similarity_fn_name)
     if similarity not in SIMILARITIES:
         logger.warning(f"This encoder compares by {similarity} distance; documents are ranked by cosine here.")
@@ -576,7 +574,10 @@ def unpack(states: Tensor, features: Features) -> tuple[Tensor, Tensor]:
 
 
 def identity(model: SentenceTransformer) -> str:
-    """Return a hash of what makes an encoder: weights, modules, tokenizers, maximum length, similarity."""
+    """Return a hash of what makes an encoder: weights, config, modules, tokenizers, maximum length, similarity.
+
+    Prompts are no part of it: an index and a classifier keep theirs.
+    """
     digest = hashlib.blake2b(digest_size=12)
     modules, words = list(without_words(model)), words_of(model)
     if words is not None:
@@ -591,7 +592,11 @@ def identity(model: SentenceTransformer) -> str:
     if isinstance(tokenizer, PreTrainedTokenizerBase):
         state |= {"truncation_side": tokenizer.truncation_side, "pad_token_id": tokenizer.pad_token_id}
         state |= {"vocabulary": sorted(tokenizer.get_vocab().items()) if backend is None else None}
-    if (family := getattr(getattr(modules[0], "config", None), "model_type", "")) in FAMILIES.origins:
+    config = getattr(modules[0], "config", None)
+    # Defaults are left out, for releases of transformers add some; a save adds what is `UNREAD`
+    of_config = {} if config is None else config.to_diff_dict()
+    state |= {"config": {name: value for name, value in of_config.items() if name not in UNREAD}}
+    if (family := getattr(config, "model_type", "")) in FAMILIES.origins:
         state |= {"plugin": FAMILIES.origins[family]}
     described = [f"{type(module).__qualname__} {getattr(module, 'get_config_dict', dict)()}" for module in modules]
     settings = [model.max_seq_length, model.truncate_dim, model.similarity_fn_name]
@@ -601,12 +606,10 @@ def identity(model: SentenceTransformer) -> str:
 
 def _fingerprint(model: SentenceTransformer, *settings: object) -> str:
     """Return a key of all that embeddings depend on, except the texts: encoder, precision, device, libraries, code."""
-    config = getattr(model[0], "config", None)
-    state = {} if config is None else config.to_dict() | {"_name_or_path": None}
-    state |= {"attention": getattr(config, "_attn_implementation", None)}
+    attention = getattr(getattr(model[0], "config", None), "_attn_implementation", None)
     versions = [torch.__version__, transformers.__version__, sentence_transformers.__version__]
     digest = hashlib.blake2b(identity(model).encode(), digest_size=12)
-    digest.update(json.dumps([state, model.device.type, settings, versions], default=str).encode())
+    digest.update(json.dumps([attention, model.device.type, settings, versions], default=str).encode())
     digest.update(hash_of_code(*CODE).encode())
     return digest.hexdigest()
 

@@ -36,9 +36,9 @@ from docsplit.embedding.loading import (
     is_graph_encoder,
     load_encoder,
     pooling_of,
+    prompts_of,
     reader_config,
     replace_pooling,
-    resolve_prompt,
     says_pooling,
     tokens_read,
     without_words,
@@ -62,6 +62,7 @@ def embed(
     documents: Documents,
     long_documents: LongDocuments = "truncate",
     show_progress: bool = False,
+    prompt: str | None = None,
 ) -> np.ndarray:
     """Embed documents in bulk: in batches of similar length, as `encode_document` of the encoder would.
 
@@ -74,6 +75,7 @@ def embed(
             (`docsplit.data.readers.documents`), which gives their ids.
         long_documents: `truncate` keeps what the encoder reads of a document, its beginning. `chunk_mean` averages the
             embeddings of pieces of that length, weighted by their numbers of tokens.
+        prompt: put before each document. Default: the encoder's own.
 
     Returns: (N, H) float32, in the order of the documents.
 
@@ -82,7 +84,7 @@ def embed(
     """
     texts = [document.text for document in documents_of(documents)]
     model = encoder if isinstance(encoder, SentenceTransformer) else load_encoder(str(encoder))
-    return embed_documents(model, texts, long_documents=long_documents, show_progress=show_progress)[0]
+    return embed_documents(model, texts, prompt, long_documents, show_progress=show_progress)[0]
 
 
 class Encoder:
@@ -96,7 +98,7 @@ class Encoder:
         cache_dir: where embeddings are kept; None: nowhere.
 
     Attributes:
-        prompt: before each document.
+        prompt, query_prompt: before each document and each query.
         max_seq_length: tokens read of a text; None: all.
         dtype: of the matrix products.
         has_words: whether the encoder adds words of documents to its vectors.
@@ -109,7 +111,9 @@ class Encoder:
     def __init__(self, name: str, options: EncoderArguments | None = None, cache_dir: Path | None = None):
         self.name, self.cache_dir = name, cache_dir
         self.options = given = options or EncoderArguments([name])
-        self._model = load_encoder(name, given.pooling, given.max_seq_length)
+        self._model = load_encoder(
+            name, given.pooling, given.max_seq_length, prompt=given.prompt, query_prompt=given.query_prompt
+        )
         self._device = self._model.device
         self.dtype = default_dtype(self._device) if given.dtype == "auto" else getattr(torch, given.dtype)
         self.replaced_pooling: str | None = None
@@ -118,14 +122,19 @@ class Encoder:
                 self.replaced_pooling = replace_pooling(self._model, given.override_pooling)
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from error
-        self.prompt, self.max_seq_length = resolve_prompt(self._model, given.prompt), tokens_read(self._model)
+        self.prompt, self.query_prompt = prompts_of(self._model)
+        self.max_seq_length = tokens_read(self._model)
         self.has_words = words_of(self._model) is not None
 
     @classmethod
     def of(cls, description: Description, name: str | None = None, cache_dir: Path | None = None) -> "Encoder":
-        """Load the encoder that the manifest of an index describes, from another place if `name` is given."""
+        """Load the encoder that the manifest of an index describes, from another place if `name` is given.
+
+        Its prompts are those of the manifest, whatever its files say by now.
+        """
         name = name or description["name"]
-        return cls(name, EncoderArguments([name], **description["given"]), cache_dir)
+        prompts = {part: description[part] for part in ("prompt", "query_prompt")}
+        return cls(name, EncoderArguments([name], **description["given"], **prompts), cache_dir)
 
     # --- Where the model is ---
 
@@ -159,7 +168,7 @@ class Encoder:
 
     def _embed(self, texts: Sequence[str], show_progress: bool) -> tuple[np.ndarray, float]:
         how = self._how(show_progress) | {"long_documents": self.options.long_documents}
-        return embed_documents(self.model, texts, prompt=self.options.prompt, **how)
+        return embed_documents(self.model, texts, **how)
 
     def _how(self, show_progress: bool) -> dict[str, Any]:
         how = {"dtype": self.dtype, "micro_batch_tokens": self.options.embedding_tokens}
@@ -201,11 +210,9 @@ class Encoder:
         ends = np.cumsum([len(texts) for texts in parts.values()])
         return dict(zip(parts, np.split(vectors, ends[:-1]))), facts
 
-    def embed_queries(
-        self, queries: Sequence[str], prompt: str | None = None, show_progress: bool = False
-    ) -> tuple[np.ndarray, QueryFacts]:
+    def embed_queries(self, queries: Sequence[str], show_progress: bool = False) -> tuple[np.ndarray, QueryFacts]:
         """Embed queries as `docsplit.embedding.encode.embed_queries` does: (Q, H) float32, and their facts."""
-        return embed_queries(self.model, queries, prompt=prompt, **self._how(show_progress))
+        return embed_queries(self.model, queries, **self._how(show_progress))
 
     def facts(self, seconds: float, test_texts: Sequence[str] = ()) -> Columns:
         """Describe the encoder for rows of results; the log says how much of the test it was trained on.
@@ -264,10 +271,11 @@ class Encoder:
         return {
             "name": str(local.resolve()) if local.exists() else self.name,
             "hash": identity(self._model),
-            "given": {name: getattr(self.options, name) for name in ("pooling", "max_seq_length", "prompt")},
+            "given": {name: getattr(self.options, name) for name in ("pooling", "max_seq_length")},
             "pooling": pooling_of(self._model),
             "max_seq_length": self.max_seq_length,
             "prompt": self.prompt,
+            "query_prompt": self.query_prompt,
             "similarity": similarity,
             "dimension": self._model.truncate_dim or self._model.get_embedding_dimension(),
         }

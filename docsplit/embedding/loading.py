@@ -31,8 +31,8 @@ from docsplit.modeling.pretrained import (
     MODEL_FILE,
     MODULES,
     NO_CODE,
+    changed_prompts,
     default_settings,
-    document_prompt,
     has_pooler,
     max_positions,
     similarity_of,
@@ -79,7 +79,12 @@ def portable_type(name: str) -> str:
 
 
 def load_encoder(
-    name_or_path: str, pooling: Pooling | None = None, max_seq_length: int | None = None, device: str | None = None
+    name_or_path: str,
+    pooling: Pooling | None = None,
+    max_seq_length: int | None = None,
+    device: str | None = None,
+    prompt: str | None = None,
+    query_prompt: str | None = None,
 ) -> sentence_transformers.SentenceTransformer:
     """Load an encoder, frozen or not, with the pooling, prompts and maximum length that it was made with.
 
@@ -90,6 +95,8 @@ def load_encoder(
         max_seq_length: tokens of a text, special ones included. Default: the checkpoint's; where it says nothing,
             512 or what the encoder has positions for.
         device: where it computes. Default: the GPU, where there is one.
+        prompt, query_prompt: before each document and each query: its `prompts`, saved with it. Default: the
+            checkpoint's; an empty one is none.
 
     Raises:
         ValueError: if there is no encoder at this name, `max_seq_length` is more than it has positions for, or there
@@ -124,6 +131,10 @@ def load_encoder(
     if pooling not in (None, pooling_of(model)):
         logger.info(f"{name_or_path} brings its own pooling: --pooling {pooling} is not used for it.")
     model.float().eval()
+    if prompt is not None or query_prompt is not None:
+        model.prompts, model.default_prompt_name = changed_prompts(
+            model.prompts, model.default_prompt_name, prompt, query_prompt
+        )
 
     # Tokenizer and attention, where the first module reads tokens and is no table of vectors, say
     positions = None
@@ -300,9 +311,10 @@ def fast_tokenizer(model: Any) -> Tokenizer | None:
     return tokenizer if isinstance(tokenizer, Tokenizer) else getattr(tokenizer, "backend_tokenizer", None)
 
 
-def resolve_prompt(model: Any, prompt: str | None) -> str:
-    """Return the prompt before each text; for None the model's for documents, else its default prompt."""
-    return document_prompt(model.prompts, model.default_prompt_name) if prompt is None else prompt
+def prompts_of(model: Any) -> tuple[str, str]:
+    """Return the prompts before documents and before queries: the model's own for them, else its default one."""
+    known = model.prompts, model.default_prompt_name
+    return pretrained.document_prompt(*known), pretrained.query_prompt(*known)
 
 
 # --- Another pooling, and words ---

@@ -130,9 +130,6 @@ class RetrievalArguments(ComparisonArguments):
         "Choose the weight of the sum on queries of the other folds (--folds), or of the next one (--fold).",
     )
     language: str = option(ENGLISH, "Language of the stems that BM25 counts; none: whole words.", choices=LANGUAGES)
-    query_prompt: str | None = option(
-        None, "Text to put before each query; --prompt goes before each document. Default: the encoder's own."
-    )
     folds: str = option(
         "5",
         "Number of folds of queries, or a JSON file with lists of query ids. With --choose_weight, the weight for a "

@@ -319,7 +319,7 @@ class DocumentRanking(Evaluation):
         assert encoder is not None
         ranking = self.ranking
         documents, facts = encoder.embed_all(ranking.documents, ranking.relevant_documents, is_main)
-        queries, query_facts = encoder.embed_queries(self.queries, self.args.query_prompt, is_main)
+        queries, query_facts = encoder.embed_queries(self.queries, is_main)
         encoder.rest()
         if not is_main:
             return []

@@ -16,6 +16,7 @@ from docsplit.data.fusion import FUSIONS, WEIGHT
 from docsplit.data.readers.base import USUAL, Document
 from docsplit.data.readers.documents import Documents, documents_of, refuse_other_than_texts
 from docsplit.data.words import ENGLISH, LANGUAGES
+from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encoder import Encoder
 from docsplit.index import changes, overview
 from docsplit.index.index import Hit, check_encoder, encoder_of_index
@@ -48,7 +49,7 @@ class Index:
     @classmethod
     def build(
         cls, documents: Documents, encoder: str | Path, directory: str | Path, passage_words: int = 100,
-        language: str = ENGLISH,
+        language: str = ENGLISH, prompt: str | None = None, query_prompt: str | None = None,
     ) -> "Index":  # fmt: skip
         """Make an index of documents; run again after a kill, it goes on.
 
@@ -59,6 +60,7 @@ class Index:
             directory: a new folder.
             passage_words: words of a passage, about.
             language: of the stems that searching by words counts, one of `docsplit.data.words.LANGUAGES`.
+            prompt, query_prompt: before each document and each query; the index keeps them. Default: the encoder's.
 
         Raises:
             ValueError: if there is an index already, if ids repeat, if no document has text, or for an unknown
@@ -69,7 +71,8 @@ class Index:
         if not isinstance(encoder, str | Path):
             raise ValueError(f"The encoder is a {type(encoder).__name__}: give its name on the Hub or its folder.")
         directory = Path(directory)
-        loaded = Encoder(str(encoder), cache_dir=directory / "cache")
+        given = EncoderArguments([str(encoder)], prompt=prompt, query_prompt=query_prompt)
+        loaded = Encoder(str(encoder), given, directory / "cache")
         built = changes.build(
             directory, documents_of(documents), loaded, passage_words, _source(documents), language=language
         )

@@ -685,10 +685,10 @@ def check_encoder(manifest: Manifest, encoder: JsonObject) -> None:
         ValueError: naming both.
     """
     expected = manifest.encoder
-    if expected["hash"] != encoder["hash"]:
-        changed = [name for name in expected if expected[name] != encoder.get(name) and name not in ("hash", "name")]
+    if changed := [name for name in expected if expected[name] != encoder.get(name) and name not in ("given", "name")]:
+        others = [name for name in changed if name != "hash"]
         raise ValueError(
             f"The index was built with {expected['name']} ({expected['hash'][:8]}), not with {encoder['name']} "
-            f"({encoder['hash'][:8]}){': other ' + ', '.join(changed) if changed else ''}. Vectors of two encoders "
+            f"({encoder['hash'][:8]}){': other ' + ', '.join(others) if others else ''}. Vectors of two encoders "
             "cannot be compared: build the index again."
         )

@@ -525,6 +525,21 @@ def query_prompt(prompts: Mapping[str, str | None], default_prompt_name: str | N
     return _first_prompt(("query", default_prompt_name or ""), prompts)
 
 
+def changed_prompts(
+    prompts: Mapping[str, str | None], default_prompt_name: str | None, document: str | None, query: str | None = None
+) -> tuple[dict[str, str | None], str | None]:
+    """Return an encoder's prompts, and the name of the default one, with others before documents and queries.
+
+    Args:
+        document, query: None keeps what the encoder has; an empty one is no prompt.
+    """
+    document = document_prompt(prompts, default_prompt_name) if document is None else document
+    query = query_prompt(prompts, default_prompt_name) if query is None else query
+    new = {name: document if name in DOCUMENT_PROMPTS else text for name, text in prompts.items()}
+    is_default_left = document and query  # else it would stand in for the empty one
+    return new | {"query": query, "document": document}, default_prompt_name if is_default_left else None
+
+
 def _first_prompt(names: Sequence[str], prompts: Mapping[str, str | None]) -> str:
     return next((prompt for name in names if (prompt := prompts.get(name))), "")
 
@@ -544,11 +559,9 @@ def query_prompt_of(settings: Mapping[str, Any]) -> str:
 def with_prompt(settings: Mapping[str, Any], prompt: str) -> Settings:
     """Return what the settings keep as `KEPT`, with this prompt before a document; "": none."""
     kept = settings.get(KEPT) or {"normalize": False, "model": {"similarity_fn_name": similarity_of(settings)}}
-    model = dict(kept["model"])
-    prompts = {name: text for name, text in (model.get("prompts") or {}).items() if name not in DOCUMENT_PROMPTS}
-    model["prompts"] = prompts | {"document": prompt}
-    if not prompt:  # the default one would stand in
-        model["default_prompt_name"] = None
+    model = kept["model"]
+    prompts, default = changed_prompts(model.get("prompts") or {}, model.get("default_prompt_name"), prompt)
+    model = model | {"prompts": prompts, "default_prompt_name": default}
     return {"transformer": {}} | kept | {"include_prompt": True, "model": model}
 
 

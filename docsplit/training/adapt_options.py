@@ -56,7 +56,14 @@ class AdaptOptions:
         None,
         "Tokens that the encoder reads of each text; words are counted in the whole text. Default: the encoder's own.",
     )
-    prompt: str | None = option(None, "Text to put before each document. Default: the encoder's own.")
+    prompt: str | None = option(
+        None,
+        "Text to put before each document, for an encoder that needs one and whose files do not say it, such as "
+        "'passage: ' for E5; OUTPUT keeps it. Default: the encoder's own.",
+    )
+    query_prompt: str | None = option(
+        None, "Text to put before each query, such as 'query: ' for E5; OUTPUT keeps it. Default: the encoder's own."
+    )
     dtype: Literal["auto", "float32", "bfloat16"] = option(
         "auto", "Precision of the encoder's matrix products; auto: bfloat16 where the hardware has it, else float32."
     )

@@ -49,7 +49,6 @@ from docsplit.embedding.loading import has_words, load_encoder, reader_config, s
 from docsplit.evaluation.heads.frozen import probe_accuracy
 from docsplit.evaluation.results.data_names import without_folders
 from docsplit.modeling.encoder_with_words import Words, add_words
-from docsplit.modeling.pretrained import document_prompt
 from docsplit.release.hub import RELEASE, prepare_release, push_at_the_end
 from docsplit.release.model_card import MEASURES, candidates_table, write_card
 from docsplit.release.records import Adaptation, Candidate, label_of, start_of
@@ -237,22 +236,20 @@ def _timed(step: str, seconds: dict[str, float]) -> Iterator[None]:
 
 
 def load(name: str, options: AdaptOptions) -> Any:
-    """Load the plain encoder, with the length, pooling and prompt of the options, which it is saved with.
+    """Load the plain encoder, with the length, pooling and prompts of the options, which it is saved with.
 
     Raises:
-        ValueError: if it cannot be loaded, or cannot keep the prompt.
+        ValueError: if it cannot be loaded.
     """
     if (earlier := Adaptation.read(Path(name))) is not None and earlier.kind == "static":
         raise ValueError(f"{name} holds the words alone of {earlier.encoder}: adapt that encoder.")
-    loaded = load_encoder(name, options.pooling, options.max_seq_length)
+    loaded = load_encoder(
+        name, options.pooling, options.max_seq_length, prompt=options.prompt, query_prompt=options.query_prompt
+    )
     if words_of(loaded) is not None:
         logger.info(f"{name} has words: those of these documents are fitted to its plain encoder in their place.")
     model = without_words(loaded)
     logger.info(f"{name}: {describe_computing(model.device, _dtype(model, options), reader_config(model))}")
-    if options.prompt is not None:
-        model.prompts["document"] = options.prompt
-        if (kept := document_prompt(model.prompts, model.default_prompt_name)) != options.prompt:
-            raise ValueError(f"--prompt is {options.prompt!r}, but {name} would go on with its own, {kept!r}.")
     return model
 
 
@@ -331,7 +328,7 @@ def train(name: str, model: Any, texts: Sequence[str], options: AdaptOptions, wo
 
     Args:
         name: of the encoder.
-        model: the same, loaded; it is trained with its prompt, and without words.
+        model: the same, loaded; it is trained with its prompts, and without words.
         work: the folder to write into.
 
     Raises:
@@ -341,7 +338,7 @@ def train(name: str, model: Any, texts: Sequence[str], options: AdaptOptions, wo
 
     def run() -> None:
         start, corpus = name, work / "documents.jsonl"
-        if options.prompt is not None or has_words(name):
+        if options.prompt is not None or options.query_prompt is not None or has_words(name):
             start = str(work / "start")
             save_plain(model, Path(start))
             _keep_record(name, Path(start))
@@ -556,7 +553,8 @@ def write(
         new.mkdir()
         if variant.ridge is None:
             # The files of an encoder where they load as a SentenceTransformer, as it is now; else it is saved
-            is_changed = any(value is not None for value in (options.pooling, options.max_seq_length, options.prompt))
+            given = (options.pooling, options.max_seq_length, options.prompt, options.query_prompt)
+            is_changed = any(value is not None for value in given)
             files = None if is_changed or has_words(side.place) else folder_of(side.place)
             if files is not None and (files / "modules.json").exists() and any(files.glob("model*.safetensors")):
                 put_back(files, new)

@@ -31,6 +31,7 @@ from docsplit.embedding.lexical_ridge import RidgeSettings, fit
 from docsplit.embedding.loading import load_encoder, with_words
 from docsplit.modeling.encoder_with_words import Words
 from docsplit.modeling.packing import pack_encoders
+from docsplit.runtime.files import ROOT
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
 from tests.conftest import make_corpus, tiny_config
@@ -161,8 +162,6 @@ def test_the_prompt_for_queries_then_the_default_one(headless, prompts, expected
     found, facts = embed_queries(model, QUERIES, dtype=torch.float32)
     assert facts == QueryFacts(expected, "cosine")
     assert found == pytest.approx(model.encode([expected + text for text in QUERIES], prompt=""), abs=1e-5)
-    given, _ = embed_queries(model, QUERIES, prompt="other: ", dtype=torch.float32)
-    assert given == pytest.approx(model.encode([f"other: {text}" for text in QUERIES], prompt=""), abs=1e-5)
     for similarity, ranked_by in (("dot", "dot"), ("euclidean", "cosine")):
         model.similarity_fn_name = similarity
         assert embed_queries(model, QUERIES)[1].similarity == ranked_by
@@ -202,6 +201,17 @@ def test_the_identity_sees_words_their_tokens_and_their_weight(checkpoint):
     identities = {name: identity(other) for name, other in others.items()}
     assert len({*identities.values(), identity(more)}) == 5
     assert identity(with_words(load_encoder(str(checkpoint), device="cpu"), words)) == identity(more)
+
+
+def test_the_identity_sees_the_config_and_outlives_a_save_and_a_release(tmp_path, monkeypatch):
+    model = load_encoder(str(ROOT / "tests" / "data" / "encoder"), device="cpu")
+    before = identity(model)
+    model.save(str(tmp_path / "saved"))  # which names another class
+    again = load_encoder(str(tmp_path / "saved"), device="cpu")
+    monkeypatch.setattr("transformers.configuration_utils.__version__", "99.0")
+    assert identity(again) == before
+    again[0].model.config.hidden_act = "relu"
+    assert identity(again) != before
 
 
 def pack_on_the_cpu(monkeypatch):

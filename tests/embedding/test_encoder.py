@@ -64,19 +64,32 @@ def test_checking_warns_of_another_pooling_and_names_who_cannot_embed(checkpoint
 
 
 def test_an_index_finds_the_same_encoder_again(checkpoint, monkeypatch, tmp_path):
-    given = EncoderArguments(["unused"], max_seq_length=12, prompt="read: ")
+    given = EncoderArguments(["unused"], max_seq_length=12, prompt="read: ", query_prompt="read: ")
     encoder = Encoder(str(checkpoint), given)
     again = Encoder.of(encoder.description)
     assert again.description == encoder.description
-    assert encoder.description["given"] == {"pooling": None, "max_seq_length": 12, "prompt": "read: "}
+    assert encoder.description["given"] == {"pooling": None, "max_seq_length": 12}
     assert (encoder.description["dimension"], encoder.description["similarity"]) == (32, "cosine")
     vectors = again.embed_for_index(TEXTS)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
-    np.testing.assert_allclose(vectors[0] @ again.embed_query("read: a ship"), 1, atol=1e-5)
+    np.testing.assert_allclose(vectors[0] @ again.embed_query("a ship"), 1, atol=1e-5)
     other = Encoder(str(checkpoint))
     other.model.similarity_fn_name = "euclidean"
     with pytest.raises(ValueError, match="an index compares by cosine or dot product alone"):
         other.description  # noqa: B018
+
+
+def test_vectors_in_the_cache_are_those_of_their_prompt(checkpoint, tmp_path):
+    found = []
+    for prompt in ("", "bread: ", "a sail: ", ""):
+        given = options(prompt=prompt, query_prompt=f"{prompt}a storm ")
+        cached, alone = Encoder(str(checkpoint), given, tmp_path), load_encoder(str(checkpoint))
+        found.append((cached.embed(TEXTS), cached.embed_queries(TEXTS)[0]))
+        for vectors, before in zip(found[-1], (prompt, f"{prompt}a storm ")):
+            np.testing.assert_allclose(vectors, embed(alone, TEXTS, prompt=before), atol=1e-2)  # of bfloat16
+    np.testing.assert_array_equal(found[0], found[-1])
+    distinct = np.stack([vectors[0] for of_prompt in found[:-1] for vectors in of_prompt])
+    assert np.abs(distinct[:, None] - distinct).max(axis=-1)[~np.eye(6, dtype=bool)].min() > 1e-3
 
 
 def test_each_encoder_pools_and_is_prompted_as_its_argument_states(checkpoint, headless, caplog):

@@ -310,3 +310,22 @@ def test_the_modules_and_files_of_words_are_known_where_sentence_transformers_is
     assert list(WORDS_MODULES) == list(WITH_WORDS)
     assert f"{encoder_with_words.FOLDER}/{encoder_with_words.CONFIG}" == WORDS_CONFIG
     assert f"{encoder_with_words.FOLDER}/{encoder_with_words.TABLE}" == WORDS_TABLE
+
+
+@pytest.mark.parametrize("kind", ["checkpoint", "headless", "words"])
+def test_prompts_that_are_given_are_those_that_files_would_name(kind, folder, request, tmp_path):
+    name = str(folder if kind == "words" else request.getfixturevalue(kind))
+    given = load_encoder(name, device="cpu", prompt="bread: ", query_prompt="storm: ")
+    given.save(str(tmp_path / "given"))
+    named = load_encoder(name, device="cpu")
+    before = bulk(named, TEXTS), embed_queries(named, TEXTS, dtype=torch.float32)[0]
+    named.prompts = {"query": "storm: ", "passage": "bread: "}
+    named.save(str(tmp_path / "named"))
+    named = load_encoder(str(tmp_path / "named"), device="cpu")
+    expected = bulk(named, TEXTS), embed_queries(named, TEXTS, dtype=torch.float32)[0]
+    for model in (given, load_encoder(str(tmp_path / "given"), device="cpu")):
+        np.testing.assert_allclose(bulk(model, TEXTS), expected[0], atol=1e-6)
+        np.testing.assert_allclose(embed_queries(model, TEXTS, dtype=torch.float32)[0], expected[1], atol=1e-6)
+        np.testing.assert_allclose(model.encode_document(TEXTS), expected[0], atol=1e-6)
+        np.testing.assert_allclose(model.encode_query(TEXTS), expected[1], atol=1e-6)
+    assert all(np.abs(ours - theirs).max() > 1e-3 for ours, theirs in zip(before, expected))

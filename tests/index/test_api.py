@@ -1,6 +1,9 @@
 """The index of the Python API: it answers as the parts do that it is made of, and loads its encoder once."""
 
+import json
+import shutil
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,9 +25,9 @@ def loads(monkeypatch):
     """The names of the encoders that are loaded."""
     names, load = [], encoder_module.load_encoder
 
-    def count(name, *more):
+    def count(name, *more, **options):
         names.append(name)
-        return load(name, *more)
+        return load(name, *more, **options)
 
     monkeypatch.setattr(encoder_module, "load_encoder", count)
     return names
@@ -60,6 +63,30 @@ def test_the_encoder_is_loaded_once_and_not_before_it_is_needed(scattered, tmp_p
     opened.search(QUESTION)
     opened.search(QUESTION, method="dense")
     assert loads == [str(scattered)] * 2
+
+
+def test_an_index_keeps_its_prompts_whatever_its_encoder_says_later(scattered, tmp_path):
+    place = Path(shutil.copytree(scattered, tmp_path / "encoder"))
+
+    def name(prompts):
+        file = place / "config_sentence_transformers.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"prompts": prompts}))
+
+    def found(index):
+        return [(hit.id, round(hit.similarity, 5)) for hit in index.search(QUESTION, count=24, method="dense")]
+
+    given = Index.build(TEXTS, place, tmp_path / "given", prompt="bread: ", query_prompt="storm: ")
+    expected = found(given)
+    assert expected != found(Index.build(TEXTS, place, tmp_path / "plain"))
+    name({"document": "harbour ", "query": "harbour "})
+    opened = Index(tmp_path / "given")
+    assert found(opened) == expected
+    name({"document": "bread: ", "query": "storm: "})
+    assert found(Index.build(TEXTS, place, tmp_path / "named")) == expected
+    shutil.rmtree(tmp_path / "given")
+    Index.build(TEXTS, place, tmp_path / "given", query_prompt="sail: ")
+    with pytest.raises(ValueError, match=r"other query_prompt\. .* build the index again"):
+        opened.search(QUESTION)
 
 
 def test_documents_are_added_replaced_and_deleted(built):

@@ -40,11 +40,13 @@ from docsplit.embedding.loading import load_encoder
 from docsplit.modeling.pretrained import (
     DEFAULT_SETTINGS,
     CannotLoad,
+    changed_prompts,
     checked_settings,
     document_prompt,
     loading,
     max_positions,
     prompt_of,
+    query_prompt,
     setting_names,
     settings_for,
 )
@@ -422,6 +424,22 @@ def test_a_document_has_the_prompt_for_documents_else_the_default_one():
     assert document_prompt({"query": "q: ", "document": "", "passage": "p: "}, "query") == "p: "
     assert document_prompt({"query": "q: ", "document": ""}, "query") == "q: "
     assert document_prompt({"query": "q: "}, None) == document_prompt({}, None) == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (("d: ", "q: "), ("d: ", "q: ")),
+        (("d: ", None), ("d: ", "any: ")),
+        ((None, "q: "), ("p: ", "q: ")),
+        (("", None), ("", "any: ")),
+        ((None, ""), ("p: ", "")),
+    ],
+)
+def test_a_prompt_that_is_given_takes_the_place_of_one_and_leaves_the_other(given, expected):
+    new, default = changed_prompts({"passage": "p: ", "any": "any: ", "sort": "s: "}, "any", *given)
+    assert (document_prompt(new, default), query_prompt(new, default)) == expected
+    assert (new["document"], new["query"], new["sort"]) == (*expected, "s: ")  # as sentence-transformers reads them
 
 
 @pytest.mark.parametrize(

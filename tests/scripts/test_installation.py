@@ -35,10 +35,8 @@ def test_only_who_asks_for_gpu_tests_sees_gpus(words, seen):
     assert selects_gpu_tests(words) == seen
 
 
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory):
-    """Folder with an environment that has the wheel, and sees what it depends on; it lies in someone's repository."""
-    folder = tmp_path_factory.mktemp("installation")
+def install(folder, *how):
+    """Install a copy of the sources into a new environment, which sees what they depend on; return the copy."""
     source = folder / "source"
     source.mkdir()
     for path in [*(ROOT / name for name in SOURCES), *ROOT.glob("*.py")]:
@@ -50,9 +48,16 @@ def installed(tmp_path_factory):
     (site_packages / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
     run(
         folder, sys.executable, "-m", "pip", "--python", environment / "bin" / "python", "install", "--no-deps",
-        "--no-index", "--no-build-isolation", "--disable-pip-version-check", source,
+        "--no-index", "--no-build-isolation", "--disable-pip-version-check", *how, source,
     )  # fmt: skip
-    shutil.rmtree(source)
+    return source
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """Folder with an environment that has the wheel; it lies in someone's repository."""
+    folder = tmp_path_factory.mktemp("installation")
+    shutil.rmtree(install(folder))
     identity = ("-c", "user.name=a", "-c", "user.email=a@b.c")
     run(folder, "git", "init", "-q")
     run(folder, "git", *identity, "commit", "-q", "--allow-empty", "-m", "Another project")
@@ -91,6 +96,16 @@ def test_what_is_installed_is_what_is_here(installed):
     code = f"from docsplit.runtime.files import hash_of_code; print(hash_of_code(*{HASHED}))"
     printed = run(installed, installed / "environment" / "bin" / "python", "-c", code)
     assert printed.strip() == hash_of_code(*HASHED)
+
+
+def test_a_clone_that_is_installed_is_found_from_any_folder_as_it_is_now(tmp_path):
+    source = install(tmp_path, "--editable")  # as `make install` does
+    file = source / "docsplit" / "__init__.py"
+    file.write_text(re.sub('__version__ = ".*"', '__version__ = "99.0"', file.read_text()))
+    code = "import docsplit, importlib.util as u; print(docsplit.__version__, u.find_spec('modeling_docsplit').origin)"
+    found = run(tmp_path, tmp_path / "environment" / "bin" / "python", "-c", code)
+    assert found.split() == ["99.0", str(source / "modeling_docsplit.py")]
+    assert "docsplit-search" in run(tmp_path, tmp_path / "environment" / "bin" / "docsplit-search", "--help")
 
 
 def test_a_packaged_recipe_trains_outside_the_repository(installed, corpus_file):

@@ -177,10 +177,10 @@ def test_options_of_the_encoder_are_written_with_it_and_words_weigh_what_they_ex
     reads_little, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(lexical_ridge.RidgeFacts, "share_explained", 0.1)
-    given = options(prompt="ship: ", max_seq_length=20, penalty=2.0)
+    given = options(prompt="ship: ", query_prompt="sail: ", max_seq_length=20, penalty=2.0)
     adapted = adapt(str(reads_little), TEXTS, tmp_path / "out", given)
     model, record = load(tmp_path / "out"), Adaptation.read(tmp_path / "out")
-    assert (model.max_seq_length, model.prompts["document"]) == (20, "ship: ")
+    assert (model.max_seq_length, model.prompts) == (20, {"document": "ship: ", "query": "sail: "})
     assert (record.facts.penalty, tuple(record.facts.shares_explained)) == (2.0, (2.0,))
     assert model[-1].weight == adapted.weight == adapted.facts.weight == 0.5
 

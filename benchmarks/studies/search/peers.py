@@ -5,6 +5,7 @@ txtai and LanceDB are not among the requirements: pip install txtai lancedb.
 
 import tempfile
 from collections.abc import Callable
+from functools import partial
 
 import bm25s
 import numpy as np
@@ -31,8 +32,16 @@ def by_bm25s(ranking: Ranking, documents: np.ndarray, queries: np.ndarray, depth
     return rows.tolist()
 
 
-def by_txtai(ranking: Ranking, documents: np.ndarray, queries: np.ndarray, depth: int) -> Lists:
-    """Search by txtai's hybrid: half the cosine and half its own BM25 of words, scaled by the collection's average."""
+def by_txtai(normalize: bool | str, ranking: Ranking, documents: np.ndarray, queries: np.ndarray, depth: int) -> Lists:
+    """Search by txtai's hybrid: the cosine by exact search, and its own BM25 of words.
+
+    Its default backend, faiss, looks into a few cells of an index of more than 5,000 documents. Vectors are compared
+    here, not indexes of them.
+
+    Args:
+        normalize: of BM25. True is what `hybrid=True` says: scaled by the collection's average, then half of each.
+            "bb25": both as log-odds, scaled by a query's own scores (https://github.com/neuml/txtai/pull/1041).
+    """
     from txtai import Embeddings
 
     vector_of = dict(zip(ranking.documents, documents)) | dict(zip(ranking.queries, queries))
@@ -40,7 +49,8 @@ def by_txtai(ranking: Ranking, documents: np.ndarray, queries: np.ndarray, depth
     def vectors_of(texts: list[str]) -> np.ndarray:
         return np.stack([vector_of[text] for text in texts])
 
-    index = Embeddings(method="external", transform=vectors_of, hybrid=True)
+    scoring = {"method": "bm25", "terms": True, "normalize": normalize}
+    index = Embeddings(method="external", transform=vectors_of, scoring=scoring, backend="numpy")
     index.index(ranking.documents)
     return [[int(row) for row, _ in found] for found in index.batchsearch(ranking.queries, depth)]
 
@@ -62,9 +72,10 @@ def by_lancedb(ranking: Ranking, documents: np.ndarray, queries: np.ndarray, dep
         return [[found["row"] for found in query.limit(depth).to_list()] for query in asked]
 
 
-PEERS: dict[str, Callable[[Ranking, np.ndarray, np.ndarray, int], Lists]] = {
+PEERS: dict[str, Callable[[Ranking, np.ndarray, np.ndarray, int], Lists]] = {  # a package, and what is asked of it
     "semantic_search": by_semantic_search,
     "bm25s": by_bm25s,
-    "txtai": by_txtai,
+    "txtai": partial(by_txtai, True),
+    "txtai, BB25": partial(by_txtai, "bb25"),
     "lancedb": by_lancedb,
 }

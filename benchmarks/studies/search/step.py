@@ -79,8 +79,8 @@ def rank_by_others(
     ranking: Ranking, documents: np.ndarray, queries: np.ndarray, peers: list[str]
 ) -> Iterator[tuple[str, Retrieved]]:
     """Yield the lists of other tools, from the same texts and vectors."""
-    for name in ("semantic_search", "bm25s", *peers):
-        depth = min(MEASURED + 1, len(documents))
+    depth = min(MEASURED + 1, len(documents))
+    for name in [name for name in PEERS if name.partition(",")[0] in ("semantic_search", "bm25s", *peers)]:
         lists = PEERS[name](ranking, documents, queries, depth)
         rows = np.array([[*found, *[-1] * (depth - len(found))] for found in lists], dtype=np.int32)
         scores = np.where(rows >= 0, -np.arange(depth, dtype=np.float32), -np.inf)  # their order is what counts
