@@ -2,8 +2,8 @@
 
 A passage is a run of sentences of one section. It is closed at the end of the sentence that is nearest to `words`
 words (white-space tokens, and characters of scripts that put no spaces between words), so that passages are alike in
-length; the price is that short sections make short ones. A sentence that is longer than a passage may be is cut at line
-breaks, or else at white space, or else between characters: transcripts, logs and many scripts have no full stops.
+length; the price is that short sections make short ones. A sentence that is longer than a passage may be is cut at
+line breaks, else at white space, else between characters: transcripts, logs and some scripts have no full stops.
 
 Sentences are found by rules: a regular expression proposes boundaries, lists of English abbreviations veto some. They
 know nothing about grammar: after an abbreviation that may also end a sentence (`Inc.`, `U.S.`, an initial) they split
@@ -56,9 +56,9 @@ _LINE_UNIT_BREAK = re.compile(
     re.VERBOSE,
 )
 # Full stops with the quotes and brackets they close, then white space and anything but more punctuation (`:func:` is
-# none); stops of scripts without spaces need no white space. The look-behind starts each run of stops only once: a run that was
-# tried again from each of its characters would take quadratic time. All stops come first, in one class: `re` looks for
-# a class in less than half the time that it needs for two alternatives.
+# none); some stops need no white space. The look-behind starts each run of stops only once: a run that was tried again
+# from each of its characters would take quadratic time. All stops come first, in one class: `re` looks for a class in
+# less than half the time that it needs for two alternatives.
 _STOPS = ".!?…؟۔।॥։"
 _UNSPACED_STOPS = "。！？｡።፧፨။។៕།༎"  # Chinese and Japanese, Ethiopic, Burmese, Khmer, Tibetan
 _STOP = re.compile(
@@ -141,7 +141,7 @@ def _ends_sentence(before: str, stop: str, after: str, has_capitals: bool) -> bo
 
 
 def split_sentences(text: str, split_paragraph: Callable[[str], list[str]] = split_by_rules) -> list[str]:
-    """Cut a clean text into sentences, at blank lines and then by `split_paragraph`, and what is too long by `cut_long`.
+    """Cut a clean text into sentences, at blank lines, then by `split_paragraph`; `cut_long` cuts what is too long.
 
     Sentences are stripped and not empty, and keep their inner line breaks; nothing but white space is lost.
     """
