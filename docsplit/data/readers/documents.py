@@ -6,10 +6,11 @@ import logging
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
-from html.parser import HTMLParser
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+from lxml import etree
 
 from docsplit.data.passages import heading_at
 from docsplit.data.readers.base import USUAL, Columns, Document, Problems, Unreadable
@@ -36,6 +37,7 @@ _HEADER_LINE = re.compile(r"[A-Za-z][\w-]+: ")
 _SUBJECT = re.compile(r"(?im)^subject:[ \t]*(.*\w.*)")
 _NO_TEXT = re.compile(r"<!-- Slide number: \d+ -->|!\[(?:\\.|[^\]\\])*\]\([^)\n]*\)")  # a slide's number, a picture
 _ESCAPED = re.compile(r"\\([\\`*_{}\[\]()#+.!|<>~-])")
+_OPEN_TITLE = re.compile(r"(?is)<title\b[^<>]*>(?!(?:(?!<title\b|</head\b|<body\b).){0,1000}?</title)[^<]*")
 _HYPHENATED = re.compile(r"(?<![\w-])([\w-]*[^\W\d_])([-\u00ad\u2010])[ \t]*\n[ \t]*(?=[^\W\d_])(\w+)")
 
 
@@ -116,9 +118,10 @@ def read_file(file: File, problems: Problems, encoding: str | None = None) -> Do
     if file.suffix in CONVERTED_SUFFIXES:
         title, text = _converted(file, file.read())
     else:
-        title, text = "", file.text(problems, encoding)
-    if file.suffix in HTML_SUFFIXES:
-        title, text = text_of_page(text)
+        is_page = file.suffix in HTML_SUFFIXES
+        title, text = "", file.text(problems, encoding, is_page)
+        if is_page:
+            title, text = text_of_page(text)
     title = title or title_of(text, has_headings=file.suffix in WITH_HEADINGS)
     return Document(file.name, text, title or file.stem)
 
@@ -199,55 +202,79 @@ def _shortened(title: str) -> str:
 
 
 def text_of_page(content: str) -> tuple[str, str]:
-    """Return the title of a page and its visible text: blocks with an empty line between, headings after `##`."""
-    # The parser seeks the end of each comment and tag to the last one: a damaged page of 100 kB would take half a
-    # minute. So the marks of those that nothing closes are left out.
-    for mark, end in (("<!--", "-->"), ("<", ">")):
-        closed = content.rfind(end) + len(end) if end in content else 0
-        content = content[:closed] + content[closed:].replace(mark, " ")
-    parser = _Text()
-    parser.feed(content)
-    parser.close()
-    blocks = (" ".join(block.split()) for block in "".join(parser.parts).split("\n\n"))
-    return " ".join(parser.title.split()), "\n\n".join(block for block in blocks if block.strip("# "))
+    """Return the title of a page and its visible text: blocks with an empty line between, headings after `##`.
+
+    A title or comment that is never closed would be all of the rest: it ends at the next mark.
+    """
+    closed = content.rfind("-->") + 1
+    content = content[:closed] + content[closed:].replace("<!--", " ")
+    content = _OPEN_TITLE.sub(r"\g<0></title>", content)
+    parser = etree.HTMLParser(target=_Page(), encoding="utf-8", huge_tree=True)
+    parser.feed(b"<html>" + content.encode(errors="replace"))
+    page = parser.close()
+    blocks = ("\n".join(" ".join(line.split()) for line in block.split("\n")) for block in page.text.split("\n\n"))
+    return " ".join(page.title.split()), "\n\n".join(block.strip() for block in blocks if block.strip("# \n"))
 
 
-class _Text(HTMLParser):
-    """The visible text of a page, block by block, and its title."""
+class _Page:
+    """Takes the elements of a page from lxml, and gathers its title and its text.
+
+    Blocks stand apart; words on both sides of `<b>` are one; between all other elements, such as cells, is a space.
+    """
 
     HEADINGS = frozenset(f"h{level}" for level in range(1, 7))
-    BLOCKS = HEADINGS | {"p", "div", "li", "ul", "ol", "tr", "table", "section", "article", "blockquote", "pre"}
-    BLOCKS |= {"dd", "dt", "br", "hr"}
-    UNSEEN = frozenset(("script", "style", "noscript", "template"))
+    BLOCKS = HEADINGS | frozenset(
+        "address article aside blockquote body br caption center dd details dialog div dl dt fieldset figcaption "
+        "figure footer form head header hgroup hr legend li main menu nav ol p pre search section summary table tbody "
+        "tfoot thead tr ul".split()
+    )
+    INLINE = frozenset(
+        "a abbr acronym b bdi bdo big cite code data del dfn em font i ins kbd mark nobr q rb ruby s samp small span "
+        "strike strong sub sup time tt u var wbr".split()
+    )
+    UNSEEN = frozenset(("script", "style", "noscript", "template", "title"))
 
     def __init__(self) -> None:
-        super().__init__()
         self.parts: list[str] = []
-        self.title = ""
-        self.unseen = 0
-        self.in_title = False
+        self.title = self.text = ""
+        self.is_title = False
+        self.unseen = self.in_svg = self.in_pre = 0  # open elements
 
-    def handle_starttag(self, tag: str, attrs: Any) -> None:
-        self.unseen += tag in self.UNSEEN
-        self.in_title |= tag == "title"
-        if tag in self.BLOCKS:
-            self.parts.append("\n\n## " if tag in self.HEADINGS else "\n\n")
+    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+        """Begin an element."""
+        self.is_title = tag == "title" and not (self.title or self.unseen or self.in_svg)
+        if self.unseen or tag in self.UNSEEN or "hidden" in attributes:
+            self.unseen += 1
+            return
+        self.in_svg += tag == "svg"
+        self.in_pre += tag == "pre"
+        self._separate(tag, "## " if tag in self.HEADINGS else "")
 
-    def handle_endtag(self, tag: str) -> None:
-        self.unseen -= tag in self.UNSEEN and self.unseen > 0
-        self.in_title &= tag != "title"
-        if tag in self.BLOCKS:
-            self.parts.append("\n\n")
+    def end(self, tag: str) -> None:
+        """End an element."""
+        self.is_title = False
+        if self.unseen:
+            self.unseen -= 1
+            return
+        self.in_svg -= tag == "svg"
+        self.in_pre -= tag == "pre"
+        self._separate(tag)
 
-    def parse_marked_section(self, i: int, report: int = 1) -> int:
-        """Take `<![x` for a comment, as browsers do; the standard library raises an AssertionError."""
-        return self.parse_bogus_comment(i)
+    def _separate(self, tag: str, mark: str = "") -> None:
+        if tag not in self.INLINE:
+            self.parts.append(f"\n\n{mark}" if tag in self.BLOCKS else " ")
 
-    def handle_data(self, data: str) -> None:
-        if self.in_title:
+    def data(self, data: str) -> None:
+        """Take a text, or a part of one."""
+        if self.is_title:
             self.title += data
         elif not self.unseen:
-            self.parts.append(re.sub(r"\s+", " ", data))
+            self.parts.append(data if self.in_pre else re.sub(r"\s+", " ", data))
+
+    def close(self) -> "_Page":
+        """End the page."""
+        self.text = "".join(self.parts)
+        return self
 
 
 # --- PDF, Word and PowerPoint ---

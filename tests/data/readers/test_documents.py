@@ -225,6 +225,66 @@ def test_other_encodings_are_detected_or_given(write, text, encoding, name):
     assert lines(path)[0] == lines(path, given=encoding)[0] == [(1, text)]
 
 
+DECLARED = {
+    "iso-8859-2": "Zażółć gęślą jaźń",
+    "windows-1250": "Příliš žluťoučký kůň",
+    "windows-1251": "Лодка плывёт по реке",
+    "koi8-r": "Лодка плывёт по реке",
+    "iso-8859-7": "Το πλοίο περνά",
+    "windows-1253": "Το πλοίο περνά",
+    "ISO-8859-8-I": "הספינה חוצה את הנהר",
+    "windows-1256": "السفينة تعبر النهر",
+    "iso-8859-9": "Şehirde yağmur yağıyor",
+    "iso-8859-1": "“café” – naïve…",  # which is cp1252 to browsers
+    "windows-874": "เรือข้ามแม่น้ำ",
+    "tis-620": "เรือข้ามแม่น้ำ",
+    "x-sjis": "船が川を渡る①",
+    "euc-jp": "船が川を渡る",
+    "iso-2022-jp": "船が川を渡る",
+    "gb2312": "船过河，渔夫捕鱼。朱镕基",
+    "big5": "船過河，漁夫捕魚",
+    "ks_c_5601-1987": "배가 강을 건너간다. 똠방",
+}
+WRITTEN = {
+    **{"ISO-8859-8-I": "iso-8859-8", "iso-8859-1": "cp1252", "windows-874": "cp874", "x-sjis": "cp932"},
+    **{"gb2312": "gb18030", "ks_c_5601-1987": "cp949"},
+}
+
+
+@pytest.mark.parametrize("label", DECLARED)
+@pytest.mark.parametrize(
+    "head",
+    [
+        "<!-- <meta charset='koi8-u'> --><meta http-equiv=Content-Type content='text/html; charset={}'>",
+        '<META Charset = "{}">',
+        "<?xml version='1.0' encoding='{}'?>",
+    ],
+)
+def test_a_page_says_how_it_is_written(read, label, head):
+    problems, text = Problems(), DECLARED[label]
+    content = f"{head.format(label)}<title>T</title><p>{text}".encode(WRITTEN.get(label, label))
+    assert read("a.html", content, problems).text == text
+    assert problems.counts == {}
+    assert read("a.html", content, encoding="cp437").text != text  # the option says more
+
+
+def test_a_declaration_that_does_not_fit_is_not_believed(read):
+    problems, russian = Problems(), "Корабль вышел в море и попал в шторм, паруса порвались."
+    assert read("a.html", f"<meta charset=iso-8859-1><p>{russian}", problems).text == russian
+    assert read("b.html", f"<meta charset=cp1251><p>{russian}".encode("utf-8-sig"), problems).text == russian
+    for label in ("utf-16", "utf-7", "cp037", "punycode", "rot13", "no-such"):
+        assert read("c.html", f"<meta charset={label}><p>+AGE- {russian}", problems).text == f"+AGE- {russian}"
+        assert read("c.html", f"<meta charset={label}><p>+AGE-", problems).text == "+AGE-"
+    assert problems.counts == {}
+    for label in ("utf-8", "euc-jp"):
+        assert read("d.html", f"<meta charset={label}><p>{russian}".encode("cp1251"), problems).text == russian
+    detected = "of the encoding cp1251, it seems; --encoding names another"
+    assert problems.counts["text"] == {detected: (2, "d.html")}
+    damaged = f"<meta charset=gb2312><p>{'渔夫捕鱼。' * 30}".encode("gbk") + b"\xff</p>"
+    assert read("e.html", damaged, problems).text.count("渔") == 30
+    assert "with bytes that are no gb18030" in next(reversed(problems.counts["text"]))
+
+
 def test_damaged_utf8_is_no_other_encoding(write):
     """Characters that are more than the bytes which cannot be read show what it is, wherever; so does noise."""
     english = b"The quick brown fox jumps over the lazy dog.\n" * 5000
@@ -306,12 +366,73 @@ def test_blocks_headings_and_what_nobody_sees():
         "\n\nand ropes.</p><script>let x = 1</script><ul><li>One &amp; two</li></ul><h2></h2></body></html>"
     )
     assert documents_module.text_of_page(page) == ("A page", "## Sails\n\nTorn sails and ropes.\n\nOne & two")
-    assert documents_module.text_of_page("<p>a <b>c</b> < 5 <!-- d <i>e</i> <f") == ("", "a c < 5 d e f")
-    assert documents_module.text_of_page("a<![ b]>c<![CDATA[d]]>e<![if x]>f") == ("", "acef")
-    for mark in ("<a b='", "<!--", "<a", "</script"):  # the standard library would seek the ends for minutes
-        title, text = documents_module.text_of_page(f"<title>T</title>{mark * 100_000}")
-        assert title == "T"
-        assert "<" not in text
+
+
+PAGES = {
+    "<table><tr><th>Rope<th>Price<tr><td>rope</td><td>12</td><td>yes</td></tr></table>": "Rope Price\n\nrope 12 yes",
+    "<header>a</header><nav>b</nav><main>c</main><aside>d</aside>e<footer>f</footer>": "a\n\nb\n\nc\n\nd\n\ne\n\nf",
+    "<label>a</label><select><option>b<option>c</select><button>d</button><button>e</button>": "a b c d e",
+    "<figure>a<figcaption>b</figcaption></figure><details><summary>c</summary>d</details>": "a\n\nb\n\nc\n\nd",
+    "<p>a<b>b</b><span>c</span><wbr>d x<sup>2</sup> <custom-tag>e</custom-tag>f<img src=x>g": "abcd x2 e f g",
+    "<math><mi>x</mi><mo>=</mo><mn>2</mn></math><svg><title>No</title><text>a</text><text>b</text></svg>": "x = 2 a b",
+    "<p>a</p><p hidden>no <b>no</b></p><template>no<p>no</template><noscript>no</noscript>b": "a\n\nb",
+    "<pre>def f():\n    return  1\n\n# x\n</pre>": "def f():\nreturn 1\n\n# x",
+    "<p>a<!-- no --><p>b &copy; &#x1F600; &lt; 6": "a\n\nb © 😀 < 6",
+    "<p>a <b>c</b> < 5 <!-- d <i>e</i> f": "a c < 5 d e f",  # a comment that is never closed is read
+    "a<![ b]>c<![CDATA[d]]>e<![if x]>f": "acef",
+    "<?xml version='1.0'?><html xmlns='http://www.w3.org/1999/xhtml'><script src='a.js'/><p>a<br/>b</p></html>": "a\n\nb",
+    "": "",
+    " \n": "",
+    "a": "a",
+    "\x00a\ud800": "\ufffda?",
+}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_visible_text_of_a_page(page):
+    """Blocks and cells stand apart, and words of one line are one."""
+    assert documents_module.text_of_page(page) == ("", PAGES[page])
+
+
+PAGE_TITLES = {
+    "<title>Boats</title><svg><title>Close</title></svg><title>More</title>a": "Boats",
+    "<svg><title>Close</title></svg>a": "",
+    "<head><title>Boats<body><p>a": "Boats",
+    "<head><title>Boats</head><svg><title>Close</title></svg>a": "Boats",
+    "<head><title/></head>a": "",
+    "<title>The &lt;b> and <i> tags &amp; more</title>a": "The <b> and <i> tags & more",
+    "<title>Boats</title><svg><title><p>a": "Boats",
+}
+
+
+@pytest.mark.parametrize("page", PAGE_TITLES)
+def test_the_title_of_a_page_is_the_first_and_ends(page):
+    assert documents_module.text_of_page(page) == (PAGE_TITLES[page], "a")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "mark",
+    [
+        "<a b='",
+        "<!--",
+        "<a",
+        "</script",
+        "<title",
+        "<title>",
+        "<div>",
+        "</b><b>",
+        "<ul><li>a",
+        "&",
+        "<!--a-->",
+        "<svg>",
+    ],
+)
+def test_damaged_pages_are_read_in_time(mark):
+    """A blink, where anything quadratic would take minutes; nested elements are read to the innermost."""
+    title, text = documents_module.text_of_page(f"<title>T</title><p>{mark * 100_000}")
+    assert title == "T"
+    assert text.count("a") == (100_000 if mark == "<ul><li>a" else 0)
 
 
 # --- PDF, Word and PowerPoint ---
