@@ -5,7 +5,9 @@ import io
 import logging
 import re
 import unicodedata
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping
+from email import message_from_string, policy
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 from lxml import etree
 
 from docsplit.data.passages import heading_at
-from docsplit.data.readers.base import USUAL, Columns, Document, Problems, Unreadable
+from docsplit.data.readers.base import USUAL, Columns, Document, Problems, Unreadable, normalized
 from docsplit.data.readers.files import File, FoundFiles, find_files
 from docsplit.data.readers.rows import ids_of_rows, read_texts
 
@@ -24,20 +26,41 @@ HTML_SUFFIXES = (".html", ".htm", ".xhtml")
 CONVERTED_SUFFIXES = (".pdf", ".docx", ".pptx")
 ROW_SUFFIXES = (".json", ".jsonl", ".csv", ".tsv", ".parquet", ".arrow")
 SUFFIXES = (*TEXT_SUFFIXES, *HTML_SUFFIXES, *CONVERTED_SUFFIXES, *ROW_SUFFIXES)
-WITH_HEADINGS = (".md", ".markdown", ".rst", ".docx", ".pptx")
+WITH_HEADINGS = (".md", ".markdown", ".rst", ".pptx")  # Word's title stands as a plain line before its headings
 LONGEST_TITLE = 90  # characters
 TITLE_IN = 2000  # characters of a text in which its title is looked for
 Documents = str | Path | Mapping[str, str] | Iterable[str | Document]  # what the Python API takes for documents
 
-_FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)\n---[ \t]*(?:\n|$)", re.DOTALL)  # of YAML, before a Markdown text
-_TITLE_IN_YAML = re.compile(r"""^title:[ \t]*(["']?)(.*\w.*?)\1[ \t]*$""", re.MULTILINE)
-# What stands before the title: the time at which a page was printed, a name that links lead to, and comments.
-_NO_TITLE = re.compile(r"\d{1,4}[/.-]\d{1,2}[/.-]\d{1,4},?\s+\d{1,2}:\d\d(:\d\d)?(\s*[AP]M)?\b|\.\. .*|<!--.*")
+_FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(.*?)\n\1[ \t]*(?:\n|$)", re.DOTALL)  # YAML, TOML
+_TITLE_IN_FRONT = re.compile(r"""^title[ \t]*[:=][ \t]*(["']?)(.*\w.*?)\1[ \t]*$""", re.MULTILINE)
+# What stands before the title: the time at which a page was printed, a name that links lead to, comments, labels.
+_NO_TITLE = re.compile(
+    r"(?i)\d{1,4}[/.-]\d{1,2}[/.-]\d{1,4},?\s+\d{1,2}:\d\d(:\d\d)?(\s*[AP]M)?\b|\.\. .*|<!--.*|#!.*|#\+title:"
+)
+# Titles in metadata that are a file's name, or what programs call a new file.
+_UNTITLED = re.compile(
+    r"(?i).*\.(?:docx?|odt|rtf|pages|wpd|pdf|pptx?|tex|dvi|e?ps|indd|qxd|xlsx?|txt|html?)"
+    r"|microsoft \w+ - .*|untitled.*|\W*(?:unbenannt|sans titre|anonymous|unknown|none|no title|title|word document)\W*\d*"
+    r"|(?:\w+ (?:de )?)?powerpoint(?:[ -]\w+)?|(?:slide|folie|diapositiv[ae]) ?\d+|[^\W\d]+[-_]?\d+"
+)
 _HEADER_LINE = re.compile(r"[A-Za-z][\w-]+: ")
-_SUBJECT = re.compile(r"(?im)^subject:[ \t]*(.*\w.*)")
+_LATEX_LINE = re.compile(r"\s*(?:\\[a-zA-Z@]|%)")
+_LATEX_TITLE = re.compile(r"(?m)^[^%\n]*?\\(title|chapter|section)\*?\s*(?:\[[^\]\n]{0,200}\])?\s*\{")
+_LATEX_COMMAND = re.compile(r"\\([&%$#_])|\\\\|\\[a-zA-Z@]+\*?[ \t]*|[{}~\n]|%.*")
+_LATEX_ACCENT = re.compile(r"""\\(["'`^~])[ ]?\{?(\w)\}?""")
+_ACCENTS = dict(zip("\"'`^~", "\u0308\u0301\u0300\u0302\u0303"))
+# In Markdown: code and comments, the tags of HTML, pictures, links.
+_FENCED = re.compile(r"(?ms)^(```|~~~).*?(?:^\1|\Z)|<!--.*?(?:-->|\Z)")
+_TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
+_HTML_HEADING = re.compile(r"(?i)<h[1-6]\b[^<>]*>\s*")
+_PICTURE = re.compile(r"!\[[^\[\]\n]*\](?:\([^)\n]*\)|\[[^\]\n]*\])")
+_LINK = re.compile(r"\[([^\[\]\n]*)\]\([^()\n]*\)")
+_HEADING = re.compile(r"#{1,6}[ \t].*\w")
 _NO_TEXT = re.compile(r"<!-- Slide number: \d+ -->|!\[(?:\\.|[^\]\\])*\]\([^)\n]*\)")  # a slide's number, a picture
 _ESCAPED = re.compile(r"\\([\\`*_{}\[\]()#+.!|<>~-])")
 _OPEN_TITLE = re.compile(r"(?is)<title\b[^<>]*>(?!(?:(?!<title\b|</head\b|<body\b).){0,1000}?</title)[^<]*")
+# What may follow a hyphen that stands for the rest of a compound.
+_CONJUNCTION = re.compile("and|or|und|oder|bzw|sowie|y|e|o|u|et|ou|en|of|och|eller|og|i|a|и|или|та|і")
 _HYPHENATED = re.compile(r"(?<![\w-])([\w-]*[^\W\d_])([-\u00ad\u2010])[ \t]*\n[ \t]*(?=[^\W\d_])(\w+)")
 
 
@@ -110,7 +133,8 @@ def documents_in(found: FoundFiles, columns: Columns) -> Iterator[Document]:
 def read_file(file: File, problems: Problems, encoding: str | None = None) -> Document:
     """Read a file as one document; its id is its name.
 
-    Its title is that of the page, of a PDF's or a Markdown file's metadata, the first heading or the first line.
+    Its title is that of the page, of the metadata of a PDF, Word, PowerPoint or Markdown file, the first heading or
+    the first line.
 
     Raises:
         Unreadable: if the file cannot be opened or converted, is binary, or is of an encoding that is unknown.
@@ -170,26 +194,51 @@ def refuse_table(documents: object) -> None:
 
 
 def title_of(text: str, has_headings: bool = False) -> str:
-    """Take the title of a YAML front matter, of the first heading, the subject of a mail, or the first line of words.
+    """Take the title of a front matter, of LaTeX, of the first heading, of a mail, or the first line of words.
 
     Names that links lead to, comments and the time of printing are no title.
     """
     if front := _FRONT_MATTER.match(text):
-        if named := _TITLE_IN_YAML.search(front[1]):
+        if named := _TITLE_IN_FRONT.search(front[2][:TITLE_IN]):
             return _shortened(named[2])
         text = text[front.end() :]
-    text = text[:TITLE_IN]
-    lines = text.splitlines()
-    header = text.lstrip().partition("\n\n")[0]
-    if _HEADER_LINE.match(header) and (subject := _SUBJECT.search(header)):
-        lines = [subject[1]]
-    elif has_headings:
+    is_latex = bool(_LATEX_LINE.match(text) and re.search(r"\\[a-z]+\{", text[:TITLE_IN]))
+    if is_latex and (title := _title_of_latex(text)):
+        return title
+    header = normalized(text[:TITLE_IN].lstrip().partition("\n\n")[0])
+    if _HEADER_LINE.match(header) and (subject := message_from_string(header, policy=policy.default)["subject"]):
+        return _shortened(subject)
+    if has_headings:
+        text = _FENCED.sub("", text[: 3 * TITLE_IN])
+        text = _TAG.sub("", _HTML_HEADING.sub("\n\n# ", text))
+        text = _LINK.sub(r"\1", _PICTURE.sub("", text))
+    lines = text[:TITLE_IN].splitlines()
+    if has_headings:
         begins = (number for number, line in enumerate(lines) if line and not (number and lines[number - 1].strip()))
-        lines = lines[next((number for number in begins if heading_at(lines, number)), 0) :]
+        is_heading = (number for number in begins if _HEADING.match(lines[number]) or heading_at(lines, number))
+        lines = lines[next(is_heading, 0) :]
     for line in lines:
-        line = _NO_TITLE.sub("", line.lstrip("# \t"), count=1) if _NO_TITLE.match(line.lstrip()) else line
-        if any(character.isalpha() for character in line):
-            return _shortened(line.lstrip("# \t"))
+        line = _NO_TITLE.sub("", line.lstrip(), count=1) if _NO_TITLE.match(line.lstrip()) else line
+        if any(map(str.isalpha, line)) and not (is_latex and _LATEX_LINE.match(line)):
+            return _shortened(line.lstrip("#%").strip("=*| \t"))
+    return ""
+
+
+def _title_of_latex(text: str) -> str:
+    """Take what stands between the braces of `\\title`, or of the first chapter or section, without commands."""
+    text = text[: 50 * TITLE_IN]
+    found = {match[1]: match.end() for match in reversed([*_LATEX_TITLE.finditer(text)])}
+    for command in ("title", "chapter", "section"):
+        if command in found:
+            start = end = found[command]
+            depth = 1
+            for end in range(start, min(start + TITLE_IN, len(text))):
+                depth += (text[end] == "{") - (text[end] == "}")
+                if not depth:
+                    break
+            title = re.sub(r"\\(?:thanks|footnote)\b.*", "", text[start:end], flags=re.DOTALL)
+            title = _LATEX_ACCENT.sub(lambda match: match[2] + _ACCENTS[match[1]], title)
+            return _shortened(_LATEX_COMMAND.sub(lambda match: match[1] or " ", title))
     return ""
 
 
@@ -222,15 +271,15 @@ class _Page:
     Blocks stand apart; words on both sides of `<b>` are one; between all other elements, such as cells, is a space.
     """
 
-    HEADINGS = frozenset(f"h{level}" for level in range(1, 7))
-    BLOCKS = HEADINGS | frozenset(
-        "address article aside blockquote body br caption center dd details dialog div dl dt fieldset figcaption "
-        "figure footer form head header hgroup hr legend li main menu nav ol p pre search section summary table tbody "
-        "tfoot thead tr ul".split()
+    HEADING = re.compile("h[1-6]")
+    BLOCK = re.compile(
+        "h[1-6]|address|article|aside|blockquote|body|br|caption|center|dd|details|dialog|div|dl|dt|fieldset|figcaption|"
+        "figure|footer|form|head|header|hgroup|hr|legend|li|main|menu|nav|ol|p|pre|search|section|summary|table|tbody|"
+        "tfoot|thead|tr|ul"
     )
-    INLINE = frozenset(
-        "a abbr acronym b bdi bdo big cite code data del dfn em font i ins kbd mark nobr q rb ruby s samp small span "
-        "strike strong sub sup time tt u var wbr".split()
+    INLINE = re.compile(
+        "a|abbr|acronym|b|bdi|bdo|big|cite|code|data|del|dfn|em|font|i|ins|kbd|mark|nobr|q|rb|ruby|s|samp|small|span|"
+        "strike|strong|sub|sup|time|tt|u|var|wbr"
     )
     UNSEEN = frozenset(("script", "style", "noscript", "template", "title"))
 
@@ -248,7 +297,7 @@ class _Page:
             return
         self.in_svg += tag == "svg"
         self.in_pre += tag == "pre"
-        self._separate(tag, "## " if tag in self.HEADINGS else "")
+        self._separate(tag, "## " if self.HEADING.fullmatch(tag) else "")
 
     def end(self, tag: str) -> None:
         """End an element."""
@@ -261,8 +310,8 @@ class _Page:
         self._separate(tag)
 
     def _separate(self, tag: str, mark: str = "") -> None:
-        if tag not in self.INLINE:
-            self.parts.append(f"\n\n{mark}" if tag in self.BLOCKS else " ")
+        if not self.INLINE.fullmatch(tag):
+            self.parts.append(f"\n\n{mark}" if self.BLOCK.fullmatch(tag) else " ")
 
     def data(self, data: str) -> None:
         """Take a text, or a part of one."""
@@ -301,19 +350,23 @@ def _converted(file: File, content: bytes) -> tuple[str, str]:
         text = _ESCAPED.sub(r"\1", text)
     if file.suffix == ".pdf":
         return _title_of_pdf(content), text_of_pdf(text).strip()
-    return "", text.strip()
+    return _title_of_office(content), text.strip()
 
 
 def text_of_pdf(text: str) -> str:
     """Write ligatures as letters (NFKC), and words that a hyphen divides at the end of a line as one.
 
-    A compound that is somewhere else in the text with its hyphen keeps it.
+    A compound that is somewhere else in the text with its hyphen keeps it, and so does a part of a compound before an
+    "and": in- and outputs.
     """
     text = unicodedata.normalize("NFKC", text)
     compounds = {word for word in re.findall(r"[\w-]+", text) if "-" in word}
+    words = set(re.findall(r"\w+", text))
 
     def joined(match: re.Match[str]) -> str:
         compound = f"{match[1]}-{match[3]}"
+        if match[2] != "\u00ad" and _CONJUNCTION.fullmatch(match[3]) and match[1] + match[3] not in words:
+            return f"{match[1]}- {match[3]}"
         keeps = match[2] != "\u00ad" and (not match[3][0].islower() or compound in compounds)
         return compound if keeps else match[1] + match[3]
 
@@ -321,7 +374,7 @@ def text_of_pdf(text: str) -> str:
 
 
 def _title_of_pdf(content: bytes) -> str:
-    """Read the title in a PDF's metadata, by what markitdown reads it with; a name of a file is none."""
+    """Read the title in a PDF's metadata, by what markitdown reads it with."""
     try:
         from pdfminer.pdfdocument import PDFDocument
         from pdfminer.pdfparser import PDFParser
@@ -330,8 +383,25 @@ def _title_of_pdf(content: bytes) -> str:
         title = decode_text(PDFDocument(PDFParser(io.BytesIO(content))).info[0]["Title"])
     except Exception:  # without metadata, or a title in them
         return ""
-    is_name = re.search(r"(?i)\.\w{2,4}$|^microsoft \w+ - |^untitled", title.strip())
-    return "" if is_name or not any(map(str.isalpha, title)) else _shortened(unicodedata.normalize("NFKC", title))
+    return _given_title(unicodedata.normalize("NFKC", title))
+
+
+def _title_of_office(content: bytes) -> str:
+    """Read the title in the properties of a Word or PowerPoint file."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive, archive.open("docProps/core.xml") as file:
+            properties = file.read(2**20)
+        title = etree.fromstring(properties, etree.XMLParser(resolve_entities=False)).findtext("{*}title")
+    except Exception:  # without properties, or damaged
+        return ""
+    return _given_title(title or "")
+
+
+def _given_title(title: str) -> str:
+    """Return the title of a file's metadata, or nothing if it is a file's name or that of a new document."""
+    title = " ".join(title.split())
+    is_title = any(map(str.isalpha, title)) and not _UNTITLED.fullmatch(title)
+    return _shortened(title) if is_title else ""
 
 
 def converter_version() -> str | None:

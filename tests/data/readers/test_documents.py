@@ -121,7 +121,7 @@ def test_hidden_and_other_files_are_counted(tmp_path, write):
         ".json": (1, "other/manifest.json"),
         "without suffix": (1, "LICENSE"),
         "hidden": (4, ".git"),
-        "that are links to folders": (1, "f"),
+        "that are links to folders: name what they lead to": (1, "f"),
         "that are no files, but pipes, devices or links to nothing": (2, "g.txt"),
         "that are indexes of search.py": (1, "i.index"),
     }
@@ -187,6 +187,19 @@ def test_compressed_files_are_read_alike_and_damage_is_named(tmp_path, write, su
     with pytest.raises(Unreadable, match=r"gone cannot be opened: No such file") as caught:
         File(tmp_path / "gone", "gone").read()
     assert (caught.value.reason, File(tmp_path / "gone", "gone").version()) == ("that are gone", None)
+
+
+def test_ids_are_written_in_one_way_whatever_disk_files_lie_on(tmp_path, write):
+    """A folder from a Mac has the ids that its copy has; two names that differ on a disk alone stay two."""
+    composed, apart = "caf\xe9.txt", "cafe\u0301.txt"
+    write(f"mac/{apart}", "A ship.")
+    write(f"linux/{composed}", "A ship.")
+    assert [*read_documents(tmp_path / "mac")] == [*read_documents(tmp_path / "linux")]
+    assert [document.id for document in read_documents(tmp_path / "mac")] == [composed]
+    write(f"linux/{apart}", "A boat.")
+    found = find_files(tmp_path / "linux", (".txt",))
+    assert [(file.name, file.path.name) for file in found.files] == [(composed, apart), (f"{composed}+", composed)]
+    assert found.problems.number_of("text") == 1
 
 
 # --- Encodings ---
@@ -352,12 +365,49 @@ TITLES = {
     "---\nname: x\ntitle: 'Of: ships'\n---\n": "Of: ships",
     "---\nsection: 1\n---\n\n# Ropes\n": "Ropes",
     "title: npm-publish": "title: npm-publish",  # without lines around it, it is a text
+    "+++\ndate = 1\ntitle = 'Of: ships'\n+++\ntext": "Of: ships",
+    "#+TITLE: Boats\n* One\n": "Boats",
+    "== Boats ==\ntext": "Boats",
+    "**Boats**\ntext": "Boats",
+    "#!/usr/bin/env x\nBoats": "Boats",
+    "% Boats\n% A. Author\n\ntext": "Boats",
+    "From: a@b.c\nSubject: =?utf-8?B?w5xiZXIgQm9vdGU=?=\nDate: x\n\nText": "Über Boote",
+    "Subject: =?iso-8859-1?Q?F=E4hren?=\n =?iso-8859-1?Q?_und_Boote?=\nTo: x\n\nText": "Fähren und Boote",
+    "From: a@b.c\nSubject: A very long\n subject line\n\nText": "A very long subject line",
+    "From: a@b.c\nSubject: =?x-no?Q?a?= =?utf-8?B?!?=\n\nText": "a",
+    "\\documentclass[a4]{a}\n\\title{Boats on {\\bf Lakes} \\\\ 100\\% dry\\thanks{A {b}.}}": "Boats on Lakes 100% dry",
+    '% !TEX root = x\n\\documentclass{a}\n%\\title{}\n\\title[Short]{L\\"ong~title}': "Lo\u0308ng title",
+    "\\documentclass{a}\n\\titleformat{\\section}{x}\n\\begin{document}\n\\section*{Boats}\nText": "Boats",
+    "\\documentclass{a}\n\\begin{document}\nBoats sail.": "Boats sail.",
+    "\\\\server\\share is full": "\\\\server\\share is full",
+}
+MARKDOWN_TITLES = {
+    "[![Build](https://x/y.svg)](https://x) ![b][c]\n\n# Boats\n\ntext": "Boats",
+    '<p align="center"><img src="a.png"\n alt="b"></p>\n\n<h1 align=center>\nBoats</h1>\n\ntext': "Boats",
+    "<!--\nCopyright 2020\n\n# No\n-->\n\nCopyright 2020 Someone\n\n# Boats\ntext": "Boats",
+    "```sh\n# install\n\n# No\n```\n\n## [Boats](https://x) #\n": "Boats #",
+    "[Boats](https://x) sail.\n\nText": "Boats sail.",
+    "---\n+++\n---\nBoats\n=====\n": "Boats",
 }
 
 
 @pytest.mark.parametrize("text", TITLES)
 def test_the_title_of_a_text(text):
     assert title_of(text) == TITLES[text] == title_of(text, has_headings=True)
+
+
+@pytest.mark.parametrize("text", MARKDOWN_TITLES)
+def test_the_title_of_a_markdown_file_is_no_badge_tag_or_licence(text):
+    assert title_of(text, has_headings=True) == MARKDOWN_TITLES[text]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "unit", ["\\title[", "\\title{", "[a](", "![", "<h1>", "```\n", "---\n", "=?utf-8?q?", "<!--", "\n"]
+)
+def test_titles_are_found_in_time(unit):
+    for start in ("", "Subject: ", "\\section{x}"):
+        assert len(title_of(start + unit * 200_000, has_headings=True)) <= 90
 
 
 def test_blocks_headings_and_what_nobody_sees():
@@ -380,7 +430,7 @@ PAGES = {
     "<p>a<!-- no --><p>b &copy; &#x1F600; &lt; 6": "a\n\nb © 😀 < 6",
     "<p>a <b>c</b> < 5 <!-- d <i>e</i> f": "a c < 5 d e f",  # a comment that is never closed is read
     "a<![ b]>c<![CDATA[d]]>e<![if x]>f": "acef",
-    "<?xml version='1.0'?><html xmlns='http://www.w3.org/1999/xhtml'><script src='a.js'/><p>a<br/>b</p></html>": "a\n\nb",
+    "<?xml version='1.0'?><html xmlns='http://www.w3.org/1999/xhtml'><script src='a'/><p>a<br/>b</html>": "a\n\nb",
     "": "",
     " \n": "",
     "a": "a",
@@ -461,10 +511,37 @@ def test_ligatures_and_divided_words_of_pdf_become_words():
         ("It ex-\necutes, ex\u00ad\necutes, ex\u2010 \n  ecutes.", "It executes, executes, executes."),
         ("state-of-the-\nart, as state-of-the-art", "state-of-the-art, as state-of-the-art"),
         ("Jean-\nPaul, 2019-\n2020, a -\nb, pre- and post-war", "Jean-Paul, 2019-\n2020, a -\nb, pre- and post-war"),
+        ("Ein-\nund Ausgang, Haupt-\noder Nebensache", "Ein- und Ausgang, Haupt- oder Nebensache"),
+        ("short-\nand long-term, avant-\net après-guerre", "short- and long-term, avant- et après-guerre"),
+        ("the thous-\nand ships of a thousand, th\u00ad\nor", "the thousand ships of a thousand, thor"),
         ("a" * 1_000_000 + "-1", "a" * 1_000_000 + "-1"),
         ("a-" * 300_000, "a-" * 300_000),
     ):
         assert documents_module.text_of_pdf(text) == expected
+
+
+GIVEN_TITLES = {
+    "On ﬂoors ": "On floors",
+    "Sailing with Node.js": "Sailing with Node.js",
+    "Unknown pleasures": "Unknown pleasures",
+    **dict.fromkeys(
+        "x.pdf my_draft.doc Microsoft_Word_-_x Untitled untitled_document (anonymous) Unknown 1 Document1 Dokument-2 "
+        "Word_Document PowerPoint-Präsentation Slide_1 None".replace(" ", "\n")
+        .replace("_", " ")
+        .splitlines(),
+        "A ship",
+    ),
+}
+
+
+@pytest.mark.parametrize("title", [title for title in GIVEN_TITLES if title != "On ﬂoors "])
+def test_the_title_of_a_word_file_is_in_its_properties_or_before_its_headings(read, monkeypatch, title):
+    """Word's Title is a plain line to markitdown, and a heading after it is of a section."""
+    markdown = types.SimpleNamespace(markdown="A ship\n\n# Part one\n\nIt sank.")
+    converter = types.SimpleNamespace(convert_stream=lambda stream, stream_info: markdown)
+    monkeypatch.setattr(documents_module, "_markitdown", lambda: (converter, dict))
+    assert read("a.docx", make_docx("Part one", "It sank.", title=title)).title == GIVEN_TITLES[title]
+    assert read("a.docx", make_docx("Part one", "It sank.")).title == "A ship"
 
 
 def test_the_title_of_a_pdf_is_in_its_metadata(read, markitdown, monkeypatch):
@@ -476,7 +553,7 @@ def test_the_title_of_a_pdf_is_in_its_metadata(read, markitdown, monkeypatch):
     modules["utils"].decode_text = bytes.decode
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, f"pdfminer.{name}", module)
-    for title, expected in (("On ﬂoors ", "On floors"), ("x.pdf", "A ship"), ("Untitled", "A ship"), ("1", "A ship")):
+    for title, expected in GIVEN_TITLES.items():
         info["Title"] = title.encode()
         assert read("a.pdf", b"ok A ship\n\nIt sank.").title == expected
 
