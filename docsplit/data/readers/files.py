@@ -14,6 +14,7 @@ import logging
 import lzma
 import os
 import re
+import unicodedata
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -51,7 +52,7 @@ Line = tuple[int, str]  # its number, from 1, and its text
 HEAD = 8000  # characters in which a NUL makes a file a binary one, as for git
 MOST_UNREADABLE = 0.01  # share of a text's characters
 _DECLARED = re.compile(rb"""(?i)<(?:meta\b[^<>]*?\bcharset|\?xml\b[^<>]*?\bencoding)\s*=\s*["']?\s*([\w.:-]+)""")
-_COMMENT = re.compile(rb"<!--(?s:.*?)-->")
+_COMMENT = re.compile(rb"(?s)<!--.*?(?:-->|\Z)")
 _PREFIX = re.compile(r"^(x-|cs|cn-)+|-[ie]$")  # and the order of Hebrew letters, which says nothing of bytes
 _WINDOWS = re.compile(r"^(windows|dos)-(?=\d)")
 # Encodings that are declared, by Python's names, and those that contain them, which are meant.
@@ -295,8 +296,8 @@ def flaw_of(text: str) -> str | None:
 
 
 def printable(name: str) -> str:
-    """Write a file's name in UTF-8, as an index needs it; bytes that are no UTF-8 become their codes."""
-    return name.encode(errors="backslashreplace").decode()
+    """Write a file's name in UTF-8 and NFC, whatever disk it lies on; bytes that are no UTF-8 become their codes."""
+    return unicodedata.normalize("NFC", name.encode(errors="backslashreplace").decode())
 
 
 # --- Folders ---
@@ -352,9 +353,18 @@ def find_files(path: Path, suffixes: tuple[str, ...], hidden_by_underscore: tupl
         raise ValueError(f"{path} is an index of search.py: name the documents that it was built from.")
     found = FoundFiles(path := saved_split(path))
     root, paths = (path, saved_files(path)) if path.is_dir() else (path.parent, [path])
+    names = set[str]()
     for place in sorted(_walk(found) if paths is None else paths):
         parts = place.relative_to(root).parts
-        file = File(place, printable("/".join(parts)))
+        name = printable("/".join(parts))
+        if name in names:
+            found.problems.add(
+                "text", "of a file called as another but for how accents are written: + ends its id", name
+            )
+        while name in names:
+            name += "+"
+        names.add(name)
+        file = File(place, name)
         by_underscore = file.suffix in hidden_by_underscore and any(part.startswith("_") for part in parts)
         if path.is_dir() and by_underscore:
             found.problems.add("file", "hidden", file.name)
@@ -387,7 +397,7 @@ def _walk(found: FoundFiles) -> list[Path]:
             elif name in files:
                 skip("that are no files, but pipes, devices or links to nothing", place)
             elif place.is_symlink():
-                skip("that are links to folders", place)
+                skip("that are links to folders: name what they lead to", place)
             elif saved_splits(place):
                 skip("that are data sets with splits: name one", place)
             elif (rows := saved_files(place)) is not None:
