@@ -40,7 +40,8 @@ _NO_TITLE = re.compile(
 # Titles in metadata that are a file's name, or what programs call a new file.
 _UNTITLED = re.compile(
     r"(?i).*\.(?:docx?|odt|rtf|pages|wpd|pdf|pptx?|tex|dvi|e?ps|indd|qxd|xlsx?|txt|html?)"
-    r"|microsoft \w+ - .*|untitled.*|\W*(?:unbenannt|sans titre|anonymous|unknown|none|no title|title|word document)\W*\d*"
+    r"|microsoft \w+ - .*|untitled.*"
+    r"|\W*(?:unbenannt|sans titre|anonymous|unknown|none|no title|title|word document)\W*\d*"
     r"|(?:\w+ (?:de )?)?powerpoint(?:[ -]\w+)?|(?:slide|folie|diapositiv[ae]) ?\d+|[^\W\d]+[-_]?\d+"
 )
 _HEADER_LINE = re.compile(r"[A-Za-z][\w-]+: ")

@@ -375,7 +375,7 @@ TITLES = {
     "Subject: =?iso-8859-1?Q?F=E4hren?=\n =?iso-8859-1?Q?_und_Boote?=\nTo: x\n\nText": "Fähren und Boote",
     "From: a@b.c\nSubject: A very long\n subject line\n\nText": "A very long subject line",
     "From: a@b.c\nSubject: =?x-no?Q?a?= =?utf-8?B?!?=\n\nText": "a",
-    "\\documentclass[a4]{a}\n\\title{Boats on {\\bf Lakes} \\\\ 100\\% dry\\thanks{A {b}.}}": "Boats on Lakes 100% dry",
+    "\\documentclass[a4]{a}\n\\title{Boats on {\\bf Lakes} \\\\ 100\\% dry\\thanks{A {b}}}": "Boats on Lakes 100% dry",
     '% !TEX root = x\n\\documentclass{a}\n%\\title{}\n\\title[Short]{L\\"ong~title}': "Lo\u0308ng title",
     "\\documentclass{a}\n\\titleformat{\\section}{x}\n\\begin{document}\n\\section*{Boats}\nText": "Boats",
     "\\documentclass{a}\n\\begin{document}\nBoats sail.": "Boats sail.",
