@@ -199,11 +199,11 @@ def _cut_word(text: str, words: int) -> list[str]:
 
 
 def _is_attached(before: str, character: str) -> bool:
-    """Whether a character is written on, below or as one with the one before it: a mark, or what a virama joins."""
+    """Whether a character is written as one with that before it: a mark, a vowel (Thai, Lao), or after a virama."""
     return (
         unicodedata.category(character)[0] == "M"
-        or character in "‍ำຳ"
-        or before == "‍"
+        or character in "\u200d\u0e33\u0eb3"
+        or before == "\u200d"
         or unicodedata.combining(before) == 9
     )
 
