@@ -74,7 +74,7 @@ def documents_of(options: argparse.Namespace) -> tuple[Iterator[Any], tuple[str,
     from docsplit.data.readers.base import Columns
 
     path, columns = options.documents, Columns(options.text_column, options.id_column, options.encoding)
-    return documents_to_search(path, columns), (str(path.resolve()) if path.exists() else "", columns)
+    return documents_to_search(path, columns), (str(path.absolute()) if path.exists() else "", columns)
 
 
 def sync(options: argparse.Namespace) -> Iterator[Result]:

@@ -1,9 +1,9 @@
 """Text to passages of about a hundred words, the rows of a graph document model, and to sentences by rules.
 
 A passage is a run of sentences of one section. It is closed at the end of the sentence that is nearest to `words`
-words (white-space tokens, and characters of Chinese and Japanese, which put no spaces between words), so that
-passages are alike in length without a sentence being cut; the price is that a sentence of many words makes a long
-passage, and short sections make short ones.
+words (white-space tokens, and characters of scripts that put no spaces between words), so that passages are alike in
+length; the price is that short sections make short ones. A sentence that is longer than a passage may be is cut at
+line breaks, else at white space, else between characters: transcripts, logs and some scripts have no full stops.
 
 Sentences are found by rules: a regular expression proposes boundaries, lists of English abbreviations veto some. They
 know nothing about grammar: after an abbreviation that may also end a sentence (`Inc.`, `U.S.`, an initial) they split
@@ -14,11 +14,12 @@ A checkpoint carries this file, so it imports the standard library alone. Everyt
 bulk corpora contain megabytes of dots, digits and base64.
 """
 
-import functools
 import itertools
+import math
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 # Between sections, where they are known: ASCII's group separator, which `clean_text` takes for white space.
@@ -27,6 +28,8 @@ LONGEST_PASSAGE = 1.5  # of the wanted number of words; a sentence that would le
 SHORTEST_PASSAGE = 0.2  # a shorter passage is joined to its neighbour in the section
 STUB = 0.1  # of the wanted number of words; a section with fewer is joined to the next one
 LONGEST_HEADING = 100  # characters
+LONGEST_SENTENCE = 200  # words; what is longer is hardly one: a transcript, a log, a table
+LONGEST_WORD = 12  # characters; base64 and scripts that are not in UNSPACED have longer ones
 _ANCHOR = re.compile(r"[ \t]*\.\. _[^\n]*:[ \t]*")  # a name that links lead to, in reStructuredText
 _HEADING_MARK = re.compile(r"#{1,6}[ \t]+")
 # Control characters but \t, \n and \r, and lone surrogates. One character class, which is what `re` searches fastest.
@@ -37,7 +40,8 @@ UNSPACED = (
     HAN_AND_KANA + r"\uff66-\uff9f\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ecd\u0edc-\u0edf\u0f00\u0f40-\u0fbc"
     r"\u1000-\u103f\u104c-\u108f\u1780-\u17d3"
 )
-_CJK = re.compile(f"[{HAN_AND_KANA}]")
+_UNSPACED = re.compile(f"[{UNSPACED}]")
+_LINES, _TOKENS = re.compile(r"[^\n]+"), re.compile(r"\S+")
 _PARAGRAPH_BREAK = re.compile(r"\n\s*\n")
 # A line break ends a sentence only where the layout says so. Each alternative stays within its line.
 _LINE_UNIT_BREAK = re.compile(
@@ -52,14 +56,15 @@ _LINE_UNIT_BREAK = re.compile(
     re.VERBOSE,
 )
 # Full stops with the quotes and brackets they close, then white space and anything but more punctuation (`:func:` is
-# none); CJK stops need no white space. The look-behind starts each run of stops only once: a run that was
-# tried again from each of its characters would take quadratic time. All stops come first, in one class: `re` looks for
-# a class in less than half the time that it needs for two alternatives.
-_CJK_STOPS = "。！？｡"
+# none); some stops need no white space. The look-behind starts each run of stops only once: a run that was tried again
+# from each of its characters would take quadratic time. All stops come first, in one class: `re` looks for a class in
+# less than half the time that it needs for two alternatives.
+_STOPS = ".!?…؟۔।॥։"
+_UNSPACED_STOPS = "。！？｡።፧፨။។៕།༎"  # Chinese and Japanese, Ethiopic, Burmese, Khmer, Tibetan
 _STOP = re.compile(
-    rf"""[.!?…؟۔।{_CJK_STOPS}] (?:
-        (?<= [.!?…؟۔।] ) (?<! [.!?…؟۔।]{{2}} ) [.!?…؟۔।]* ["'”’»)\]}}*_`]* \s+ (?= [^\s.,;:!?…)\]}}] | :[a-z]{{3}} )
-      | (?<= [{_CJK_STOPS}] ) [{_CJK_STOPS}]* [」』”’）】"']* )""",
+    rf"""[{_STOPS}{_UNSPACED_STOPS}] (?:
+        (?<= [{_STOPS}] ) (?<! [{_STOPS}]{{2}} ) [{_STOPS}]* ["'”’»)\]}}*_`]* \s+ (?= [^\s.,;:!?…)\]}}] | :[a-z]{{3}} )
+      | (?<= [{_UNSPACED_STOPS}] ) (?: [ ]? [{_UNSPACED_STOPS}] )* [」』”’»）】"']* )""",
     re.VERBOSE,
 )
 _OPENING = "\"'“‘«„(<[{*_`¿¡"
@@ -113,14 +118,14 @@ def split_by_rules(paragraph: str) -> list[str]:
     return sentences
 
 
-@functools.lru_cache(maxsize=1024)  # a text with millions of full stops is a repetitive one
+@lru_cache(maxsize=1024)  # a text with millions of full stops is a repetitive one
 def _ends_sentence(before: str, stop: str, after: str, has_capitals: bool) -> bool:
     """Whether a full stop ends a sentence, given up to 12 characters of the sentence before it and 20 after it."""
     line = before.rpartition("\n")[2].rstrip()
     if (stop == ".." and not line) or line.endswith(("(", "[", "“")):  # `... x = 1`, `.. note::`; `word (!)`, `[...]`
         return False
     after = after.lstrip(_OPENING)
-    if has_capitals and after[:1].islower() and stop[0] not in _CJK_STOPS:
+    if has_capitals and after[:1].islower() and stop[0] not in _UNSPACED_STOPS:
         return False
     words = before.split()
     if stop[0] != "." or stop == ".." or not words:
@@ -136,13 +141,71 @@ def _ends_sentence(before: str, stop: str, after: str, has_capitals: bool) -> bo
 
 
 def split_sentences(text: str, split_paragraph: Callable[[str], list[str]] = split_by_rules) -> list[str]:
-    """Cut a clean text into sentences, at blank lines and then by `split_paragraph`.
+    """Cut a clean text into sentences, at blank lines, then by `split_paragraph`; `cut_long` cuts what is too long.
 
     Sentences are stripped and not empty, and keep their inner line breaks; nothing but white space is lost.
     """
     paragraphs = _PARAGRAPH_BREAK.split(text)
-    pieces = (piece.strip() for paragraph in paragraphs for piece in split_paragraph(paragraph.strip()))
-    return [piece for piece in pieces if piece]
+    sentences: list[str] = []
+    for paragraph in paragraphs:
+        for sentence in split_paragraph(paragraph.strip()):
+            sentence = sentence.strip()
+            if len(sentence) > LONGEST_SENTENCE and _is_longer(sentence, LONGEST_SENTENCE):
+                sentences += cut_long(sentence, 100)
+            elif sentence:
+                sentences.append(sentence)
+    return sentences
+
+
+def cut_long(text: str, words: int) -> list[str]:
+    """Cut what is longer than a passage of `words` words may be into pieces of about that length.
+
+    It is cut at line breaks; what is still too long, a long line, at white space; a long word between its characters,
+    which keep their combining marks. Pieces are stripped and not empty.
+    """
+    pieces, most = [text], LONGEST_PASSAGE * words
+    if _is_longer(text, most):
+        for cut in (partial(_cut_between, _LINES), partial(_cut_between, _TOKENS), _cut_word):
+            cut_pieces = (cut(piece, words) if _is_longer(piece, most) else [piece] for piece in pieces)
+            pieces = [part for parts in cut_pieces for part in parts]
+    return pieces
+
+
+def _is_longer(text: str, words: float) -> bool:
+    """Whether a text has more words than this; most sentences are so short that none need be counted."""
+    return len(text) > (2 * words if text.isascii() else words) and count_words(text) > words
+
+
+def _cut_between(atoms: re.Pattern[str], text: str, words: int) -> list[str]:
+    """Cut between lines or tokens where passages of sentences as long as these would end."""
+    spans = [match.span() for match in atoms.finditer(text)]
+    pieces, first = [], 0
+    for size in passage_sizes([count_words(text[start:end]) for start, end in spans], words):
+        pieces.append(text[spans[first][0] : spans[first + size - 1][1]].strip())
+        first += size
+    return list(filter(None, pieces))
+
+
+def _cut_word(text: str, words: int) -> list[str]:
+    """Cut into equal pieces: none is so short that a passage would hold two of them."""
+    count, ends = math.ceil(count_words(text) / words), [0]
+    for number in range(1, count):
+        end = max(ends[-1], len(text) * number // count)
+        while end < len(text) and _is_attached(text[end - 1], text[end]):
+            end += 1
+        ends.append(end)
+    pieces = (text[start:end].strip() for start, end in itertools.pairwise([*ends, len(text)]))
+    return list(filter(None, pieces))
+
+
+def _is_attached(before: str, character: str) -> bool:
+    """Whether a character is written as one with that before it: a mark, a vowel (Thai, Lao), or after a virama."""
+    return (
+        unicodedata.category(character)[0] == "M"
+        or character in "\u200d\u0e33\u0eb3"
+        or before == "\u200d"
+        or unicodedata.combining(before) == 9
+    )
 
 
 class Passage(NamedTuple):
@@ -173,7 +236,7 @@ def segment(text: str, words: int, split: Callable[[str], list[str]]) -> list[li
     Args:
         text: need not be clean. Its sections begin as in `split_sections`.
         words: wanted in a passage, as `count_words` counts them; see `passage_sizes`.
-        split: gives the sentences of a clean text.
+        split: gives the sentences of a clean text; `cut_long` cuts those that are longer than a passage may be.
 
     Raises:
         ValueError: if `words` is below 1.
@@ -183,7 +246,7 @@ def segment(text: str, words: int, split: Callable[[str], list[str]]) -> list[li
     units: list[list[str]] = []  # sentences of each section
     joins = False  # whether the last section is a stub
     for section in split_sections(text):
-        if sentences := split(section):
+        if sentences := [piece for sentence in split(section) for piece in cut_long(sentence, words)]:
             if joins:
                 units[-1] += sentences
             else:
@@ -210,8 +273,12 @@ def _is_stub(section: str, words: int) -> bool:
 
 
 def count_words(text: str) -> int:
-    """White-space tokens, and Han characters and kana: an encoder reads either as one token or a few."""
-    return len(text.split()) + (0 if text.isascii() else len(_CJK.findall(text)))
+    """White-space tokens, and characters of scripts without spaces: an encoder reads either as one token or a few.
+
+    A text of overlong words, such as base64, has more: one every `LONGEST_WORD` characters.
+    """
+    count = len(text.split()) + (0 if text.isascii() else len(_UNSPACED.findall(text)))
+    return max(count, len(text) // LONGEST_WORD)
 
 
 def passage_sizes(num_words: Sequence[int], words: int) -> list[int]:

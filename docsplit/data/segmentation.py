@@ -34,7 +34,7 @@ def load_sentence_splitter(name: str = DEFAULT_SPLITTER) -> SentenceSplitter:
     """Return the function that cuts a text into its sentences.
 
     Every splitter takes text that went through `clean_text`, cuts at blank lines first, returns stripped, non-empty
-    sentences with their inner line breaks, and loses nothing but white space.
+    sentences with their inner line breaks, of `LONGEST_SENTENCE` words at most, and loses nothing but white space.
 
     Args:
         name: "rules", "sentencizer" (spaCy, splits at `.!?`, needs no download) or an installed spaCy pipeline.

@@ -196,7 +196,7 @@ class Index:
 
 
 def _source(documents: Documents) -> changes.Source:
-    return (str(Path(documents).resolve()), USUAL) if isinstance(documents, str | Path) else changes.PYTHON
+    return (str(Path(documents).absolute()), USUAL) if isinstance(documents, str | Path) else changes.PYTHON
 
 
 def _with_ids(documents: Documents) -> Documents:

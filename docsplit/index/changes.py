@@ -214,9 +214,13 @@ def sync(
 def _folder_meant(change: "Change", folder: str | Path | None) -> Path:
     """Return the place of a folder that documents were read from, after noting it if that is new."""
     known = [Path(path) for path in change.sources if path]
-    path = None if folder is None else Path(folder).resolve()
+    path = None if folder is None else Path(folder).absolute()
     if path in known:
         return path
+    if path is not None and path.exists():
+        for place in known:
+            if place.exists() and place.samefile(path):  # by another name, such as a link
+                return place
     if path is None and len(known) == 1:
         return known[0]
     lost = [place for place in known if not place.exists()]

@@ -2,12 +2,22 @@
 
 import random
 import string
+import unicodedata
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from docsplit.data.passages import SECTION_BREAK, passage_sizes, segment, split_sections, split_sentences, to_passages
+from docsplit.data.passages import (
+    SECTION_BREAK,
+    count_words,
+    cut_long,
+    passage_sizes,
+    segment,
+    split_sections,
+    split_sentences,
+    to_passages,
+)
 from docsplit.data.segmentation import clean_text
 
 LENGTHS = st.lists(st.integers(1, 40) | st.integers(1, 400), max_size=60)
@@ -22,6 +32,10 @@ TEXTS = st.lists(PIECES, max_size=30).map("".join) | st.text(max_size=100)
 
 def sentence(num_words, rng):
     return " ".join("".join(rng.choices(string.ascii_lowercase, k=4)) for _ in range(num_words)).capitalize() + "."
+
+
+def letters(text):
+    return "".join(text.split())
 
 
 def text_of(lengths, seed=0):
@@ -67,8 +81,9 @@ def test_a_length_of_zero_is_refused():
 def test_nothing_is_lost_and_sections_number_the_passages(text, words):
     """Borders at headings change no sentence: views of sentences and of passages have one text."""
     passages = to_passages(text, words)
-    lost = clean_text(text.replace(SECTION_BREAK, " ")).split()
-    assert " ".join(passage.text for passage in passages).split() == lost
+    assert letters(" ".join(passage.text for passage in passages)) == letters(
+        clean_text(text.replace(SECTION_BREAK, " "))
+    )
     assert all(passage.text == passage.text.strip() != "" for passage in passages)
     numbers = [passage.section for passage in passages]
     assert numbers == sorted(numbers)
@@ -154,19 +169,91 @@ def test_comments_tables_and_rulers_begin_none(text):
 
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize(
-    "unit", [".", "#", "# ", "## A\n", "\n\n-----", "-- ", "```\n", "A\n-\n", SECTION_BREAK, "a. "]
+    "unit",
+    [".", "#", "# ", "## A\n", "\n\n-----", "-- ", "```\n", "A\n-\n", SECTION_BREAK, "a. ", "x", "ก", "\u0301", "a\n"],
 )
 def test_much_of_the_same_is_cut_in_time(unit):
     """A blink, where anything quadratic in the length would take minutes."""
     text = unit * (100_000 // len(unit))
     passages = to_passages(text)
-    assert sum(len(passage.text.split()) for passage in passages) == len(text.replace(SECTION_BREAK, " ").split())
+    assert letters("".join(passage.text for passage in passages)) == letters(text.replace(SECTION_BREAK, " "))
+    sizes = [count_words(passage.text) for passage in passages if unit != "\u0301"]  # marks are not divided
+    assert max(sizes, default=0) <= 150
 
 
-def test_texts_without_spaces_are_cut_into_passages_too():
-    """A sentence of Chinese or Japanese is as long as its characters; what is not cut an encoder does not read."""
-    sentences = ["我们在港口看见了一艘很大的船。", "船は港にいて、静かに待っていた。"] * 30
-    passages = to_passages("".join(sentences))
-    assert "".join(passage.text for passage in passages).replace(" ", "") == "".join(sentences)
-    assert max(len(passage.text) for passage in passages) <= 150
-    assert min(len(passage.text) for passage in passages[:-1]) >= 60
+SCRIPTS = {
+    "Chinese": "我们在港口看见了一艘很大的船。",
+    "Japanese": "船は港にいて、静かに待っていた。",
+    "Burmese": "လှေသည်ရေကန်ကိုဖြတ်သွားသည်။",
+    "Khmer": "ទូកបានឆ្លងកាត់បឹង។",
+    "Tibetan": "གྲུ་གཟིངས་མཚོ་བརྒལ། །",
+    "Armenian": "Նավը անցավ լիճը։ ",
+    "Amharic": "ጀልባው ሐይቁን ተሻገረ።",
+    "Hindi": "नाव झील पार कर गई। ",
+    "Urdu": "کشتی جھیل پار کر گئی۔ ",
+}
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_each_script_has_its_stops(script):
+    """Scripts without spaces put none after a stop either."""
+    sentence = SCRIPTS[script]
+    assert split_sentences(sentence * 30) == [sentence.strip()] * 30
+    passages = [passage.text for passage in to_passages(sentence * 60)]
+    assert letters("".join(passages)) == letters(sentence * 60)
+    assert {sentence.strip()} == {one for passage in passages for one in split_sentences(passage)}
+    sizes = [count_words(passage) for passage in passages]
+    assert all(80 <= size <= 120 for size in sizes[:-1])
+
+
+WITHOUT_STOPS = {
+    "transcript": ("so we sail over the lake and then we eat ", " "),
+    "lines of a log": ("2024-01-01 12:00:00 INFO the server has started on port 8080\n", "\n"),
+    "table": ("rope\t12\tyes\n", "\n"),
+    "Korean": ("배가 호수를 건너고 우리는 빵을 먹고 ", " "),
+    "Thai": ("เรือแล่นข้ามทะเลสาบแล้วเราก็กินขนมปัง", ""),
+    "Thai clauses": ("เรือแล่นข้ามทะเลสาบ แล้วเราก็กินขนมปัง ", " "),
+    "Lao": ("ເຮືອແລ່ນຂ້າມທະເລສາບ", ""),
+    "Chinese": ("船过了湖然后我们吃面包", ""),
+    "base64": ("QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVo", ""),
+    "one word": ("x", ""),
+    "signs": ("=", ""),
+}
+
+
+@pytest.mark.parametrize("kind", WITHOUT_STOPS)
+@pytest.mark.parametrize("words", [20, 100, 300])
+def test_a_text_without_stops_is_cut_at_lines_or_spaces_or_characters(kind, words):
+    """What is not cut an encoder does not read; with fewer words a passage is shorter."""
+    unit, border = WITHOUT_STOPS[kind]
+    text = unit * (30_000 // len(unit))
+    passages = [passage.text for passage in to_passages(text, words)]
+    assert letters("".join(passages)) == letters(text)
+    sizes = [count_words(passage) for passage in passages]
+    assert max(sizes) <= 1.5 * words
+    assert min(sizes[:-1]) >= words / 2
+    sentences, place = split_sentences(text), 0
+    assert len(sentences) > 10  # there are two halves
+    for sentence in sentences:
+        between = text[place : (start := text.index(sentence, place))]
+        assert between.strip() == ""
+        assert between[:1] == border or place in (0, len(text))
+        place = start + len(sentence)
+
+
+@given(st.text(st.sampled_from("กเ็้ำaé\u0301\u200d\u093f्क"), max_size=60), st.integers(1, 9))
+@settings(deadline=None)
+def test_a_mark_stays_with_its_letter(text, words):
+    pieces = cut_long(text, words)
+    assert "".join(pieces) == text
+    for piece in pieces[1:]:
+        assert unicodedata.category(piece[0])[0] != "M"
+    for piece in pieces[:-1]:
+        assert piece[-1] not in "\u200d्"
+
+
+def test_prose_is_not_cut():
+    """A sentence of up to 200 words is one, and so is one of Chinese of 200 characters."""
+    long = [sentence(200, random.Random(0)), "船" * 198 + "。"]
+    assert split_sentences(" ".join(long)) == long
+    assert [len(split_sentences(text)) for text in ("a " * 200, "a " * 201, "a\n" * 315)] == [1, 2, 3]

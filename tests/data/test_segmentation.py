@@ -10,6 +10,7 @@ import spacy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from docsplit.data.passages import LONGEST_SENTENCE, count_words
 from docsplit.data.segmentation import DEFAULT_SPLITTER, clean_text, load_sentence_splitter
 
 BUILT_IN = ["rules", "sentencizer"]
@@ -65,6 +66,16 @@ def test_long_texts_are_split_in_time(name, unit):
     """A blink, where anything quadratic in the length would take minutes."""
     text = unit * (200_000 // len(unit))
     assert without_white_space("".join(load_sentence_splitter(name)(text))) == without_white_space(text)
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_a_text_without_stops_has_more_than_one_sentence(name):
+    """So that a transcript has two halves; passages and halves are cut in one place."""
+    for text in ("so we sail and then we eat " * 500, "เรือแล่นข้ามทะเลสาบ" * 100, "x" * 20_000):
+        sentences = load_sentence_splitter(name)(text)
+        assert without_white_space("".join(sentences)) == without_white_space(text)
+        assert max(map(count_words, sentences)) <= LONGEST_SENTENCE
+        assert len(sentences) > 5
 
 
 # --- quality ---

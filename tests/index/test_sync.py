@@ -162,7 +162,7 @@ def test_a_folder_that_lost_most_of_its_documents_empties_no_index(folder, index
 
 
 def test_folder_and_index_may_move(folder, index, tmp_path):
-    """The new place is kept, whether a link or a name with a slash leads there."""
+    """The new place is kept as it was named; another name that leads there is understood."""
     wanted, place = found(index), tmp_path / "elsewhere" / "notes"
     place.parent.mkdir()
     folder.rename(place)
@@ -177,7 +177,22 @@ def test_folder_and_index_may_move(folder, index, tmp_path):
     (place / "new.txt").write_text("A new text.")
     assert sync(index, ENCODER).documents == 1
     assert sync(index, ENCODER, f"{place}/").unchanged == 61
-    assert [*Index(index).manifest.sources] == [str(place.resolve())]
+    assert [*Index(index).manifest.sources] == [str(tmp_path / "link")]
+
+
+def test_a_link_is_followed_where_it_leads_now(tmp_path):
+    """`current` is pointed to the next release."""
+    for release in ("one", "two"):
+        (tmp_path / release).mkdir()
+        (tmp_path / release / "a.txt").write_text(f"The price of release {release}.")
+    link, source = tmp_path / "current", (str(tmp_path / "current"), USUAL)
+    link.symlink_to("one")
+    build(tmp_path / "the.index", read_documents(link), ENCODER, WORDS, source)
+    assert sync(tmp_path / "the.index", ENCODER, tmp_path / "one").unchanged == 1
+    link.unlink()
+    link.symlink_to("two")
+    assert sync(tmp_path / "the.index", ENCODER).replaced == 1
+    assert sync(tmp_path / "the.index", ENCODER, link).unchanged == 1
 
 
 def test_each_folder_has_its_own_documents_and_columns(folder, index, tmp_path):

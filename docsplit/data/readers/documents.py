@@ -6,14 +6,17 @@ import logging
 import os
 import re
 import unicodedata
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping
-from html.parser import HTMLParser
+from email import message_from_string, policy
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from lxml import etree
+
 from docsplit.data.passages import heading_at
-from docsplit.data.readers.base import USUAL, Columns, Document, Problems, Unreadable
+from docsplit.data.readers.base import USUAL, Columns, Document, Problems, Unreadable, normalized
 from docsplit.data.readers.files import File, FoundFiles, find_files
 from docsplit.data.readers.rows import ids_of_rows, read_texts
 
@@ -24,19 +27,42 @@ HTML_SUFFIXES = (".html", ".htm", ".xhtml")
 CONVERTED_SUFFIXES = (".pdf", ".docx", ".pptx")
 ROW_SUFFIXES = (".json", ".jsonl", ".csv", ".tsv", ".xlsx", ".parquet", ".arrow")
 SUFFIXES = (*TEXT_SUFFIXES, *HTML_SUFFIXES, *CONVERTED_SUFFIXES, *ROW_SUFFIXES)
-WITH_HEADINGS = (".md", ".markdown", ".rst", ".docx", ".pptx")
+WITH_HEADINGS = (".md", ".markdown", ".rst", ".pptx")  # Word's title stands as a plain line before its headings
 LONGEST_TITLE = 90  # characters
 TITLE_IN = 2000  # characters of a text in which its title is looked for
 Documents = str | Path | Mapping[str, str] | Iterable[str | Document]  # what the Python API takes for documents
 
-_FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)\n---[ \t]*(?:\n|$)", re.DOTALL)  # of YAML, before a Markdown text
-_TITLE_IN_YAML = re.compile(r"""^title:[ \t]*(["']?)(.*\w.*?)\1[ \t]*$""", re.MULTILINE)
-# What stands before the title: the time at which a page was printed, a name that links lead to, and comments.
-_NO_TITLE = re.compile(r"\d{1,4}[/.-]\d{1,2}[/.-]\d{1,4},?\s+\d{1,2}:\d\d(:\d\d)?(\s*[AP]M)?\b|\.\. .*|<!--.*")
+_FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(.*?)\n\1[ \t]*(?:\n|$)", re.DOTALL)  # YAML, TOML
+_TITLE_IN_FRONT = re.compile(r"""^title[ \t]*[:=][ \t]*(["']?)(.*\w.*?)\1[ \t]*$""", re.MULTILINE)
+# What stands before the title: the time at which a page was printed, a name that links lead to, comments, labels.
+_NO_TITLE = re.compile(
+    r"(?i)\d{1,4}[/.-]\d{1,2}[/.-]\d{1,4},?\s+\d{1,2}:\d\d(:\d\d)?(\s*[AP]M)?\b|\.\. .*|<!--.*|#!.*|#\+title:"
+)
+# Titles in metadata that are a file's name, or what programs call a new file.
+_UNTITLED = re.compile(
+    r"(?i).*\.(?:docx?|odt|rtf|pages|wpd|pdf|pptx?|tex|dvi|e?ps|indd|qxd|xlsx?|txt|html?)"
+    r"|microsoft \w+ - .*|untitled.*"
+    r"|\W*(?:unbenannt|sans titre|anonymous|unknown|none|no title|title|word document)\W*\d*"
+    r"|(?:\w+ (?:de )?)?powerpoint(?:[ -]\w+)?|(?:slide|folie|diapositiv[ae]) ?\d+|[^\W\d]+[-_]?\d+"
+)
 _HEADER_LINE = re.compile(r"[A-Za-z][\w-]+: ")
-_SUBJECT = re.compile(r"(?im)^subject:[ \t]*(.*\w.*)")
+_LATEX_LINE = re.compile(r"\s*(?:\\[a-zA-Z@]|%)")
+_LATEX_TITLE = re.compile(r"(?m)^[^%\n]*?\\(title|chapter|section)\*?\s*(?:\[[^\]\n]{0,200}\])?\s*\{")
+_LATEX_COMMAND = re.compile(r"\\([&%$#_])|\\\\|\\[a-zA-Z@]+\*?[ \t]*|[{}~\n]|%.*")
+_LATEX_ACCENT = re.compile(r"""\\(["'`^~])[ ]?\{?(\w)\}?""")
+_ACCENTS = dict(zip("\"'`^~", "\u0308\u0301\u0300\u0302\u0303"))
+# In Markdown: code and comments, the tags of HTML, pictures, links.
+_FENCED = re.compile(r"(?ms)^(```|~~~).*?(?:^\1|\Z)|<!--.*?(?:-->|\Z)")
+_TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
+_HTML_HEADING = re.compile(r"(?i)<h[1-6]\b[^<>]*>\s*")
+_PICTURE = re.compile(r"!\[[^\[\]\n]*\](?:\([^)\n]*\)|\[[^\]\n]*\])")
+_LINK = re.compile(r"\[([^\[\]\n]*)\]\([^()\n]*\)")
+_HEADING = re.compile(r"#{1,6}[ \t].*\w")
 _NO_TEXT = re.compile(r"<!-- Slide number: \d+ -->|!\[(?:\\.|[^\]\\])*\]\([^)\n]*\)")  # a slide's number, a picture
 _ESCAPED = re.compile(r"\\([\\`*_{}\[\]()#+.!|<>~-])")
+_OPEN_TITLE = re.compile(r"(?is)<title\b[^<>]*>(?!(?:(?!<title\b|</head\b|<body\b).){0,1000}?</title)[^<]*")
+# What may follow a hyphen that stands for the rest of a compound.
+_CONJUNCTION = re.compile("and|or|und|oder|bzw|sowie|y|e|o|u|et|ou|en|of|och|eller|og|i|a|и|или|та|і")
 _HYPHENATED = re.compile(r"(?<![\w-])([\w-]*[^\W\d_])([-\u00ad\u2010])[ \t]*\n[ \t]*(?=[^\W\d_])(\w+)")
 
 
@@ -109,7 +135,8 @@ def documents_in(found: FoundFiles, columns: Columns) -> Iterator[Document]:
 def read_file(file: File, problems: Problems, encoding: str | None = None) -> Document:
     """Read a file as one document; its id is its name.
 
-    Its title is that of the page, of a PDF's or a Markdown file's metadata, the first heading or the first line.
+    Its title is that of the page, of the metadata of a PDF, Word, PowerPoint or Markdown file, the first heading or
+    the first line.
 
     Raises:
         Unreadable: if the file cannot be opened or converted, is binary, or is of an encoding that is unknown.
@@ -117,9 +144,10 @@ def read_file(file: File, problems: Problems, encoding: str | None = None) -> Do
     if file.suffix in CONVERTED_SUFFIXES:
         title, text = _converted(file, file.read())
     else:
-        title, text = "", file.text(problems, encoding)
-    if file.suffix in HTML_SUFFIXES:
-        title, text = text_of_page(text)
+        is_page = file.suffix in HTML_SUFFIXES
+        title, text = "", file.text(problems, encoding, is_page)
+        if is_page:
+            title, text = text_of_page(text)
     title = title or title_of(text, has_headings=file.suffix in WITH_HEADINGS)
     return Document(file.name, text, title or file.stem)
 
@@ -181,26 +209,51 @@ def _is_path(document: object) -> bool:
 
 
 def title_of(text: str, has_headings: bool = False) -> str:
-    """Take the title of a YAML front matter, of the first heading, the subject of a mail, or the first line of words.
+    """Take the title of a front matter, of LaTeX, of the first heading, of a mail, or the first line of words.
 
     Names that links lead to, comments and the time of printing are no title.
     """
     if front := _FRONT_MATTER.match(text):
-        if named := _TITLE_IN_YAML.search(front[1]):
+        if named := _TITLE_IN_FRONT.search(front[2][:TITLE_IN]):
             return _shortened(named[2])
         text = text[front.end() :]
-    text = text[:TITLE_IN]
-    lines = text.splitlines()
-    header = text.lstrip().partition("\n\n")[0]
-    if _HEADER_LINE.match(header) and (subject := _SUBJECT.search(header)):
-        lines = [subject[1]]
-    elif has_headings:
+    is_latex = bool(_LATEX_LINE.match(text) and re.search(r"\\[a-z]+\{", text[:TITLE_IN]))
+    if is_latex and (title := _title_of_latex(text)):
+        return title
+    header = normalized(text[:TITLE_IN].lstrip().partition("\n\n")[0])
+    if _HEADER_LINE.match(header) and (subject := message_from_string(header, policy=policy.default)["subject"]):
+        return _shortened(subject)
+    if has_headings:
+        text = _FENCED.sub("", text[: 3 * TITLE_IN])
+        text = _TAG.sub("", _HTML_HEADING.sub("\n\n# ", text))
+        text = _LINK.sub(r"\1", _PICTURE.sub("", text))
+    lines = text[:TITLE_IN].splitlines()
+    if has_headings:
         begins = (number for number, line in enumerate(lines) if line and not (number and lines[number - 1].strip()))
-        lines = lines[next((number for number in begins if heading_at(lines, number)), 0) :]
+        is_heading = (number for number in begins if _HEADING.match(lines[number]) or heading_at(lines, number))
+        lines = lines[next(is_heading, 0) :]
     for line in lines:
-        line = _NO_TITLE.sub("", line.lstrip("# \t"), count=1) if _NO_TITLE.match(line.lstrip()) else line
-        if any(character.isalpha() for character in line):
-            return _shortened(line.lstrip("# \t"))
+        line = _NO_TITLE.sub("", line.lstrip(), count=1) if _NO_TITLE.match(line.lstrip()) else line
+        if any(map(str.isalpha, line)) and not (is_latex and _LATEX_LINE.match(line)):
+            return _shortened(line.lstrip("#%").strip("=*| \t"))
+    return ""
+
+
+def _title_of_latex(text: str) -> str:
+    """Take what stands between the braces of `\\title`, or of the first chapter or section, without commands."""
+    text = text[: 50 * TITLE_IN]
+    found = {match[1]: match.end() for match in reversed([*_LATEX_TITLE.finditer(text)])}
+    for command in ("title", "chapter", "section"):
+        if command in found:
+            start = end = found[command]
+            depth = 1
+            for end in range(start, min(start + TITLE_IN, len(text))):
+                depth += (text[end] == "{") - (text[end] == "}")
+                if not depth:
+                    break
+            title = re.sub(r"\\(?:thanks|footnote)\b.*", "", text[start:end], flags=re.DOTALL)
+            title = _LATEX_ACCENT.sub(lambda match: match[2] + _ACCENTS[match[1]], title)
+            return _shortened(_LATEX_COMMAND.sub(lambda match: match[1] or " ", title))
     return ""
 
 
@@ -213,55 +266,79 @@ def _shortened(title: str) -> str:
 
 
 def text_of_page(content: str) -> tuple[str, str]:
-    """Return the title of a page and its visible text: blocks with an empty line between, headings after `##`."""
-    # The parser seeks the end of each comment and tag to the last one: a damaged page of 100 kB would take half a
-    # minute. So the marks of those that nothing closes are left out.
-    for mark, end in (("<!--", "-->"), ("<", ">")):
-        closed = content.rfind(end) + len(end) if end in content else 0
-        content = content[:closed] + content[closed:].replace(mark, " ")
-    parser = _Text()
-    parser.feed(content)
-    parser.close()
-    blocks = (" ".join(block.split()) for block in "".join(parser.parts).split("\n\n"))
-    return " ".join(parser.title.split()), "\n\n".join(block for block in blocks if block.strip("# "))
+    """Return the title of a page and its visible text: blocks with an empty line between, headings after `##`.
+
+    A title or comment that is never closed would be all of the rest: it ends at the next mark.
+    """
+    closed = content.rfind("-->") + 1
+    content = content[:closed] + content[closed:].replace("<!--", " ")
+    content = _OPEN_TITLE.sub(r"\g<0></title>", content)
+    parser = etree.HTMLParser(target=_Page(), encoding="utf-8", huge_tree=True)
+    parser.feed(b"<html>" + content.encode(errors="replace"))
+    page = parser.close()
+    blocks = ("\n".join(" ".join(line.split()) for line in block.split("\n")) for block in page.text.split("\n\n"))
+    return " ".join(page.title.split()), "\n\n".join(block.strip() for block in blocks if block.strip("# \n"))
 
 
-class _Text(HTMLParser):
-    """The visible text of a page, block by block, and its title."""
+class _Page:
+    """Takes the elements of a page from lxml, and gathers its title and its text.
 
-    HEADINGS = frozenset(f"h{level}" for level in range(1, 7))
-    BLOCKS = HEADINGS | {"p", "div", "li", "ul", "ol", "tr", "table", "section", "article", "blockquote", "pre"}
-    BLOCKS |= {"dd", "dt", "br", "hr"}
-    UNSEEN = frozenset(("script", "style", "noscript", "template"))
+    Blocks stand apart; words on both sides of `<b>` are one; between all other elements, such as cells, is a space.
+    """
+
+    HEADING = re.compile("h[1-6]")
+    BLOCK = re.compile(
+        "h[1-6]|address|article|aside|blockquote|body|br|caption|center|dd|details|dialog|div|dl|dt|fieldset|figcaption|"
+        "figure|footer|form|head|header|hgroup|hr|legend|li|main|menu|nav|ol|p|pre|search|section|summary|table|tbody|"
+        "tfoot|thead|tr|ul"
+    )
+    INLINE = re.compile(
+        "a|abbr|acronym|b|bdi|bdo|big|cite|code|data|del|dfn|em|font|i|ins|kbd|mark|nobr|q|rb|ruby|s|samp|small|span|"
+        "strike|strong|sub|sup|time|tt|u|var|wbr"
+    )
+    UNSEEN = frozenset(("script", "style", "noscript", "template", "title"))
 
     def __init__(self) -> None:
-        super().__init__()
         self.parts: list[str] = []
-        self.title = ""
-        self.unseen = 0
-        self.in_title = False
+        self.title = self.text = ""
+        self.is_title = False
+        self.unseen = self.in_svg = self.in_pre = 0  # open elements
 
-    def handle_starttag(self, tag: str, attrs: Any) -> None:
-        self.unseen += tag in self.UNSEEN
-        self.in_title |= tag == "title"
-        if tag in self.BLOCKS:
-            self.parts.append("\n\n## " if tag in self.HEADINGS else "\n\n")
+    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+        """Begin an element."""
+        self.is_title = tag == "title" and not (self.title or self.unseen or self.in_svg)
+        if self.unseen or tag in self.UNSEEN or "hidden" in attributes:
+            self.unseen += 1
+            return
+        self.in_svg += tag == "svg"
+        self.in_pre += tag == "pre"
+        self._separate(tag, "## " if self.HEADING.fullmatch(tag) else "")
 
-    def handle_endtag(self, tag: str) -> None:
-        self.unseen -= tag in self.UNSEEN and self.unseen > 0
-        self.in_title &= tag != "title"
-        if tag in self.BLOCKS:
-            self.parts.append("\n\n")
+    def end(self, tag: str) -> None:
+        """End an element."""
+        self.is_title = False
+        if self.unseen:
+            self.unseen -= 1
+            return
+        self.in_svg -= tag == "svg"
+        self.in_pre -= tag == "pre"
+        self._separate(tag)
 
-    def parse_marked_section(self, i: int, report: int = 1) -> int:
-        """Take `<![x` for a comment, as browsers do; the standard library raises an AssertionError."""
-        return self.parse_bogus_comment(i)
+    def _separate(self, tag: str, mark: str = "") -> None:
+        if not self.INLINE.fullmatch(tag):
+            self.parts.append(f"\n\n{mark}" if self.BLOCK.fullmatch(tag) else " ")
 
-    def handle_data(self, data: str) -> None:
-        if self.in_title:
+    def data(self, data: str) -> None:
+        """Take a text, or a part of one."""
+        if self.is_title:
             self.title += data
         elif not self.unseen:
-            self.parts.append(re.sub(r"\s+", " ", data))
+            self.parts.append(data if self.in_pre else re.sub(r"\s+", " ", data))
+
+    def close(self) -> "_Page":
+        """End the page."""
+        self.text = "".join(self.parts)
+        return self
 
 
 # --- PDF, Word and PowerPoint ---
@@ -288,19 +365,23 @@ def _converted(file: File, content: bytes) -> tuple[str, str]:
         text = _ESCAPED.sub(r"\1", text)
     if file.suffix == ".pdf":
         return _title_of_pdf(content), text_of_pdf(text).strip()
-    return "", text.strip()
+    return _title_of_office(content), text.strip()
 
 
 def text_of_pdf(text: str) -> str:
     """Write ligatures as letters (NFKC), and words that a hyphen divides at the end of a line as one.
 
-    A compound that is somewhere else in the text with its hyphen keeps it.
+    A compound that is somewhere else in the text with its hyphen keeps it, and so does a part of a compound before an
+    "and": in- and outputs.
     """
     text = unicodedata.normalize("NFKC", text)
     compounds = {word for word in re.findall(r"[\w-]+", text) if "-" in word}
+    words = set(re.findall(r"\w+", text))
 
     def joined(match: re.Match[str]) -> str:
         compound = f"{match[1]}-{match[3]}"
+        if match[2] != "\u00ad" and _CONJUNCTION.fullmatch(match[3]) and match[1] + match[3] not in words:
+            return f"{match[1]}- {match[3]}"
         keeps = match[2] != "\u00ad" and (not match[3][0].islower() or compound in compounds)
         return compound if keeps else match[1] + match[3]
 
@@ -308,7 +389,7 @@ def text_of_pdf(text: str) -> str:
 
 
 def _title_of_pdf(content: bytes) -> str:
-    """Read the title in a PDF's metadata, by what markitdown reads it with; a name of a file is none."""
+    """Read the title in a PDF's metadata, by what markitdown reads it with."""
     try:
         from pdfminer.pdfdocument import PDFDocument
         from pdfminer.pdfparser import PDFParser
@@ -317,8 +398,25 @@ def _title_of_pdf(content: bytes) -> str:
         title = decode_text(PDFDocument(PDFParser(io.BytesIO(content))).info[0]["Title"])
     except Exception:  # without metadata, or a title in them
         return ""
-    is_name = re.search(r"(?i)\.\w{2,4}$|^microsoft \w+ - |^untitled", title.strip())
-    return "" if is_name or not any(map(str.isalpha, title)) else _shortened(unicodedata.normalize("NFKC", title))
+    return _given_title(unicodedata.normalize("NFKC", title))
+
+
+def _title_of_office(content: bytes) -> str:
+    """Read the title in the properties of a Word or PowerPoint file."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive, archive.open("docProps/core.xml") as file:
+            properties = file.read(2**20)
+        title = etree.fromstring(properties, etree.XMLParser(resolve_entities=False)).findtext("{*}title")
+    except Exception:  # without properties, or damaged
+        return ""
+    return _given_title(title or "")
+
+
+def _given_title(title: str) -> str:
+    """Return the title of a file's metadata, or nothing if it is a file's name or that of a new document."""
+    title = " ".join(title.split())
+    is_title = any(map(str.isalpha, title)) and not _UNTITLED.fullmatch(title)
+    return _shortened(title) if is_title else ""
 
 
 def converter_version() -> str | None:

@@ -14,8 +14,10 @@ import logging
 import lzma
 import os
 import re
+import unicodedata
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -49,6 +51,16 @@ DETECTED = (["cp1252"], ["cp1251", "koi8_r", "shift_jis", "euc_jp", "gb18030", "
 Line = tuple[int, str]  # its number, from 1, and its text
 HEAD = 8000  # characters in which a NUL makes a file a binary one, as for git
 MOST_UNREADABLE = 0.01  # share of a text's characters
+_DECLARED = re.compile(rb"""(?i)<(?:meta\b[^<>]*?\bcharset|\?xml\b[^<>]*?\bencoding)\s*=\s*["']?\s*([\w.:-]+)""")
+_COMMENT = re.compile(rb"(?s)<!--.*?(?:-->|\Z)")
+_PREFIX = re.compile(r"^(x-|cs|cn-)+|-[ie]$")  # and the order of Hebrew letters, which says nothing of bytes
+_WINDOWS = re.compile(r"^(windows|dos)-(?=\d)")
+# Encodings that are declared, by Python's names, and those that contain them, which are meant.
+AS_BROWSERS = {
+    **{"ascii": "cp1252", "iso8859-1": "cp1252", "iso8859-9": "cp1254", "iso8859-11": "cp874", "tis-620": "cp874"},
+    **{"gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932", "cp31j": "cp932", "euc_kr": "cp949"},
+    **{"big5": "big5hkscs"},
+}
 _UNREAD = "\udcff"  # stands for bytes that cannot be decoded; no decoder gives it for good bytes
 _CONTROL = re.compile(r"[\x00-\x07\x0e-\x1a\x7f-\x84\x86-\x9f]")  # of no use in a text; colours of terminals are
 
@@ -104,13 +116,17 @@ class File:
         except DAMAGED as error:
             raise self.unreadable(error) from error
 
-    def text(self, problems: Problems, encoding: str | None = None) -> str:
+    def text(self, problems: Problems, encoding: str | None = None, is_page: bool = False) -> str:
         """Read and decode the whole file.
+
+        Args:
+            is_page: whether it may declare its encoding, as web pages do.
 
         Raises:
             Unreadable: as `read`, and if it is binary or of an encoding that is unknown.
         """
         content = self.read()
+        encoding = encoding or (encoding_of_page(content) if is_page else None)
         lines = self._decoded(io.BytesIO(content), io.BytesIO(content), problems, encoding)
         text = "".join(line for _, line in lines)
         if flaw := flaw_of(text):
@@ -265,6 +281,27 @@ def _utf_16_in(block: bytes) -> str | None:
     return name if flaw_of(text) is None else None
 
 
+def encoding_of_page(content: bytes) -> str | None:
+    """Return the encoding that a page declares, read as browsers do.
+
+    None if it fits badly, if it is one of Unicode, or if the page is UTF-8 whatever it declares.
+    """
+    with suppress(UnicodeDecodeError):
+        if not content.decode("utf-8").isascii():
+            return None
+    for declared in _DECLARED.finditer(_COMMENT.sub(b"", content[:HEAD])):
+        label = declared[1].decode()
+        with suppress(LookupError, UnicodeError):
+            name = codecs.lookup(_WINDOWS.sub("cp", _PREFIX.sub("", label.lower()))).name
+            name = AS_BROWSERS.get(name, name)
+            if name.startswith("utf") or declared[1].decode(name) != label:  # written in it, it could not be read here
+                continue
+            text = content.decode(name, errors="docsplit_unread")
+            if text.count(_UNREAD) <= MOST_UNREADABLE * len(text):
+                return name
+    return None
+
+
 def flaw_of(text: str) -> str | None:
     """Say why a decoded text is no text, "binary" or "of an unknown encoding"; None if it is one."""
     most = MOST_UNREADABLE * len(text)
@@ -276,8 +313,8 @@ def flaw_of(text: str) -> str | None:
 
 
 def printable(name: str) -> str:
-    """Write a file's name in UTF-8, as an index needs it; bytes that are no UTF-8 become their codes."""
-    return name.encode(errors="backslashreplace").decode()
+    """Write a file's name in UTF-8 and NFC, whatever disk it lies on; bytes that are no UTF-8 become their codes."""
+    return unicodedata.normalize("NFC", name.encode(errors="backslashreplace").decode())
 
 
 # --- Folders ---
@@ -333,9 +370,18 @@ def find_files(path: Path, suffixes: tuple[str, ...], hidden_by_underscore: tupl
         raise ValueError(f"{path} is an index of search.py: name the documents that it was built from.")
     found = FoundFiles(path := saved_split(path))
     root, paths = (path, saved_files(path)) if path.is_dir() else (path.parent, [path])
+    names = set[str]()
     for place in sorted(_walk(found) if paths is None else paths):
         parts = place.relative_to(root).parts
-        file = File(place, printable("/".join(parts)))
+        name = printable("/".join(parts))
+        if name in names:
+            found.problems.add(
+                "text", "of a file called as another but for how accents are written: + ends its id", name
+            )
+        while name in names:
+            name += "+"
+        names.add(name)
+        file = File(place, name)
         by_underscore = file.suffix in hidden_by_underscore and any(part.startswith("_") for part in parts)
         if path.is_dir() and by_underscore:
             found.problems.add("file", "hidden", file.name)
@@ -368,7 +414,7 @@ def _walk(found: FoundFiles) -> list[Path]:
             elif name in files:
                 skip("that are no files, but pipes, devices or links to nothing", place)
             elif place.is_symlink():
-                skip("that are links to folders", place)
+                skip("that are links to folders: name what they lead to", place)
             elif saved_splits(place):
                 skip("that are data sets with splits: name one", place)
             elif (rows := saved_files(place)) is not None:

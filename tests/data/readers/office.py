@@ -12,9 +12,15 @@ SHEET = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 WORD_TYPE = "application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"
 
+CORE = (
+    '<cp:coreProperties xmlns:cp="http://schemas.openxmlformats.org/package/2006/metadata/core-properties" '
+    'xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>{}</dc:title></cp:coreProperties>'
+)
 
-def make_docx(heading, paragraph):
-    """A Word file of a heading and a paragraph."""
+
+def make_docx(heading, paragraph, title=None):
+    """A Word file of a heading and a paragraph, perhaps with a title in its properties."""
+    properties = {} if title is None else {"docProps/core.xml": CORE.format(title)}
     files = {
         "[Content_Types].xml": f'<Types xmlns="{TYPES}">'
         '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
@@ -24,6 +30,7 @@ def make_docx(heading, paragraph):
         "word/document.xml": f'<w:document xmlns:w="{WORD}"><w:body>'
         f'<w:p><w:pPr><w:pStyle w:val="Heading1"/></w:pPr><w:r><w:t>{heading}</w:t></w:r></w:p>'
         f"<w:p><w:r><w:t>{paragraph}</w:t></w:r></w:p></w:body></w:document>",
+        **properties,
     }
     return _zipped(files)
 

@@ -121,7 +121,7 @@ def test_hidden_and_other_files_are_counted(tmp_path, write):
         ".json": (1, "other/manifest.json"),
         "without suffix": (1, "LICENSE"),
         "hidden": (4, ".git"),
-        "that are links to folders": (1, "f"),
+        "that are links to folders: name what they lead to": (1, "f"),
         "that are no files, but pipes, devices or links to nothing": (2, "g.txt"),
         "that are indexes of search.py": (1, "i.index"),
     }
@@ -189,6 +189,19 @@ def test_compressed_files_are_read_alike_and_damage_is_named(tmp_path, write, su
     assert (caught.value.reason, File(tmp_path / "gone", "gone").version()) == ("that are gone", None)
 
 
+def test_ids_are_written_in_one_way_whatever_disk_files_lie_on(tmp_path, write):
+    """A folder from a Mac has the ids that its copy has; two names that differ on a disk alone stay two."""
+    composed, apart = "caf\xe9.txt", "cafe\u0301.txt"
+    write(f"mac/{apart}", "A ship.")
+    write(f"linux/{composed}", "A ship.")
+    assert [*read_documents(tmp_path / "mac")] == [*read_documents(tmp_path / "linux")]
+    assert [document.id for document in read_documents(tmp_path / "mac")] == [composed]
+    write(f"linux/{apart}", "A boat.")
+    found = find_files(tmp_path / "linux", (".txt",))
+    assert [(file.name, file.path.name) for file in found.files] == [(composed, apart), (f"{composed}+", composed)]
+    assert found.problems.number_of("text") == 1
+
+
 # --- Encodings ---
 
 
@@ -223,6 +236,66 @@ def test_other_encodings_are_detected_or_given(write, text, encoding, name):
     path = write("a.txt", text.encode(encoding))
     assert encoding_of(path.open("rb")) == Encoding(name, is_detected=True)
     assert lines(path)[0] == lines(path, given=encoding)[0] == [(1, text)]
+
+
+DECLARED = {
+    "iso-8859-2": "Zażółć gęślą jaźń",
+    "windows-1250": "Příliš žluťoučký kůň",
+    "windows-1251": "Лодка плывёт по реке",
+    "koi8-r": "Лодка плывёт по реке",
+    "iso-8859-7": "Το πλοίο περνά",
+    "windows-1253": "Το πλοίο περνά",
+    "ISO-8859-8-I": "הספינה חוצה את הנהר",
+    "windows-1256": "السفينة تعبر النهر",
+    "iso-8859-9": "Şehirde yağmur yağıyor",
+    "iso-8859-1": "“café” – naïve…",  # which is cp1252 to browsers
+    "windows-874": "เรือข้ามแม่น้ำ",
+    "tis-620": "เรือข้ามแม่น้ำ",
+    "x-sjis": "船が川を渡る①",
+    "euc-jp": "船が川を渡る",
+    "iso-2022-jp": "船が川を渡る",
+    "gb2312": "船过河，渔夫捕鱼。朱镕基",
+    "big5": "船過河，漁夫捕魚",
+    "ks_c_5601-1987": "배가 강을 건너간다. 똠방",
+}
+WRITTEN = {
+    **{"ISO-8859-8-I": "iso-8859-8", "iso-8859-1": "cp1252", "windows-874": "cp874", "x-sjis": "cp932"},
+    **{"gb2312": "gb18030", "ks_c_5601-1987": "cp949"},
+}
+
+
+@pytest.mark.parametrize("label", DECLARED)
+@pytest.mark.parametrize(
+    "head",
+    [
+        "<!-- <meta charset='koi8-u'> --><meta http-equiv=Content-Type content='text/html; charset={}'>",
+        '<META Charset = "{}">',
+        "<?xml version='1.0' encoding='{}'?>",
+    ],
+)
+def test_a_page_says_how_it_is_written(read, label, head):
+    problems, text = Problems(), DECLARED[label]
+    content = f"{head.format(label)}<title>T</title><p>{text}".encode(WRITTEN.get(label, label))
+    assert read("a.html", content, problems).text == text
+    assert problems.counts == {}
+    assert read("a.html", content, encoding="cp437").text != text  # the option says more
+
+
+def test_a_declaration_that_does_not_fit_is_not_believed(read):
+    problems, russian = Problems(), "Корабль вышел в море и попал в шторм, паруса порвались."
+    assert read("a.html", f"<meta charset=iso-8859-1><p>{russian}", problems).text == russian
+    assert read("b.html", f"<meta charset=cp1251><p>{russian}".encode("utf-8-sig"), problems).text == russian
+    for label in ("utf-16", "utf-7", "cp037", "punycode", "rot13", "no-such"):
+        assert read("c.html", f"<meta charset={label}><p>+AGE- {russian}", problems).text == f"+AGE- {russian}"
+        assert read("c.html", f"<meta charset={label}><p>+AGE-", problems).text == "+AGE-"
+    assert problems.counts == {}
+    for label in ("utf-8", "euc-jp"):
+        assert read("d.html", f"<meta charset={label}><p>{russian}".encode("cp1251"), problems).text == russian
+    detected = "of the encoding cp1251, it seems; --encoding names another"
+    assert problems.counts["text"] == {detected: (2, "d.html")}
+    damaged = f"<meta charset=gb2312><p>{'渔夫捕鱼。' * 30}".encode("gbk") + b"\xff</p>"
+    assert read("e.html", damaged, problems).text.count("渔") == 30
+    assert "with bytes that are no gb18030" in next(reversed(problems.counts["text"]))
 
 
 def test_damaged_utf8_is_no_other_encoding(write):
@@ -292,6 +365,29 @@ TITLES = {
     "---\nname: x\ntitle: 'Of: ships'\n---\n": "Of: ships",
     "---\nsection: 1\n---\n\n# Ropes\n": "Ropes",
     "title: npm-publish": "title: npm-publish",  # without lines around it, it is a text
+    "+++\ndate = 1\ntitle = 'Of: ships'\n+++\ntext": "Of: ships",
+    "#+TITLE: Boats\n* One\n": "Boats",
+    "== Boats ==\ntext": "Boats",
+    "**Boats**\ntext": "Boats",
+    "#!/usr/bin/env x\nBoats": "Boats",
+    "% Boats\n% A. Author\n\ntext": "Boats",
+    "From: a@b.c\nSubject: =?utf-8?B?w5xiZXIgQm9vdGU=?=\nDate: x\n\nText": "Über Boote",
+    "Subject: =?iso-8859-1?Q?F=E4hren?=\n =?iso-8859-1?Q?_und_Boote?=\nTo: x\n\nText": "Fähren und Boote",
+    "From: a@b.c\nSubject: A very long\n subject line\n\nText": "A very long subject line",
+    "From: a@b.c\nSubject: =?x-no?Q?a?= =?utf-8?B?!?=\n\nText": "a",
+    "\\documentclass[a4]{a}\n\\title{Boats on {\\bf Lakes} \\\\ 100\\% dry\\thanks{A {b}}}": "Boats on Lakes 100% dry",
+    '% !TEX root = x\n\\documentclass{a}\n%\\title{}\n\\title[Short]{L\\"ong~title}': "Lo\u0308ng title",
+    "\\documentclass{a}\n\\titleformat{\\section}{x}\n\\begin{document}\n\\section*{Boats}\nText": "Boats",
+    "\\documentclass{a}\n\\begin{document}\nBoats sail.": "Boats sail.",
+    "\\\\server\\share is full": "\\\\server\\share is full",
+}
+MARKDOWN_TITLES = {
+    "[![Build](https://x/y.svg)](https://x) ![b][c]\n\n# Boats\n\ntext": "Boats",
+    '<p align="center"><img src="a.png"\n alt="b"></p>\n\n<h1 align=center>\nBoats</h1>\n\ntext': "Boats",
+    "<!--\nCopyright 2020\n\n# No\n-->\n\nCopyright 2020 Someone\n\n# Boats\ntext": "Boats",
+    "```sh\n# install\n\n# No\n```\n\n## [Boats](https://x) #\n": "Boats #",
+    "[Boats](https://x) sail.\n\nText": "Boats sail.",
+    "---\n+++\n---\nBoats\n=====\n": "Boats",
 }
 
 
@@ -300,18 +396,93 @@ def test_the_title_of_a_text(text):
     assert title_of(text) == TITLES[text] == title_of(text, has_headings=True)
 
 
+@pytest.mark.parametrize("text", MARKDOWN_TITLES)
+def test_the_title_of_a_markdown_file_is_no_badge_tag_or_licence(text):
+    assert title_of(text, has_headings=True) == MARKDOWN_TITLES[text]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "unit", ["\\title[", "\\title{", "[a](", "![", "<h1>", "```\n", "---\n", "=?utf-8?q?", "<!--", "\n"]
+)
+def test_titles_are_found_in_time(unit):
+    for start in ("", "Subject: ", "\\section{x}"):
+        assert len(title_of(start + unit * 200_000, has_headings=True)) <= 90
+
+
 def test_blocks_headings_and_what_nobody_sees():
     page = (
         "<html><head><title>A  page</title><style>p {}</style></head><body><h1>Sails</h1><p>Torn <b>sails</b>"
         "\n\nand ropes.</p><script>let x = 1</script><ul><li>One &amp; two</li></ul><h2></h2></body></html>"
     )
     assert documents_module.text_of_page(page) == ("A page", "## Sails\n\nTorn sails and ropes.\n\nOne & two")
-    assert documents_module.text_of_page("<p>a <b>c</b> < 5 <!-- d <i>e</i> <f") == ("", "a c < 5 d e f")
-    assert documents_module.text_of_page("a<![ b]>c<![CDATA[d]]>e<![if x]>f") == ("", "acef")
-    for mark in ("<a b='", "<!--", "<a", "</script"):  # the standard library would seek the ends for minutes
-        title, text = documents_module.text_of_page(f"<title>T</title>{mark * 100_000}")
-        assert title == "T"
-        assert "<" not in text
+
+
+PAGES = {
+    "<table><tr><th>Rope<th>Price<tr><td>rope</td><td>12</td><td>yes</td></tr></table>": "Rope Price\n\nrope 12 yes",
+    "<header>a</header><nav>b</nav><main>c</main><aside>d</aside>e<footer>f</footer>": "a\n\nb\n\nc\n\nd\n\ne\n\nf",
+    "<label>a</label><select><option>b<option>c</select><button>d</button><button>e</button>": "a b c d e",
+    "<figure>a<figcaption>b</figcaption></figure><details><summary>c</summary>d</details>": "a\n\nb\n\nc\n\nd",
+    "<p>a<b>b</b><span>c</span><wbr>d x<sup>2</sup> <custom-tag>e</custom-tag>f<img src=x>g": "abcd x2 e f g",
+    "<math><mi>x</mi><mo>=</mo><mn>2</mn></math><svg><title>No</title><text>a</text><text>b</text></svg>": "x = 2 a b",
+    "<p>a</p><p hidden>no <b>no</b></p><template>no<p>no</template><noscript>no</noscript>b": "a\n\nb",
+    "<pre>def f():\n    return  1\n\n# x\n</pre>": "def f():\nreturn 1\n\n# x",
+    "<p>a<!-- no --><p>b &copy; &#x1F600; &lt; 6": "a\n\nb © 😀 < 6",
+    "<p>a <b>c</b> < 5 <!-- d <i>e</i> f": "a c < 5 d e f",  # a comment that is never closed is read
+    "a<![ b]>c<![CDATA[d]]>e<![if x]>f": "acef",
+    "<?xml version='1.0'?><html xmlns='http://www.w3.org/1999/xhtml'><script src='a'/><p>a<br/>b</html>": "a\n\nb",
+    "": "",
+    " \n": "",
+    "a": "a",
+    "\x00a\ud800": "\ufffda?",
+}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_visible_text_of_a_page(page):
+    """Blocks and cells stand apart, and words of one line are one."""
+    assert documents_module.text_of_page(page) == ("", PAGES[page])
+
+
+PAGE_TITLES = {
+    "<title>Boats</title><svg><title>Close</title></svg><title>More</title>a": "Boats",
+    "<svg><title>Close</title></svg>a": "",
+    "<head><title>Boats<body><p>a": "Boats",
+    "<head><title>Boats</head><svg><title>Close</title></svg>a": "Boats",
+    "<head><title/></head>a": "",
+    "<title>The &lt;b> and <i> tags &amp; more</title>a": "The <b> and <i> tags & more",
+    "<title>Boats</title><svg><title><p>a": "Boats",
+}
+
+
+@pytest.mark.parametrize("page", PAGE_TITLES)
+def test_the_title_of_a_page_is_the_first_and_ends(page):
+    assert documents_module.text_of_page(page) == (PAGE_TITLES[page], "a")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "mark",
+    [
+        "<a b='",
+        "<!--",
+        "<a",
+        "</script",
+        "<title",
+        "<title>",
+        "<div>",
+        "</b><b>",
+        "<ul><li>a",
+        "&",
+        "<!--a-->",
+        "<svg>",
+    ],
+)
+def test_damaged_pages_are_read_in_time(mark):
+    """A blink, where anything quadratic would take minutes; nested elements are read to the innermost."""
+    title, text = documents_module.text_of_page(f"<title>T</title><p>{mark * 100_000}")
+    assert title == "T"
+    assert text.count("a") == (100_000 if mark == "<ul><li>a" else 0)
 
 
 # --- PDF, Word and PowerPoint ---
@@ -340,10 +511,37 @@ def test_ligatures_and_divided_words_of_pdf_become_words():
         ("It ex-\necutes, ex\u00ad\necutes, ex\u2010 \n  ecutes.", "It executes, executes, executes."),
         ("state-of-the-\nart, as state-of-the-art", "state-of-the-art, as state-of-the-art"),
         ("Jean-\nPaul, 2019-\n2020, a -\nb, pre- and post-war", "Jean-Paul, 2019-\n2020, a -\nb, pre- and post-war"),
+        ("Ein-\nund Ausgang, Haupt-\noder Nebensache", "Ein- und Ausgang, Haupt- oder Nebensache"),
+        ("short-\nand long-term, avant-\net après-guerre", "short- and long-term, avant- et après-guerre"),
+        ("the thous-\nand ships of a thousand, th\u00ad\nor", "the thousand ships of a thousand, thor"),
         ("a" * 1_000_000 + "-1", "a" * 1_000_000 + "-1"),
         ("a-" * 300_000, "a-" * 300_000),
     ):
         assert documents_module.text_of_pdf(text) == expected
+
+
+GIVEN_TITLES = {
+    "On ﬂoors ": "On floors",
+    "Sailing with Node.js": "Sailing with Node.js",
+    "Unknown pleasures": "Unknown pleasures",
+    **dict.fromkeys(
+        "x.pdf my_draft.doc Microsoft_Word_-_x Untitled untitled_document (anonymous) Unknown 1 Document1 Dokument-2 "
+        "Word_Document PowerPoint-Präsentation Slide_1 None".replace(" ", "\n")
+        .replace("_", " ")
+        .splitlines(),
+        "A ship",
+    ),
+}
+
+
+@pytest.mark.parametrize("title", [title for title in GIVEN_TITLES if title != "On ﬂoors "])
+def test_the_title_of_a_word_file_is_in_its_properties_or_before_its_headings(read, monkeypatch, title):
+    """Word's Title is a plain line to markitdown, and a heading after it is of a section."""
+    markdown = types.SimpleNamespace(markdown="A ship\n\n# Part one\n\nIt sank.")
+    converter = types.SimpleNamespace(convert_stream=lambda stream, stream_info: markdown)
+    monkeypatch.setattr(documents_module, "_markitdown", lambda: (converter, dict))
+    assert read("a.docx", make_docx("Part one", "It sank.", title=title)).title == GIVEN_TITLES[title]
+    assert read("a.docx", make_docx("Part one", "It sank.")).title == "A ship"
 
 
 def test_the_title_of_a_pdf_is_in_its_metadata(read, markitdown, monkeypatch):
@@ -355,7 +553,7 @@ def test_the_title_of_a_pdf_is_in_its_metadata(read, markitdown, monkeypatch):
     modules["utils"].decode_text = bytes.decode
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, f"pdfminer.{name}", module)
-    for title, expected in (("On ﬂoors ", "On floors"), ("x.pdf", "A ship"), ("Untitled", "A ship"), ("1", "A ship")):
+    for title, expected in GIVEN_TITLES.items():
         info["Title"] = title.encode()
         assert read("a.pdf", b"ok A ship\n\nIt sank.").title == expected
 
