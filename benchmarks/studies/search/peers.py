@@ -32,9 +32,7 @@ def by_bm25s(ranking: Ranking, documents: np.ndarray, queries: np.ndarray, depth
     return rows.tolist()
 
 
-def by_txtai(
-    normalize: bool | str, ranking: Ranking, documents: np.ndarray, queries: np.ndarray, depth: int
-) -> Lists:
+def by_txtai(normalize: bool | str, ranking: Ranking, documents: np.ndarray, queries: np.ndarray, depth: int) -> Lists:
     """Search by txtai's hybrid: the cosine by exact search, and its own BM25 of words.
 
     Its default backend, faiss, looks into a few cells of an index of more than 5,000 documents. Vectors are compared

@@ -37,12 +37,17 @@ def test_the_cells_have_sets_that_there_are(tmp_path):
 def test_a_step_measures_all_ways_and_a_table_shows_them(encoder, tmp_path, run_here, monkeypatch):
     monkeypatch.setitem(sets.SETS, "scifact", sets.Collection("small", lambda _: collection()))
     monkeypatch.setattr(step, "cache_directory", lambda: tmp_path)
+    for name in ("txtai", "txtai, BB25"):  # what one package gives
+        monkeypatch.setitem(step.PEERS, name, step.PEERS["semantic_search"])
     given = ["--data", "scifact", "--data_dir", tmp_path, "--encoder", encoder, "--rows", tmp_path / "rows.json"]
+    given += ["--peers", "txtai"]
     run_here(step.main, *given)
     rows = json.loads((tmp_path / "rows.json").read_text())
     value = {row["method"]: row["value"] for row in rows if row["metric"] == "ndcg_at_10"}
     assert value.keys() >= {"dense", "BM25", "BM25, stems", "RRF", "RRF, stems", "sum", step.OURS, "bm25s"}
-    assert value["semantic_search"] == pytest.approx(value["dense"])
+    for name in ("semantic_search", "txtai", "txtai, BB25"):
+        assert value[name] == pytest.approx(value["dense"])
+    assert "lancedb" not in value
     against = {row["against"]: row for row in rows if row["metric"] == "ndcg_at_10_difference"}
     for other in ("dense", "RRF", "sum"):
         assert against[other]["value"] == pytest.approx(value[step.OURS] - value[other], abs=1e-6)
@@ -66,6 +71,7 @@ def test_a_step_measures_all_ways_and_a_table_shows_them(encoder, tmp_path, run_
     text = report.markdown(Results(not_run=["z"], cells={"x": done}))
     assert f"| other | 30 | 10 | {100 * value['dense']:.1f} |" in text.replace("*", "")
     assert f"({100 * against['dense']['low']:+.1f} to {100 * against['dense']['high']:+.1f})" in text
+    assert text.count("| semantic_search | bm25s | txtai | txtai, BB25 |") == 2
     assert "Cells not run: z." in text
 
 
