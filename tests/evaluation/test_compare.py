@@ -31,7 +31,9 @@ def data(tmp_path_factory):
 def loads(monkeypatch):
     """List the names of loaded encoders, and count the SentenceTransformers that are made."""
     names, made, load, start = [], [], encoder_module.load_encoder, SentenceTransformer.__init__
-    monkeypatch.setattr(encoder_module, "load_encoder", lambda name, *rest: names.append(name) or load(name, *rest))
+    monkeypatch.setattr(
+        encoder_module, "load_encoder", lambda name, *rest, **more: names.append(name) or load(name, *rest, **more)
+    )
     monkeypatch.setattr(
         SentenceTransformer, "__init__", lambda self, *rest, **more: made.append(1) or start(self, *rest, **more)
     )
