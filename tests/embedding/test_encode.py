@@ -69,7 +69,7 @@ def test_documents_are_embedded_as_sentence_transformers_does(any_checkpoint, te
     model.append(Dense(32, 8))
     model.append(Normalize())
     ours = vectors(model, texts, prompt=prompt, micro_batch_tokens=100)
-    theirs = model.encode([text.replace("\ud800", "?") for text in texts], prompt=prompt)
+    theirs = model.encode([text.replace("\ud800", " ") for text in texts], prompt=prompt)
     assert ours.shape == (len(texts), 8)
     np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
