@@ -18,15 +18,14 @@ from lxml import etree
 from docsplit.data.passages import heading_at
 from docsplit.data.readers.base import USUAL, Columns, Document, Problems, Unreadable, normalized
 from docsplit.data.readers.files import File, FoundFiles, find_files
-from docsplit.data.readers.rows import ids_of_rows, read_texts
+from docsplit.data.readers.rows import FORMATS, ids_of_rows, read_texts
 
 logger = logging.getLogger(__name__)
 
 TEXT_SUFFIXES = (".txt", ".md", ".markdown", ".rst", ".tex")
 HTML_SUFFIXES = (".html", ".htm", ".xhtml")
 CONVERTED_SUFFIXES = (".pdf", ".docx", ".pptx")
-ROW_SUFFIXES = (".json", ".jsonl", ".csv", ".tsv", ".xlsx", ".parquet", ".arrow")
-SUFFIXES = (*TEXT_SUFFIXES, *HTML_SUFFIXES, *CONVERTED_SUFFIXES, *ROW_SUFFIXES)
+SUFFIXES = (*TEXT_SUFFIXES, *HTML_SUFFIXES, *CONVERTED_SUFFIXES, *FORMATS)
 WITH_HEADINGS = (".md", ".markdown", ".rst", ".pptx")  # Word's title stands as a plain line before its headings
 LONGEST_TITLE = 90  # characters
 TITLE_IN = 2000  # characters of a text in which its title is looked for
@@ -75,14 +74,14 @@ def find_documents(path: Path) -> FoundFiles:
     Raises:
         ValueError: if there is no such path.
     """
-    return find_files(path, SUFFIXES, hidden_by_underscore=ROW_SUFFIXES)
+    return find_files(path, SUFFIXES, hidden_by_underscore=tuple(FORMATS))
 
 
 def read_documents(path: Path, columns: Columns = USUAL) -> Iterator[Document]:
     """Read the documents of a folder, or of one file.
 
     A text file (.txt, .md, .rst, .tex, .html) and a converted one (.pdf, .docx, .pptx) is one document; its id is its
-    path within the folder. A data file (`ROW_SUFFIXES`) has a document in each row, see
+    path within the folder. A data file (`FORMATS`) has a document in each row, see
     `docsplit.data.readers.rows.ids_of_rows`. All may be compressed. Hidden files are left out. In a folder, a file
     that cannot be read is skipped, and so is a row that cannot be read; the log counts both by suffix and reason.
 
@@ -100,13 +99,13 @@ def documents_in(found: FoundFiles, columns: Columns) -> Iterator[Document]:
     Raises:
         ValueError: as `read_documents`.
     """
-    if found.is_folder and any(file.suffix in ROW_SUFFIXES for file in found.files):
+    if found.is_folder and any(file.suffix in FORMATS for file in found.files):
         logger.info("The ids of rows begin with the name of their file, such as `papers.csv#12`.")
     num_read = 0
     for file in found.files:
         of_file, before = Problems(), num_read
         try:
-            if file.suffix in ROW_SUFFIXES:
+            if file.suffix in FORMATS:
                 id_of = ids_of_rows(file, columns.id, found.is_folder, of_file)
                 for number, row, text in read_texts(file, columns, of_file):
                     title = row.get("title")
@@ -128,7 +127,7 @@ def documents_in(found: FoundFiles, columns: Columns) -> Iterator[Document]:
     if not num_read:
         there = ". ".join(found.problems.warnings()) or "There is no file in it"
         of_files = ", ".join(TEXT_SUFFIXES + HTML_SUFFIXES + CONVERTED_SUFFIXES)
-        expected = f"{of_files}, or {', '.join(ROW_SUFFIXES)} with a text in each row"
+        expected = f"{of_files}, or {', '.join(FORMATS)} with a text in each row"
         raise ValueError(f"{found.path} has no documents that can be read. {there}. Expected {expected}.")
 
 
