@@ -35,7 +35,7 @@ _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(.*?)\n\1[ \t]*(?:\n|$)", re.DO
 _TITLE_IN_FRONT = re.compile(r"""^title[ \t]*[:=][ \t]*(["']?)(.*\w.*?)\1[ \t]*$""", re.MULTILINE)
 # What stands before the title: the time at which a page was printed, a name that links lead to, comments, labels.
 _NO_TITLE = re.compile(
-    r"(?i)\d{1,4}[/.-]\d{1,2}[/.-]\d{1,4},?\s+\d{1,2}:\d\d(:\d\d)?(\s*[AP]M)?\b|\.\. .*|<!--.*|#!.*|#\+title:"
+    r"(?i)\s*(?:\d{1,4}[/.-]\d{1,2}[/.-]\d{1,4},?\s+\d{1,2}:\d\d(:\d\d)?(\s*[AP]M)?\b|\.\. .*|<!--.*|#!.*|#\+title:)"
 )
 # Titles in metadata that are a file's name, or what programs call a new file.
 _UNTITLED = re.compile(
@@ -232,7 +232,7 @@ def title_of(text: str, has_headings: bool = False) -> str:
         is_heading = (number for number in begins if _HEADING.match(lines[number]) or heading_at(lines, number))
         lines = lines[next(is_heading, 0) :]
     for line in lines:
-        line = _NO_TITLE.sub("", line.lstrip(), count=1) if _NO_TITLE.match(line.lstrip()) else line
+        line = line[match.end() :] if (match := _NO_TITLE.match(line)) else line
         if any(map(str.isalpha, line)) and not (is_latex and _LATEX_LINE.match(line)):
             return _shortened(line.lstrip("#%").strip("=*| \t"))
     return ""
@@ -240,20 +240,17 @@ def title_of(text: str, has_headings: bool = False) -> str:
 
 def _title_of_latex(text: str) -> str:
     """Take what stands between the braces of `\\title`, or of the first chapter or section, without commands."""
-    text = text[: 50 * TITLE_IN]
-    found = {match[1]: match.end() for match in reversed([*_LATEX_TITLE.finditer(text)])}
-    for command in ("title", "chapter", "section"):
-        if command in found:
-            start = end = found[command]
-            depth = 1
-            for end in range(start, min(start + TITLE_IN, len(text))):
-                depth += (text[end] == "{") - (text[end] == "}")
-                if not depth:
-                    break
-            title = re.sub(r"\\(?:thanks|footnote)\b.*", "", text[start:end], flags=re.DOTALL)
-            title = _LATEX_ACCENT.sub(lambda match: match[2] + _ACCENTS[match[1]], title)
-            return _shortened(_LATEX_COMMAND.sub(lambda match: match[1] or " ", title))
-    return ""
+    starts = {match[1]: match.end() for match in reversed([*_LATEX_TITLE.finditer(text[: 50 * TITLE_IN])])}
+    start = next((starts[command] for command in ("title", "chapter", "section") if command in starts), len(text))
+    title, depth = "", 1
+    for letter in text[start : start + TITLE_IN]:
+        depth += (letter == "{") - (letter == "}")
+        if not depth:
+            break
+        title += letter
+    title = re.sub(r"\\(?:thanks|footnote)\b.*", "", title, flags=re.DOTALL)
+    title = _LATEX_ACCENT.sub(lambda match: match[2] + _ACCENTS[match[1]], title)
+    return _shortened(_LATEX_COMMAND.sub(lambda match: match[1] or " ", title))
 
 
 def _shortened(title: str) -> str:

@@ -379,6 +379,7 @@ TITLES = {
     '% !TEX root = x\n\\documentclass{a}\n%\\title{}\n\\title[Short]{L\\"ong~title}': "Lo\u0308ng title",
     "\\documentclass{a}\n\\titleformat{\\section}{x}\n\\begin{document}\n\\section*{Boats}\nText": "Boats",
     "\\documentclass{a}\n\\begin{document}\nBoats sail.": "Boats sail.",
+    "\\documentclass{a}\n\\title{Boats": "Boats",
     "\\\\server\\share is full": "\\\\server\\share is full",
 }
 MARKDOWN_TITLES = {
