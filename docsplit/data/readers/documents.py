@@ -2,6 +2,7 @@
 
 import functools
 import io
+import itertools
 import logging
 import os
 import re
@@ -191,17 +192,20 @@ def refuse_other_than_texts(documents: object) -> None:
             )
     listed: Any = [documents] if isinstance(documents, Path) else documents
     listed = listed.values() if isinstance(listed, Mapping) else listed
-    if hasattr(listed, "__len__") and not isinstance(listed, str) and len(listed) and all(map(_is_path, listed)):
+    # A few show what all are, where the others are still in a file
+    some = listed[:5] if hasattr(listed, "__getitem__") else itertools.islice(listed, 5 * hasattr(listed, "__len__"))
+    if (first := list(some)) and all(map(_is_path, first)):
         raise ValueError(
-            f"The documents are paths, such as {next(iter(listed))}: give their texts, which "
+            f"The documents are paths, such as {first[0]}: give their texts, which "
             "docsplit.data.readers.documents.read_documents reads."
         )
 
 
 def _is_path(document: object) -> bool:
-    """Whether this is a path, or a text that names a file here by a folder or a suffix."""
-    is_named = isinstance(document, str) and (os.sep in document or "." in document) and os.path.exists(document)
-    return isinstance(document, Path) or is_named
+    """Whether this is a path, or a text that names a file here by a folder or a suffix; "." is a text."""
+    if isinstance(document, str) and (os.sep in document or "." in document):
+        return bool(document.strip(f".{os.sep}")) and os.path.exists(document)
+    return isinstance(document, Path)
 
 
 # --- Titles ---
