@@ -277,7 +277,7 @@ def text_of_page(content: str) -> tuple[str, str]:
     parser.feed(b"<html>" + content.encode(errors="replace"))
     page = parser.close()
     blocks = ("\n".join(" ".join(line.split()) for line in block.split("\n")) for block in page.text.split("\n\n"))
-    return " ".join(page.title.split()), "\n\n".join(block.strip() for block in blocks if block.strip("# \n"))
+    return _shortened(page.title), "\n\n".join(block.strip() for block in blocks if block.strip("# \n"))
 
 
 class _Page:

@@ -453,6 +453,7 @@ PAGE_TITLES = {
     "<head><title/></head>a": "",
     "<title>The &lt;b> and <i> tags &amp; more</title>a": "The <b> and <i> tags & more",
     "<title>Boats</title><svg><title><p>a": "Boats",
+    f"<title>{'Boats ' * 50}</title>a": f"{'Boats ' * 14}Boats\N{HORIZONTAL ELLIPSIS}",
 }
 
 
