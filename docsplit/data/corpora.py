@@ -44,8 +44,8 @@ from docsplit.data.readers.rows import (
     parts_of,
     read_rows,
     read_texts,
-    text_of_number,
     text_of_row,
+    text_of_scalar,
 )
 from docsplit.runtime.files import (
     JsonObject,
@@ -267,7 +267,7 @@ def _write_table(path: Path, found: FoundFiles, columns: Columns) -> None:
     def as_text(name: str, value: Any) -> str | None:
         if isinstance(value, str) or value is None:
             return value
-        return None if name == columns.text else text_of_number(value) if isinstance(value, float) else str(value)
+        return None if name == columns.text else text_of_scalar(value)
 
     table = (row | {name: as_text(name, row.get(name)) for name in mixed} for row in rows(found.problems))
     _write_rows(path, table, pyarrow.unify_schemas([schema or _texts([name]) for name, schema in schemas.items()]))

@@ -19,7 +19,7 @@ from lxml import etree
 from docsplit.data.passages import heading_at
 from docsplit.data.readers.base import USUAL, Columns, Document, Problems, Unreadable, normalized
 from docsplit.data.readers.files import File, FoundFiles, find_files
-from docsplit.data.readers.rows import FORMATS, ids_of_rows, read_texts
+from docsplit.data.readers.rows import FORMATS, ids_of_rows, read_texts, text_of_scalar
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +111,8 @@ def documents_in(found: FoundFiles, columns: Columns) -> Iterator[Document]:
                 for number, row, text in read_texts(file, columns, of_file):
                     title = row.get("title")
                     is_title = isinstance(title, str | int | float) and not isinstance(title, bool) and title == title
-                    yield Document(id_of(number, row), text, str(title).strip() * is_title or title_of(text))
+                    given = text_of_scalar(title).strip() if is_title else ""
+                    yield Document(id_of(number, row), text, given or title_of(text))
                     num_read += 1
             else:
                 yield read_file(file, of_file, columns.encoding)

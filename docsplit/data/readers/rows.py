@@ -324,17 +324,17 @@ def _sheet_rows(file: File, problems: Problems) -> Iterator[Row]:
 
 
 def _text_of_value(value: Any) -> str | None:
-    """Write a cell's value as a text: a day without a time by its date, a whole number without a point."""
+    """Write a cell's value as a text: a day without a time by its date."""
     if isinstance(value, datetime.datetime) and value.time() == datetime.time():
         value = value.date()
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
-    return None if value is None else normalized(text_of_number(value) if isinstance(value, float) else str(value))
+    return None if value is None else text_of_scalar(value)
 
 
-def text_of_number(value: float) -> str:
-    """Write a number; a whole one as an integer is written."""
-    return str(int(value) if value.is_integer() else value)
+def text_of_scalar(value: Any) -> str:
+    """Write a value as a text: a whole number without a point, as it was before its column had gaps."""
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 # --- Ids and texts of rows ---
@@ -370,7 +370,7 @@ def _id(value: Any) -> str:
     """Write an id as text; "" for what is none: nothing, white space, no number, lists."""
     if value is None or isinstance(value, list | dict | bytes) or (isinstance(value, float) and math.isnan(value)):
         return ""
-    name = printable(str(value))
+    name = printable(text_of_scalar(value))
     return name if name.strip() else ""
 
 
@@ -429,7 +429,7 @@ def text_of_cell(value: Any, place: str) -> str:
         ValueError: for anything else, naming the place.
     """
     if isinstance(value, int | float) and value == value:
-        return str(value)
+        return text_of_scalar(value)
     text = "" if value is None else join_paragraphs(value)
     if text is None:
         raise ValueError(f"{place} is {value!r}, expected a text.")
