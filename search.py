@@ -11,9 +11,9 @@
     python search.py check notes.index                                   # reads every file: is all as it was written?
     python search.py export notes.index --to milvus http://localhost:19530  # to serve many people; or a file.db
 
-Documents are the files of a folder: text (.txt, .md, .rst, .tex, .html), the rows of .jsonl, .csv, .tsv, .parquet
-files, and .pdf, .docx, .pptx after pip install "markitdown[pdf,docx,pptx]"; docs/datasets.md has the rules. Every verb
-takes --json, for other programs. Killed at any moment, an index is what it was or what it should be.
+Documents are the files of a folder: text (.txt, .md, .rst, .tex, .html), the rows of .jsonl, .csv, .tsv, .xlsx,
+.parquet files, and .pdf, .docx, .pptx after pip install "markitdown[pdf,docx,pptx]"; docs/datasets.md has the rules.
+Every verb takes --json, for other programs. Killed at any moment, an index is what it was or what it should be.
 """
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)

@@ -12,8 +12,8 @@ whole; rows that are there for this GPU and this code, or in benchmarks/results/
 that no longer fits into the minutes is left for the next call.
 
 Speeds, shares and waits are those of `benchmarks.speed.gpu_step`. A machine needs torch, transformers,
-sentence-transformers, scikit-learn and pytest; the first row (`waits`) trains by the script, which needs all of
-requirements.txt.
+sentence-transformers, scikit-learn, pyarrow, lxml, charset-normalizer, xxhash and pytest; the row `waits` trains by
+the script, which needs all of requirements.txt.
 """
 
 import argparse

@@ -364,7 +364,8 @@ def test_paths_are_no_texts(fitted, tmp_path):
         Classifier(features="tfidf").fit(paths, ["a", "b"])
     with pytest.raises(ValueError, match="The documents are paths"):
         list(documents_of(paths))
-    assert len(fitted.predict([*paths, TEXTS[0]])) == 3  # a list of texts
+    for texts in ([*paths, TEXTS[0]], ["."], ["/", ".."], []):
+        assert len(fitted.predict(texts)) == len(texts)
 
 
 def test_predictions_leave_nothing_on_disk_and_whoever_may_read_the_folder_may_read_it(

@@ -149,7 +149,6 @@ def embedding(setting: Setting, report: Report) -> None:
     import numpy as np
     import torch
 
-    from benchmarks.speed.gpu_step import end_of
     from benchmarks.speed.jobs import MASK, load_sentence_transformer
     from benchmarks.speed.meters import seconds_of
     from docsplit.embedding.encode import embed_documents
@@ -179,7 +178,7 @@ def embedding(setting: Setting, report: Report) -> None:
             cosines = (first * second).sum(1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
             line: Line = {"what": f"{name}, {size}'s size", "documents": count}
             if cosines.min() < 0.99:
-                report(line | {"failed": end_of(ValueError(f"other vectors than ours: cosine {cosines.min():.3f}"))})
+                report(line | {"failed": f"other vectors than ours: cosine {cosines.min():.3f}"})
                 continue
             speeds = sorted(int(lengths.sum() + 2 * count) / taken for taken in seconds[name])
             line |= {"tokens_per_second": speeds[len(speeds) // 2], "seconds": sorted(seconds[name])[len(speeds) // 2]}

@@ -113,9 +113,7 @@ def measure(
             torch.cuda.synchronize()
 
     vocab_size = model.config.vocab_size
-    step(
-        make_batch(min(documents, 8), vocab_size, seed=1)
-    )  # gradients and the optimizer's state are there from here on
+    step(make_batch(min(documents, 8), vocab_size, seed=1))  # makes gradients and the optimizer's state
     memory = Memory(device)
     memory.start()
     batch = make_batch(documents, vocab_size)

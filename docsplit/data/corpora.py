@@ -31,7 +31,6 @@ from docsplit.data.python_docs.parts import PART, TEST, TRAIN, VALIDATION, divid
 from docsplit.data.readers.base import USUAL, Columns, Document, Problems, Unreadable, grouped, normalized
 from docsplit.data.readers.documents import (
     CONVERTED_SUFFIXES,
-    ROW_SUFFIXES,
     converter_version,
     documents_in,
     find_documents,
@@ -39,7 +38,15 @@ from docsplit.data.readers.documents import (
     read_file,
 )
 from docsplit.data.readers.files import DAMAGED, File, FoundFiles, saved_files, saved_split
-from docsplit.data.readers.rows import check_text_column, parts_of, read_rows, read_texts, text_of_number, text_of_row
+from docsplit.data.readers.rows import (
+    FORMATS,
+    check_text_column,
+    parts_of,
+    read_rows,
+    read_texts,
+    text_of_row,
+    text_of_scalar,
+)
 from docsplit.runtime.files import (
     JsonObject,
     build_once,
@@ -58,8 +65,6 @@ NUM_SHARDS = 64  # of a stream of documents that lie in one file
 EXPECTED = "a file or folder that is there, a data set of the Hub (USER/NAME), or python_docs"
 DIVIDED_BY = tuple(f"docsplit/data/{name}.py" for name in ("python_docs/parts", "preparation"))
 READ_BY = ("docsplit/data/readers", "docsplit/data/passages.py", "docsplit/data/corpora.py")
-LOADERS = {".json": "json", ".jsonl": "json", ".parquet": "parquet", ".arrow": "arrow"}
-LOADERS |= dict.fromkeys((".csv", ".tsv", ".xlsx"), "csv")
 ROWS_FILE, PROBLEMS_FILE = "documents.arrow", "problems.json"
 ROWS_AT_ONCE, CHARACTERS_AT_ONCE = 1000, 2**26  # an array of strings holds 2 GB at most
 PROBLEMS = "problems_of_a_file"  # the column of a stream
@@ -196,8 +201,8 @@ def load_local(path: Path, text_column: str | None = None, encoding: str | None 
 def _find_corpus(path: Path, text_column: str | None) -> tuple[FoundFiles, str | None]:
     """Find the files of a corpus, and the format of data files if it is one."""
     found = find_documents(path)
-    rows = [file for file in found.files if file.suffix in ROW_SUFFIXES]
-    loaders = {LOADERS[file.suffix] for file in rows}
+    rows = [file for file in found.files if file.suffix in FORMATS]
+    loaders = {FORMATS[file.suffix] for file in rows}
     if len(loaders) != 1 or (text_column is not None and len(rows) < len(found.files)):
         return found, None
     for file in found.files:
@@ -237,7 +242,7 @@ def _write_table(path: Path, found: FoundFiles, columns: Columns) -> None:
                 problems.add("file", f"{file.suffix} {error.reason}", file.name)
 
     first_pass = Problems(refuses_rows=found.problems.refuses_rows)
-    if LOADERS.get(found.files[0].suffix) != "json":
+    if FORMATS.get(found.files[0].suffix) != "json":
         names = dict.fromkeys(name for row in rows(first_pass, most=1) for name in row)
         _write_rows(path, rows(found.problems), _texts(list(names)))
         return
@@ -262,7 +267,7 @@ def _write_table(path: Path, found: FoundFiles, columns: Columns) -> None:
     def as_text(name: str, value: Any) -> str | None:
         if isinstance(value, str) or value is None:
             return value
-        return None if name == columns.text else text_of_number(value) if isinstance(value, float) else str(value)
+        return None if name == columns.text else text_of_scalar(value)
 
     table = (row | {name: as_text(name, row.get(name)) for name in mixed} for row in rows(found.problems))
     _write_rows(path, table, pyarrow.unify_schemas([schema or _texts([name]) for name, schema in schemas.items()]))
@@ -393,7 +398,7 @@ def _tables(
     for index, (file, part) in enumerate(shards):
         problems, number = Problems(), -1
         try:
-            if file.suffix in ROW_SUFFIXES or not in_folder:
+            if file.suffix in FORMATS or not in_folder:
                 texts = (text for _, _, text in read_texts(file, columns, problems, part))
             else:
                 texts = (read_file(file, problems, columns.encoding).text for _ in range(1))

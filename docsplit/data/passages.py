@@ -150,7 +150,7 @@ def split_sentences(text: str, split_paragraph: Callable[[str], list[str]] = spl
     for paragraph in paragraphs:
         for sentence in split_paragraph(paragraph.strip()):
             sentence = sentence.strip()
-            if len(sentence) > LONGEST_SENTENCE and _is_longer(sentence, LONGEST_SENTENCE):
+            if _is_longer(sentence, LONGEST_SENTENCE):
                 sentences += cut_long(sentence, 100)
             elif sentence:
                 sentences.append(sentence)

@@ -25,7 +25,8 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from docsplit.data.passages import Passage
-from docsplit.embedding.encode import CHUNK_TEXTS, Layout, tokenized_batches, valid_unicode
+from docsplit.data.readers.base import normalized
+from docsplit.embedding.encode import CHUNK_TEXTS, Layout, tokenized_batches
 from docsplit.embedding.loading import has_graph_attention, pooling_of, without_words
 from docsplit.modeling.families.table import family_of
 
@@ -94,7 +95,7 @@ def attention_to_tokens(
     source, limit = described.values()
     layout = Layout(limit, micro_batch_tokens, family.length_multiple(encoder))
     for start in range(0, len(texts), CHUNK_TEXTS):
-        chunk = [prompt + text for text in valid_unicode(texts[start : start + CHUNK_TEXTS])]
+        chunk = [prompt + normalized(text) for text in texts[start : start + CHUNK_TEXTS]]
         encoded = tokenizer(chunk, truncation=True, max_length=limit, return_offsets_mapping=True, verbose=False)
         weights: dict[int, np.ndarray] = {}
         for rows, features in tokenized_batches(tokenizer, chunk, layout):
@@ -157,7 +158,7 @@ def document_attention(model: Any, texts: Sequence[str], kind: str | None = None
     module: Any = without_words(model)[0]
     trained = module.config.graph_kind
     for start in range(0, len(texts), CHUNK_DOCUMENTS):
-        chunk = valid_unicode(texts[start : start + CHUNK_DOCUMENTS])
+        chunk = list(map(normalized, texts[start : start + CHUNK_DOCUMENTS]))
         features = {name: value.to(model.device) for name, value in module.preprocess(chunk).items()}
         module.config.graph_kind = kind or trained
         try:

@@ -18,7 +18,6 @@ import json
 import logging
 import threading
 import time
-import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -38,6 +37,7 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from docsplit.data.readers.base import normalized
 from docsplit.data.readers.documents import refuse_other_than_texts
 from docsplit.data.tokenization import cut_into_chunks, share_among_threads
 from docsplit.embedding.arguments import LongDocuments
@@ -230,7 +230,7 @@ def embed_queries(model: SentenceTransformer, queries: Sequence[str], **options:
     if isinstance(model[0], Transformer):
         vectors, _ = embed_documents(model, queries, prompt, **options)
     else:  # it has its own ways, a route for queries, say
-        vectors = model.encode_query(valid_unicode(queries), prompt=prompt, show_progress_bar=False)
+        vectors = model.encode_query(list(map(normalized, queries)), prompt=prompt, show_progress_bar=False)
     return np.asarray(vectors, dtype=np.float32), QueryFacts(prompt, similarity)
 
 
@@ -265,7 +265,7 @@ def embed_in_chunks(
     ahead: Any = None  # the next chunk, in the thread
 
     def tokenize(start: int) -> tuple[list[str], Path | None, Any]:
-        chunk = valid_unicode(texts[start : start + CHUNK_TEXTS])
+        chunk = list(map(normalized, texts[start : start + CHUNK_TEXTS]))
         path = cache_dir / _hash_of_texts(chunk) if cache_dir else None
         return chunk, path, None if path is not None and is_cached(path) else embedder.tokenize(chunk)
 
@@ -333,11 +333,6 @@ def embed_in_chunks(
         return embeddings, total_seconds
     on_all(lambda: unfinished.replace(output_file) if rank == 0 else None)
     return np.load(output_file, mmap_mode="r"), total_seconds
-
-
-def valid_unicode(texts: Sequence[str]) -> list[str]:
-    """Write texts in NFC, as documents are read, and replace lone surrogates, which would make the tokenizer raise."""
-    return [unicodedata.normalize("NFC", text.encode("utf-8", "replace").decode()) for text in texts]
 
 
 # --- One chunk: pieces of texts, micro-batches, vectors ---

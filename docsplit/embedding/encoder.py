@@ -19,6 +19,7 @@ from sentence_transformers.models import Transformer
 from transformers import PreTrainedTokenizerBase
 
 from docsplit.data.passages import split_sections
+from docsplit.data.readers.base import normalized
 from docsplit.data.readers.documents import Documents, documents_of
 from docsplit.data.seen_documents import contamination
 from docsplit.embedding.arguments import EncoderArguments, LongDocuments, members_of, stated_in
@@ -29,7 +30,6 @@ from docsplit.embedding.encode import (
     embed_documents,
     embed_queries,
     identity,
-    valid_unicode,
 )
 from docsplit.embedding.loading import (
     has_graph_attention,
@@ -303,7 +303,7 @@ class Encoder:
             return None
         lengths: list[int] = []
         for start in range(0, len(texts), CHUNK_TEXTS):
-            chunk = valid_unicode(texts[start : start + CHUNK_TEXTS])
+            chunk = list(map(normalized, texts[start : start + CHUNK_TEXTS]))
             encoded = tokenizer(chunk, add_special_tokens=False, return_attention_mask=False, verbose=False)
             lengths += map(len, encoded["input_ids"])
         return np.array(lengths), max(limit - len(tokenizer(self.prompt)["input_ids"]), 0)

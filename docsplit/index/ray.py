@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 from tqdm.auto import tqdm
 
-from docsplit.embedding.encode import CODE, valid_unicode
+from docsplit.data.readers.base import normalized
+from docsplit.embedding.encode import CODE
 from docsplit.embedding.encoder import Description, Encoder
 from docsplit.runtime.files import add_texts, hash_of_code, versions, write_whole
 
@@ -63,7 +64,7 @@ def embedder_on_ray(encoder: Encoder) -> Callable[[Sequence[str]], np.ndarray]:
 
 
 def _embed(description: Description, folder: Path, texts: Sequence[str]) -> np.ndarray:
-    texts, files = valid_unicode(texts), []  # Arrow takes no lone surrogate
+    texts, files = list(map(normalized, texts)), []  # Arrow takes no lone surrogate
     missing: list[dict[str, Any]] = []
     folder.mkdir(parents=True, exist_ok=True)
     for start in range(0, len(texts), SHARD_TEXTS):

@@ -484,8 +484,7 @@ def words_of_texts(words: Words, texts: Sequence[str]) -> np.ndarray:
     """Return r of texts, (M, H)."""
     parts = []
     for start in range(0, len(texts), CHUNK_TEXTS):
-        chunk = [text.encode("utf-8", "replace").decode() for text in texts[start : start + CHUNK_TEXTS]]
-        parts.append(words(**words.preprocess(chunk)).numpy())
+        parts.append(words(**words.preprocess(texts[start : start + CHUNK_TEXTS])).numpy())
     return np.concatenate(parts)
 
 

@@ -69,7 +69,7 @@ def test_documents_are_embedded_as_sentence_transformers_does(any_checkpoint, te
     model.append(Dense(32, 8))
     model.append(Normalize())
     ours = vectors(model, texts, prompt=prompt, micro_batch_tokens=100)
-    theirs = model.encode([text.replace("\ud800", "?") for text in texts], prompt=prompt)
+    theirs = model.encode([text.replace("\ud800", " ") for text in texts], prompt=prompt)
     assert ours.shape == (len(texts), 8)
     np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
@@ -350,7 +350,7 @@ def test_a_file_holds_what_memory_would_and_only_chunks_are_read(checkpoint, tex
         np.testing.assert_array_equal(array, expected[name])
         np.testing.assert_array_equal(np.load(path), expected[name])
         assert [file.name for file in path.parent.iterdir()] == ["embeddings.npy"]
-        assert sum(on_disk.asked) == len(texts)
+        assert sum(on_disk.asked[1:]) == len(texts)  # after a look whether they are paths
         assert max(on_disk.asked) == 7
         on_disk.asked.clear()
     assert next(iter(embed_in_each_way(checkpoint, [], output_file=path)))[1].shape == (0, 32)

@@ -115,7 +115,7 @@ def change_json(path, **values):
 
 
 def test_a_vector_does_not_depend_on_the_batch_whatever_side_was_padded(checkpoint, texts, tmp_path):
-    texts = [text.replace("\ud800", "?") for text in texts]
+    texts = [text.replace("\ud800", " ") for text in texts]
     expected, _ = embed_documents(load_encoder(str(checkpoint)), texts, dtype=torch.float32)
     change_json(checkpoint / "tokenizer_config.json", padding_side="left")
     theirs = SentenceTransformer(str(checkpoint), device="cpu")

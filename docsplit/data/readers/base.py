@@ -29,9 +29,8 @@ class Document:
     title: str = ""
 
     def __post_init__(self) -> None:
-        if not (self.text.isascii() and self.title.isascii()):
-            object.__setattr__(self, "text", normalized(self.text))
-            object.__setattr__(self, "title", normalized(self.title))
+        object.__setattr__(self, "text", normalized(self.text))
+        object.__setattr__(self, "title", normalized(self.title))
 
 
 def grouped(items: Iterable[T], text_of: Callable[[T], str], most: int, most_characters: int) -> Iterator[list[T]]:

@@ -2,6 +2,7 @@
 
 import functools
 import io
+import itertools
 import logging
 import os
 import re
@@ -18,15 +19,14 @@ from lxml import etree
 from docsplit.data.passages import heading_at
 from docsplit.data.readers.base import USUAL, Columns, Document, Problems, Unreadable, normalized
 from docsplit.data.readers.files import File, FoundFiles, find_files
-from docsplit.data.readers.rows import ids_of_rows, read_texts
+from docsplit.data.readers.rows import FORMATS, ids_of_rows, read_texts, text_of_scalar
 
 logger = logging.getLogger(__name__)
 
 TEXT_SUFFIXES = (".txt", ".md", ".markdown", ".rst", ".tex")
 HTML_SUFFIXES = (".html", ".htm", ".xhtml")
 CONVERTED_SUFFIXES = (".pdf", ".docx", ".pptx")
-ROW_SUFFIXES = (".json", ".jsonl", ".csv", ".tsv", ".xlsx", ".parquet", ".arrow")
-SUFFIXES = (*TEXT_SUFFIXES, *HTML_SUFFIXES, *CONVERTED_SUFFIXES, *ROW_SUFFIXES)
+SUFFIXES = (*TEXT_SUFFIXES, *HTML_SUFFIXES, *CONVERTED_SUFFIXES, *FORMATS)
 WITH_HEADINGS = (".md", ".markdown", ".rst", ".pptx")  # Word's title stands as a plain line before its headings
 LONGEST_TITLE = 90  # characters
 TITLE_IN = 2000  # characters of a text in which its title is looked for
@@ -36,7 +36,7 @@ _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(.*?)\n\1[ \t]*(?:\n|$)", re.DO
 _TITLE_IN_FRONT = re.compile(r"""^title[ \t]*[:=][ \t]*(["']?)(.*\w.*?)\1[ \t]*$""", re.MULTILINE)
 # What stands before the title: the time at which a page was printed, a name that links lead to, comments, labels.
 _NO_TITLE = re.compile(
-    r"(?i)\d{1,4}[/.-]\d{1,2}[/.-]\d{1,4},?\s+\d{1,2}:\d\d(:\d\d)?(\s*[AP]M)?\b|\.\. .*|<!--.*|#!.*|#\+title:"
+    r"(?i)\s*(?:\d{1,4}[/.-]\d{1,2}[/.-]\d{1,4},?\s+\d{1,2}:\d\d(:\d\d)?(\s*[AP]M)?\b|\.\. .*|<!--.*|#!.*|#\+title:)"
 )
 # Titles in metadata that are a file's name, or what programs call a new file.
 _UNTITLED = re.compile(
@@ -75,14 +75,14 @@ def find_documents(path: Path) -> FoundFiles:
     Raises:
         ValueError: if there is no such path.
     """
-    return find_files(path, SUFFIXES, hidden_by_underscore=ROW_SUFFIXES)
+    return find_files(path, SUFFIXES, hidden_by_underscore=tuple(FORMATS))
 
 
 def read_documents(path: Path, columns: Columns = USUAL) -> Iterator[Document]:
     """Read the documents of a folder, or of one file.
 
     A text file (.txt, .md, .rst, .tex, .html) and a converted one (.pdf, .docx, .pptx) is one document; its id is its
-    path within the folder. A data file (`ROW_SUFFIXES`) has a document in each row, see
+    path within the folder. A data file (`FORMATS`) has a document in each row, see
     `docsplit.data.readers.rows.ids_of_rows`. All may be compressed. Hidden files are left out. In a folder, a file
     that cannot be read is skipped, and so is a row that cannot be read; the log counts both by suffix and reason.
 
@@ -100,18 +100,19 @@ def documents_in(found: FoundFiles, columns: Columns) -> Iterator[Document]:
     Raises:
         ValueError: as `read_documents`.
     """
-    if found.is_folder and any(file.suffix in ROW_SUFFIXES for file in found.files):
+    if found.is_folder and any(file.suffix in FORMATS for file in found.files):
         logger.info("The ids of rows begin with the name of their file, such as `papers.csv#12`.")
     num_read = 0
     for file in found.files:
         of_file, before = Problems(), num_read
         try:
-            if file.suffix in ROW_SUFFIXES:
+            if file.suffix in FORMATS:
                 id_of = ids_of_rows(file, columns.id, found.is_folder, of_file)
                 for number, row, text in read_texts(file, columns, of_file):
                     title = row.get("title")
                     is_title = isinstance(title, str | int | float) and not isinstance(title, bool) and title == title
-                    yield Document(id_of(number, row), text, str(title).strip() * is_title or title_of(text))
+                    given = text_of_scalar(title).strip() if is_title else ""
+                    yield Document(id_of(number, row), text, given or title_of(text))
                     num_read += 1
             else:
                 yield read_file(file, of_file, columns.encoding)
@@ -128,7 +129,7 @@ def documents_in(found: FoundFiles, columns: Columns) -> Iterator[Document]:
     if not num_read:
         there = ". ".join(found.problems.warnings()) or "There is no file in it"
         of_files = ", ".join(TEXT_SUFFIXES + HTML_SUFFIXES + CONVERTED_SUFFIXES)
-        expected = f"{of_files}, or {', '.join(ROW_SUFFIXES)} with a text in each row"
+        expected = f"{of_files}, or {', '.join(FORMATS)} with a text in each row"
         raise ValueError(f"{found.path} has no documents that can be read. {there}. Expected {expected}.")
 
 
@@ -192,17 +193,20 @@ def refuse_other_than_texts(documents: object) -> None:
             )
     listed: Any = [documents] if isinstance(documents, Path) else documents
     listed = listed.values() if isinstance(listed, Mapping) else listed
-    if hasattr(listed, "__len__") and not isinstance(listed, str) and len(listed) and all(map(_is_path, listed)):
+    # A few show what all are, where the others are still in a file
+    some = listed[:5] if hasattr(listed, "__getitem__") else itertools.islice(listed, 5 * hasattr(listed, "__len__"))
+    if (first := list(some)) and all(map(_is_path, first)):
         raise ValueError(
-            f"The documents are paths, such as {next(iter(listed))}: give their texts, which "
+            f"The documents are paths, such as {first[0]}: give their texts, which "
             "docsplit.data.readers.documents.read_documents reads."
         )
 
 
 def _is_path(document: object) -> bool:
-    """Whether this is a path, or a text that names a file here by a folder or a suffix."""
-    is_named = isinstance(document, str) and (os.sep in document or "." in document) and os.path.exists(document)
-    return isinstance(document, Path) or is_named
+    """Whether this is a path, or a text that names a file here by a folder or a suffix; "." is a text."""
+    if isinstance(document, str) and (os.sep in document or "." in document):
+        return bool(document.strip(f".{os.sep}")) and os.path.exists(document)
+    return isinstance(document, Path)
 
 
 # --- Titles ---
@@ -233,7 +237,7 @@ def title_of(text: str, has_headings: bool = False) -> str:
         is_heading = (number for number in begins if _HEADING.match(lines[number]) or heading_at(lines, number))
         lines = lines[next(is_heading, 0) :]
     for line in lines:
-        line = _NO_TITLE.sub("", line.lstrip(), count=1) if _NO_TITLE.match(line.lstrip()) else line
+        line = line[match.end() :] if (match := _NO_TITLE.match(line)) else line
         if any(map(str.isalpha, line)) and not (is_latex and _LATEX_LINE.match(line)):
             return _shortened(line.lstrip("#%").strip("=*| \t"))
     return ""
@@ -241,20 +245,17 @@ def title_of(text: str, has_headings: bool = False) -> str:
 
 def _title_of_latex(text: str) -> str:
     """Take what stands between the braces of `\\title`, or of the first chapter or section, without commands."""
-    text = text[: 50 * TITLE_IN]
-    found = {match[1]: match.end() for match in reversed([*_LATEX_TITLE.finditer(text)])}
-    for command in ("title", "chapter", "section"):
-        if command in found:
-            start = end = found[command]
-            depth = 1
-            for end in range(start, min(start + TITLE_IN, len(text))):
-                depth += (text[end] == "{") - (text[end] == "}")
-                if not depth:
-                    break
-            title = re.sub(r"\\(?:thanks|footnote)\b.*", "", text[start:end], flags=re.DOTALL)
-            title = _LATEX_ACCENT.sub(lambda match: match[2] + _ACCENTS[match[1]], title)
-            return _shortened(_LATEX_COMMAND.sub(lambda match: match[1] or " ", title))
-    return ""
+    starts = {match[1]: match.end() for match in reversed([*_LATEX_TITLE.finditer(text[: 50 * TITLE_IN])])}
+    start = next((starts[command] for command in ("title", "chapter", "section") if command in starts), len(text))
+    title, depth = "", 1
+    for letter in text[start : start + TITLE_IN]:
+        depth += (letter == "{") - (letter == "}")
+        if not depth:
+            break
+        title += letter
+    title = re.sub(r"\\(?:thanks|footnote)\b.*", "", title, flags=re.DOTALL)
+    title = _LATEX_ACCENT.sub(lambda match: match[2] + _ACCENTS[match[1]], title)
+    return _shortened(_LATEX_COMMAND.sub(lambda match: match[1] or " ", title))
 
 
 def _shortened(title: str) -> str:
@@ -277,7 +278,7 @@ def text_of_page(content: str) -> tuple[str, str]:
     parser.feed(b"<html>" + content.encode(errors="replace"))
     page = parser.close()
     blocks = ("\n".join(" ".join(line.split()) for line in block.split("\n")) for block in page.text.split("\n\n"))
-    return " ".join(page.title.split()), "\n\n".join(block.strip() for block in blocks if block.strip("# \n"))
+    return _shortened(page.title), "\n\n".join(block.strip() for block in blocks if block.strip("# \n"))
 
 
 class _Page:

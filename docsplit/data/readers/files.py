@@ -14,7 +14,6 @@ import logging
 import lzma
 import os
 import re
-import unicodedata
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -25,7 +24,7 @@ from typing import IO, Any
 import pyarrow
 from charset_normalizer import from_bytes
 
-from docsplit.data.readers.base import Problems, Unreadable
+from docsplit.data.readers.base import Problems, Unreadable, normalized
 from docsplit.runtime.files import read_json
 
 logger = logging.getLogger(__name__)
@@ -314,7 +313,7 @@ def flaw_of(text: str) -> str | None:
 
 def printable(name: str) -> str:
     """Write a file's name in UTF-8 and NFC, whatever disk it lies on; bytes that are no UTF-8 become their codes."""
-    return unicodedata.normalize("NFC", name.encode(errors="backslashreplace").decode())
+    return normalized(name.encode(errors="backslashreplace").decode())
 
 
 # --- Folders ---

@@ -25,8 +25,10 @@ from docsplit.data.readers.files import DAMAGED, HEAD, File, Line, flaw_of, prin
 from docsplit.runtime.files import JsonObject
 
 Row = tuple[int, JsonObject]  # its number, from 0; rows that cannot be read count, so that numbers stay when they can
+# Of data files; those of one format make one table
+FORMATS = {".json": "json", ".jsonl": "json", **dict.fromkeys((".csv", ".tsv", ".xlsx"), "csv")}
+FORMATS |= {".parquet": "parquet", ".arrow": "arrow"}
 DAMAGED_ROWS = (pyarrow.ArrowException, UnicodeDecodeError, *DAMAGED)  # what a parquet or arrow file may raise
-DELIMITERS = (";", "\t", ",", "|")  # of the cells of tables
 
 csv.field_size_limit(2**31 - 1)  # of the whole process; the default refuses texts of more than 131,072 characters
 
@@ -219,27 +221,28 @@ def _table_rows(file: File, lines: Iterator[Line], problems: Problems) -> Iterat
     number = -1
     while True:
         source.taken = []
-        error = None
+        flaw = ""
         try:
             fields = next(table)
         except StopIteration:
             return
-        except csv.Error as raised:
-            error = raised
+        except csv.Error as error:
+            flaw = str(error)
         taken = source.taken
         place = f"{file.name}, line {taken[0][0]}"
-        number += header is not None and (error is not None or any(fields))
-        if error is not None:
-            if "unexpected end" in str(error) and not _are_rows(taken, delimiter, len(header or ())):
-                problems.skip_row("with a quote that is never closed, and all after it", place)
-                return
-            if _are_rows(taken, delimiter, len(header or ())):
+        are_rows = (flaw or len(taken) > 1) and _are_rows(taken, delimiter, len(header or ()))
+        if flaw:
+            if are_rows:
                 fields = _split(taken[0], delimiter)
                 source.returned.extendleft(reversed(taken[1:]))
-            elif len(taken) == 1 and "expected after" in str(error):
+            elif "unexpected end" in flaw:
+                problems.skip_row("with a quote that is never closed, and all after it", place)
+                return
+            elif len(taken) == 1 and "expected after" in flaw:
                 fields = next(csv.reader([taken[0][1].rstrip("\r\n")], delimiter=delimiter, skipinitialspace=True))
             else:
-                problems.skip_row("that are no rows of a table", place, f"{error}, to line {taken[-1][0]}")
+                problems.skip_row("that are no rows of a table", place, f"{flaw}, to line {taken[-1][0]}")
+                number += header is not None
                 continue
             problems.add("text", "with a stray quote, read as it stands", place)
         if not any(fields):
@@ -247,19 +250,22 @@ def _table_rows(file: File, lines: Iterator[Line], problems: Problems) -> Iterat
         if header is None:
             header = fields
             continue
+        number += 1
         if any(fields[len(header) :]):
             cause = f"{len(fields)} fields, expected {len(header)}"
             problems.skip_row("with more fields than the header", place, cause)
         elif _is_text("\n".join(fields), place, problems):
-            if error is None and len(taken) > 1 and _are_rows(taken, delimiter, len(header)):
+            if are_rows and not flaw:
                 kind = "of lines that are rows each: if a quote made one row of many, write the file as jsonl"
                 if len(taken) > 2 and problems.refuses_rows:  # two lines may be a text by chance
                     problems.skip_row(kind, place)
                 problems.add("text", kind, place)
-            row: JsonObject = dict.fromkeys(header)
-            for column, value in reversed(list(zip(header, fields))):  # of columns of one name, the first counts
-                row[column] = value
-            yield number, row
+            yield number, _row(header, fields)
+
+
+def _row(header: list[str], cells: Sequence[str | None]) -> JsonObject:
+    """Name the cells of a row; of columns of one name the first counts, and those without a cell have None."""
+    return dict.fromkeys(header) | dict(reversed(list(zip(header, cells))))
 
 
 def _delimiter(file: File, lines: Iterator[Line]) -> tuple[str, Iterator[Line]]:
@@ -272,8 +278,7 @@ def _delimiter(file: File, lines: Iterator[Line]) -> tuple[str, Iterator[Line]]:
         return stated[1], lines
     unquoted = re.sub('"[^"]*"', "", first[1])
     # The usual one, unless the header has more of another: its names may have a comma
-    delimiter = max((usual, *DELIMITERS), key=unquoted.count)
-    return delimiter, itertools.chain([first], lines)
+    return max(usual, *";\t,|", key=unquoted.count), itertools.chain([first], lines)
 
 
 def _split(line: Line, delimiter: str) -> list[str]:
@@ -311,7 +316,7 @@ def _sheet_rows(file: File, problems: Problems) -> Iterator[Row]:
         rows = (row for row in cells if any(row))
         header = [name or "" for name in next(rows, [])]
         for number, row in enumerate(rows):
-            yield number, dict.fromkeys(header) | dict(reversed(list(zip(header, row))))
+            yield number, _row(header, row)
     except Exception as error:  # of any library below: a damaged file must not end a build of thousands
         raise file.unreadable(error) from error
     if len(book.worksheets) > 1:
@@ -319,17 +324,17 @@ def _sheet_rows(file: File, problems: Problems) -> Iterator[Row]:
 
 
 def _text_of_value(value: Any) -> str | None:
-    """Write a cell's value as a text: a day without a time by its date, a whole number without a point."""
+    """Write a cell's value as a text: a day without a time by its date."""
     if isinstance(value, datetime.datetime) and value.time() == datetime.time():
         value = value.date()
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
-    return None if value is None else normalized(text_of_number(value) if isinstance(value, float) else str(value))
+    return None if value is None else text_of_scalar(value)
 
 
-def text_of_number(value: float) -> str:
-    """Write a number; a whole one as an integer is written."""
-    return str(int(value) if value.is_integer() else value)
+def text_of_scalar(value: Any) -> str:
+    """Write a value as a text: a whole number without a point, as it was before its column had gaps."""
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 # --- Ids and texts of rows ---
@@ -365,7 +370,7 @@ def _id(value: Any) -> str:
     """Write an id as text; "" for what is none: nothing, white space, no number, lists."""
     if value is None or isinstance(value, list | dict | bytes) or (isinstance(value, float) and math.isnan(value)):
         return ""
-    name = printable(str(value))
+    name = printable(text_of_scalar(value))
     return name if name.strip() else ""
 
 
@@ -424,7 +429,7 @@ def text_of_cell(value: Any, place: str) -> str:
         ValueError: for anything else, naming the place.
     """
     if isinstance(value, int | float) and value == value:
-        return str(value)
+        return text_of_scalar(value)
     text = "" if value is None else join_paragraphs(value)
     if text is None:
         raise ValueError(f"{place} is {value!r}, expected a text.")

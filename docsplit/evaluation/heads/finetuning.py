@@ -34,6 +34,7 @@ from transformers import (
     set_seed,
 )
 
+from docsplit.data.readers.base import normalized
 from docsplit.data.sets.labelled import LabelledSplit
 from docsplit.embedding.loading import without_words
 from docsplit.evaluation.heads.base import HeadOutput, Run
@@ -220,14 +221,9 @@ def check_batch_size(batch_size: int) -> int:
     return batch_size // processes
 
 
-def encodable(text: str) -> str:
-    """Replace lone surrogates, which would make the tokenizer raise."""
-    return text.encode("utf-8", "replace").decode()
-
-
 def _labelled_dataset(texts: Sequence[str], max_passages: int, labels: np.ndarray | None = None) -> Dataset:
     """Columns "text", "length" (characters, to group batches by), "max_passages" and, where given, "labels"."""
-    columns: dict[str, Any] = {"text": [encodable(text) for text in texts], "length": [len(text) for text in texts]}
+    columns: dict[str, Any] = {"text": list(map(normalized, texts)), "length": [len(text) for text in texts]}
     columns["max_passages"] = [max_passages] * len(texts)
     if labels is not None:
         columns["labels"] = labels.tolist()
@@ -259,7 +255,7 @@ def fresh_body(start: Start, split: LabelledSplit) -> tuple[SentenceTransformer,
     """
     # A checkpoint kept in half precision would lose the small steps of a low learning rate.
     body = without_words(start.load().float())
-    features = body.preprocess([encodable(text)[:200] for text in split.train_texts[:2]], prompt=start.prompt)
+    features = body.preprocess([normalized(text)[:200] for text in split.train_texts[:2]], prompt=start.prompt)
     features = {name: value.to(body.device) if torch.is_tensor(value) else value for name, value in features.items()}
     embeddings = body.eval()(features)["sentence_embedding"]  # (2, H)
     embeddings.sum().backward()

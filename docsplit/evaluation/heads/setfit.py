@@ -15,6 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 from transformers import PrinterCallback, ProgressCallback, set_seed
 
+from docsplit.data.readers.base import normalized
 from docsplit.data.sets.labelled import LabelledSplit
 from docsplit.evaluation.heads import finetuning
 from docsplit.evaluation.heads.base import HeadOutput, Run
@@ -45,7 +46,7 @@ def setfit(start: Start, split: LabelledSplit, runs: Sequence[Run], show_progres
     from setfit import logging as setfit_logging
 
     setfit_logging.set_verbosity_warning()
-    test_texts = [finetuning.encodable(text) for text in split.test_texts]
+    test_texts = list(map(normalized, split.test_texts))
     scores, seconds, trainable_parameters = [], 0.0, 0
     for run in runs:
         set_seed(int(run.seed))
@@ -57,7 +58,7 @@ def setfit(start: Start, split: LabelledSplit, runs: Sequence[Run], show_progres
             model_head=OneVsRestClassifier(head) if split.multi_label else head,
             multi_target_strategy="one-vs-rest" if split.multi_label else None,
         )
-        texts = [finetuning.encodable(split.train_texts[index]) for index in run.indices]
+        texts = [normalized(split.train_texts[index]) for index in run.indices]
         labels = split.train_labels[run.indices]
         with tempfile.TemporaryDirectory(prefix="docsplit-setfit-") as directory:
             args = SetFitArguments(

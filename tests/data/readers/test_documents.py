@@ -379,6 +379,7 @@ TITLES = {
     '% !TEX root = x\n\\documentclass{a}\n%\\title{}\n\\title[Short]{L\\"ong~title}': "Lo\u0308ng title",
     "\\documentclass{a}\n\\titleformat{\\section}{x}\n\\begin{document}\n\\section*{Boats}\nText": "Boats",
     "\\documentclass{a}\n\\begin{document}\nBoats sail.": "Boats sail.",
+    "\\documentclass{a}\n\\title{Boats": "Boats",
     "\\\\server\\share is full": "\\\\server\\share is full",
 }
 MARKDOWN_TITLES = {
@@ -452,6 +453,7 @@ PAGE_TITLES = {
     "<head><title/></head>a": "",
     "<title>The &lt;b> and <i> tags &amp; more</title>a": "The <b> and <i> tags & more",
     "<title>Boats</title><svg><title><p>a": "Boats",
+    f"<title>{'Boats ' * 50}</title>a": f"{'Boats ' * 14}Boats\N{HORIZONTAL ELLIPSIS}",
 }
 
 

@@ -235,7 +235,7 @@ def test_ids_have_the_files_name_in_a_folder_and_where_there_is_no_column(write,
 
 
 def test_rows_without_an_id_or_with_a_repeated_one_get_the_number_of_their_row():
-    rows = [None, "x", " ", float("nan"), ["a"], 7, "x", "a.jsonl#8", "x"]
+    rows = [None, "x", " ", float("nan"), ["a"], 7.0, "x", "a.jsonl#8", "x"]
 
     def ids(in_folder):
         problems = Problems()
@@ -245,7 +245,7 @@ def test_rows_without_an_id_or_with_a_repeated_one_get_the_number_of_their_row()
     numbered = [f"a.jsonl#{number}" for number in range(9)]
     (kind,) = ids(False)[1]
     assert ids(False) == (
-        [numbered[0], "x", *numbered[2:5], "7", numbered[6], numbered[8], f"{numbered[8]}+"],  # 7 is called like 8
+        [numbered[0], "x", *numbered[2:5], "7", numbered[6], numbered[8], f"{numbered[8]}+"],  # row 7 is called like 8
         {kind: (2, "x of row 6")},
     )
     in_folder = [numbered[0], "a.jsonl#x", *numbered[2:5], "a.jsonl#7", numbered[6], "a.jsonl#a.jsonl#8", numbered[8]]
@@ -253,10 +253,10 @@ def test_rows_without_an_id_or_with_a_repeated_one_get_the_number_of_their_row()
 
 
 def test_titles_that_are_no_texts(write):
-    rows = [{"title": 1984}, {"title": ["a"]}, {"title": True}, {"title": float("nan")}, {"title": "a \ud800"}]
-    content = "".join(json.dumps({"text": "First line."} | row) + "\n" for row in rows)
+    given = [1984, 1984.0, ["a"], True, float("nan"), "a \ud800"]
+    content = "".join(json.dumps({"text": "First line.", "title": title}) + "\n" for title in given)
     titles = [document.title.strip() for document in read_documents(write("a.jsonl", content))]
-    assert titles == ["1984", "First line.", "First line.", "First line.", "a"]
+    assert titles == ["1984", "1984", "First line.", "First line.", "First line.", "a"]
 
 
 def test_a_parquet_file_is_read_up_to_where_it_is_damaged(write, tmp_path):
