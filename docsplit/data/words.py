@@ -55,7 +55,7 @@ LANGUAGES = (WORDS, *Stemmer.algorithms())
 
 
 def normal(text: str) -> tuple[str, bool]:
-    """Write a text as its words are counted: NFKC, an İ as an i, and without what is `HIDDEN`.
+    """Write a text as its words are counted: NFKC, and without what is `HIDDEN`.
 
     Returns: the text, and whether `re` cuts it as `regex` does.
     """
@@ -64,7 +64,6 @@ def normal(text: str) -> tuple[str, bool]:
     text = text.replace("\xa0", " ")  # of most texts all that NFKC would change
     if not unicodedata.is_normalized("NFKC", text):
         text = unicodedata.normalize("NFKC", APART.sub(" ", text))
-    text = text.replace("İ", "i")
     # Bytes lose their ASCII in a quarter of the time that `re` takes to pass over it
     others = text.encode(errors="surrogatepass").translate(None, _ASCII).decode(errors="surrogatepass")
     if not _INTRICATE.search(others):
@@ -81,7 +80,7 @@ def runs_of(text: str) -> list[str]:
 def whole_words(text: str) -> list[str]:
     """Cut a text into its words, in small letters."""
     text, is_plain = normal(text)
-    return _cut(text.lower(), is_plain)
+    return _cut(small(text), is_plain)
 
 
 def units_of(text: str) -> list[str]:
@@ -90,8 +89,13 @@ def units_of(text: str) -> list[str]:
     All words count, of one letter as well. A text without words has its signs.
     """
     text, is_plain = normal(text)
-    units = (_PLAIN_UNITS if is_plain else _UNITS).findall(text.lower())
+    units = (_PLAIN_UNITS if is_plain else _UNITS).findall(small(text))
     return units or text.encode(errors="replace").decode().split()
+
+
+def small(text: str) -> str:
+    """Write a text in small letters, an İ as an i: the dot of its own small letter is a mark."""
+    return text.replace("İ", "i").lower()
 
 
 def _cut(text: str, is_plain: bool) -> list[str]:
@@ -139,7 +143,7 @@ class Stems(dict[str, tuple[str, ...]]):
         parts = BORDERS.split(run)
         if self.is_turkish:  # its small I has no dot
             run, parts = run.replace("I", "ı"), [part.replace("I", "ı") for part in parts]
-        words = [run.lower(), *(part.lower() for part in parts if len(part) > 1)][: None if len(parts) > 1 else 1]
+        words = [small(run), *(small(part) for part in parts if len(part) > 1)][: None if len(parts) > 1 else 1]
         return [word for word in words if word not in self.stop_words]
 
     def of(self, text: str) -> list[str]:

@@ -42,6 +42,7 @@ OF_LANGUAGES = [
     ("none", "ﾃﾞｰﾀ サーバー", [*"データサーバー"]),
     ("none", "ＡＢＣ１２３ ２", ["abc123", "2"]),
     ("none", "İstanbul i\u0307stanbul ISPARTA", ["istanbul", "istanbul", "isparta"]),
+    ("none", "İSTANBUL", ["istanbul"]),  # no identifier of two words
     ("turkish", "ISPARTA ısparta İstanbul", ["ıspar", "ıspar", "istanbul"]),
     ("german", "Gesamt\u00adkonzep\u00adtion", ["gesamtkonzeption"]),
     ("english", "article 5, version 2.4; x y", ["articl", "5", "version", "2", "4"]),
