@@ -22,29 +22,32 @@ from docsplit.data.passages import HAN_AND_KANA, UNSPACED
 
 logger = logging.getLogger(__name__)
 
-CUT = 2  # how words are cut, which an index and a classifier record: raise it with each change
+CUT = 3  # how words are cut, which an index and a classifier record: raise it with each change
 # The page's script compiles these patterns, too.
 # Left out is what nobody sees (soft hyphens, spaces without width), and what few write: Hebrew points, Arabic harakat
-# and tatweel. A U+200C stays after an Arabic letter: it parts a Persian word from its ending.
+# and tatweel, Syriac vowels, the stress of Cyrillic words, and the signs that Armenian puts on a vowel for a question
+# or a call. A U+200C stays after an Arabic letter: it parts a Persian word from its ending.
 HIDDEN = regex.compile(
-    r"[\p{DI}\u0307\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670\u06d6-\u06dc"
-    r"\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed](?<![\u0600-\u06ff]\u200c|[^i]\u0307)"
+    r"[\p{DI}\u0300\u0301\u0307\u055b\u055c\u055e\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u0640"
+    r"\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed\u0730-\u074a]"
+    r"(?<![\u0600-\u06ff]\u200c|[^i]\u0307|[^\u0400-\u052f][\u0300\u0301])"
 )
-# Fractions and the signs of trade marks, which NFKC would join to the number or word before them.
-APART = re.compile(r"[\u00bc-\u00be\u2120\u2122\u2150-\u215f]")
+# Fractions, and the signs of numbers and trade marks, which NFKC would join to the number or word before them.
+APART = re.compile(r"[\u00bc-\u00be\u2116\u2120\u2122\u2150-\u215f]")
 _PAIRED = UNSPACED.removeprefix(HAN_AND_KANA)
-_MARKS = r"\p{Mn}\p{Mc}"
+_MARKS = r"\p{Mn}\p{Mc}\u055b\u055c\u055e"  # and the signs of Armenian, which stand within a word
 _START, _REST = rf"(?![{UNSPACED}])[\p{{L}}\p{{N}}_]", rf"(?![{UNSPACED}\u200c])[\p{{L}}\p{{N}}{_MARKS}\p{{DI}}_]"
 RUNS = regex.compile(
-    rf"[{HAN_AND_KANA}]|[{_PAIRED}][{_PAIRED}{_MARKS}\p{{DI}}]*|{_START}(?:{_REST})+|[\p{{Nd}}\uac00-\ud7a3]"
+    rf"[{HAN_AND_KANA}][{_MARKS}\p{{DI}}]*|[{_PAIRED}][{_PAIRED}{_MARKS}\p{{DI}}]*|{_START}(?:{_REST})+"
+    r"|[\p{Nd}\uac00-\ud7a3]"
 )
 LETTER = regex.compile(rf"[{_PAIRED}][{_MARKS}]*")
 _UNITS = regex.compile(rf"[{UNSPACED}][{_MARKS}]*|{_START}(?:{_REST})*")
 # All but Latin, Greek, Cyrillic, Armenian and Hangul letters, punctuation and symbols: in a text without these nothing
 # is hidden and no letter has marks, and `re` cuts it in a third of the time.
 _INTRICATE = re.compile(
-    r"[^\0-\xac\xae-\u02ff\u0370-\u0482\u048a-\u058f\u1e00-\u1fff\u2010-\u2027\u2030-\u205e\u20a0-\u20cf\u2100-\u2c7f"
-    r"\uac00-\ud7a3]"
+    r"[^\0-\xac\xae-\u02ff\u0370-\u0482\u048a-\u055a\u055d\u055f-\u058f\u1e00-\u1fff\u2010-\u2027\u2030-\u205e"
+    r"\u20a0-\u20cf\u2100-\u2c7f\uac00-\ud7a3]"
 )
 _ASCII = bytes(range(128))
 _PLAIN_RUNS, _PLAIN_UNITS = re.compile(r"\w{2,}|[\d\uac00-\ud7a3]"), re.compile(r"\w+")
