@@ -34,6 +34,7 @@ HIDDEN = regex.compile(
 )
 # Fractions, and the signs of numbers and trade marks, which NFKC would join to the number or word before them.
 APART = re.compile(r"[\u00bc-\u00be\u2116\u2120\u2122\u2150-\u215f]")
+DIGIT = regex.compile(r"(?![0-9])\p{Nd}")  # of another script than 0-9; each has its ten in a row
 _PAIRED = UNSPACED.removeprefix(HAN_AND_KANA)
 _MARKS = r"\p{Mn}\p{Mc}\u055b\u055c\u055e"  # and the signs of Armenian, which stand within a word
 _START, _REST = rf"(?![{UNSPACED}])[\p{{L}}\p{{N}}_]", rf"(?![{UNSPACED}\u200c])[\p{{L}}\p{{N}}{_MARKS}\p{{DI}}_]"
@@ -58,7 +59,7 @@ LANGUAGES = (WORDS, *Stemmer.algorithms())
 
 
 def normal(text: str) -> tuple[str, bool]:
-    """Write a text as its words are counted: NFKC, and without what is `HIDDEN`.
+    """Write a text as its words are counted: NFKC, with the digits 0-9, and without what is `HIDDEN`.
 
     Returns: the text, and whether `re` cuts it as `regex` does.
     """
@@ -72,7 +73,8 @@ def normal(text: str) -> tuple[str, bool]:
     if not _INTRICATE.search(others):
         return text, True
     # Twice, for an accent may have stood behind what is left out
-    return unicodedata.normalize("NFKC", HIDDEN.sub("", text)), False
+    text = unicodedata.normalize("NFKC", HIDDEN.sub("", text))
+    return DIGIT.sub(lambda digit: str(unicodedata.digit(digit[0])), text), False
 
 
 def runs_of(text: str) -> list[str]:
