@@ -34,7 +34,7 @@ _ANCHOR = re.compile(r"[ \t]*\.\. _[^\n]*:[ \t]*")  # a name that links lead to,
 _HEADING_MARK = re.compile(r"#{1,6}[ \t]+")
 # Control characters but \t, \n and \r, and lone surrogates. One character class, which is what `re` searches fastest.
 _UNCLEAN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
-HAN_AND_KANA = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+HAN_AND_KANA = r"\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 # Scripts that put no spaces between words: these, and Thai, Lao, Tibetan, Burmese and Khmer, without digits and stops.
 UNSPACED = (
     HAN_AND_KANA + r"\uff66-\uff9f\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ecd\u0edc-\u0edf\u0f00\u0f40-\u0fbc"

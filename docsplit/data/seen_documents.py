@@ -47,7 +47,7 @@ def hash_runs(texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
     codes = [np.zeros(0, dtype=np.uint64)]
     for units in map(units_of, texts):
         filled = [*units, *[""] * (SHINGLE_UNITS - len(units))] if units else units
-        codes.append(np.fromiter((zlib.crc32(unit.encode(errors="replace")) for unit in filled), np.uint64))
+        codes.append(np.fromiter(map(zlib.crc32, map(str.encode, filled)), np.uint64))
     lengths, joined = np.array([*map(len, codes[1:])], dtype=np.int64), np.concatenate(codes)
     # Hash the runs of all texts at once, without those that reach from one text into the next.
     num_runs = max(len(joined) - SHINGLE_UNITS + 1, 0)

@@ -5,10 +5,16 @@ const K1 = 1.5, B = 0.75;
 
 function cutterOf(words) {
   const compiled = (name) => new RegExp(words[name].replace(/\\U0*([0-9a-f]+)/g, "\\u{$1}"), "gu");  // Python's escapes
-  const [apart, hidden, runs, letter, borders] = ["apart", "hidden", "runs", "letter", "borders"].map(compiled);
+  const [apart, hidden, digit, runs, letter, borders] =
+    ["apart", "hidden", "digit", "runs", "letter", "borders"].map(compiled);
   const left = new Set(words.stop_words), known = new Map(Object.entries(words.stems));
-  const normal = (text) => text.replace(apart, " ").normalize("NFKC").replaceAll("\u0130", "i").replace(hidden, "")
-    .normalize("NFKC");
+  const valueOf = (sign) => {
+    let before = sign.codePointAt(0);
+    while (/\p{Nd}/u.test(String.fromCodePoint(before - 1))) before -= 1;
+    return (sign.codePointAt(0) - before) % 10;
+  };
+  const normal = (text) => text.replace(apart, " ").normalize("NFKC").replace(hidden, "").normalize("NFKC")
+    .replace(digit, valueOf);
   const wordsOf = (run) => {
     const letters = run.match(letter);
     if (letters && run.search(letter) === 0) {
@@ -19,7 +25,7 @@ function cutterOf(words) {
     return parts.length > 1 ? [run, ...parts.filter((part) => part.length > 1)] : [run];
   };
   const cut = (text) => (normal(text).match(runs) || []).flatMap(wordsOf)
-    .map((word) => word.toLocaleLowerCase(words.locale))
+    .map((word) => word.replaceAll("\u0130", "i").toLocaleLowerCase(words.locale))
     .filter((word) => !left.has(word)).map((word) => known.get(word) || word);
   return { runs, cut };
 }

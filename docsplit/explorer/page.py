@@ -12,7 +12,7 @@ import numpy as np
 from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
-from docsplit.data.words import APART, BORDERS, ENGLISH, HIDDEN, LETTER, RUNS, Stems, runs_of
+from docsplit.data.words import APART, BORDERS, DIGIT, ENGLISH, HIDDEN, LETTER, RUNS, Stems, runs_of
 from docsplit.embedding import encode
 from docsplit.embedding.attention import document_attention
 from docsplit.embedding.loading import has_graph_attention, is_graph_encoder, tokens_read, words_of
@@ -96,7 +96,7 @@ def words_of_page(texts: Sequence[str], language: str) -> JsonObject:
     cutter = Stems(language)
     words = {word for text in texts for run in runs_of(text) for word in cutter.words_of(run)}
     stems = {word: stem for word in sorted(words) if (stem := cutter.stem(word)) != word}
-    patterns = {"apart": APART, "hidden": HIDDEN, "runs": RUNS, "letter": LETTER, "borders": BORDERS}
+    patterns = {"apart": APART, "hidden": HIDDEN, "digit": DIGIT, "runs": RUNS, "letter": LETTER, "borders": BORDERS}
     return {
         **{name: pattern.pattern for name, pattern in patterns.items()},
         "locale": "tr" if cutter.is_turkish else "en",  # of small letters

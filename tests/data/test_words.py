@@ -33,19 +33,23 @@ OF_LANGUAGES = [
     ("none", "రేపు వర్షం", ["రేపు", "వర్షం"]),
     ("none", "සිංහල", ["සිංහල"]),
     ("none", "ฝนตก phoneรุ่น", ["ฝน", "นต", "ตก", "phone", "รุ่น", "รุ่"]),
-    ("none", "မိုးရွာ ၅", ["မိုးရွာ", "မိုး", "ရွာ", "၅"]),
+    ("none", "မိုးရွာ ၅", ["မိုးရွာ", "မိုး", "ရွာ", "5"]),
     ("none", "ខ្មែរ", ["ខ្មែ", "មែរ", "ខ្", "មែ"]),
     ("none", "הַגֶּשֶׁם סֵפֶר־חָדָשׁ", ["הגשם", "ספר", "חדש"]),
     ("none", "وَصَلَ كِتَابٌ كتـــاب", ["وصل", "كتاب", "كتاب"]),
+    ("none", "ܫܠܳܡܳܐ Ի՞նչ за́мок ле́с мой ѓон", ["ܫܠܡܐ", "ինչ", "замок", "лес", "мой", "ѓон"]),
+    ("none", "٢٠٢٣ ۱۳۹۹ २०२३ ๒๕๖๖ ٥", ["2023", "1399", "2023", "2566", "5"]),
     ("none", "کتاب\u200cها", ["کتاب", "ها"]),
     ("none", "책 비가 서울에서", ["책", "비가", "서울에서"]),
     ("none", "ﾃﾞｰﾀ サーバー", [*"データサーバー"]),
+    ("none", "人々 二〇 〆切 葛\U000e0100 ㇰ", [*"人々二〇〆切葛ㇰ"]),
     ("none", "ＡＢＣ１２３ ２", ["abc123", "2"]),
     ("none", "İstanbul i\u0307stanbul ISPARTA", ["istanbul", "istanbul", "isparta"]),
+    ("none", "İSTANBUL", ["istanbul"]),  # no identifier of two words
     ("turkish", "ISPARTA ısparta İstanbul", ["ıspar", "ıspar", "istanbul"]),
     ("german", "Gesamt\u00adkonzep\u00adtion", ["gesamtkonzeption"]),
     ("english", "article 5, version 2.4; x y", ["articl", "5", "version", "2", "4"]),
-    ("english", "2½ ships™ co\u200bop e\u200d\u0301t\u00e9 5\ufe0f\u20e3", ["2", "ship", "coop", "été", "5"]),
+    ("english", "2½ ships™ №5 co\u200bop e\u200d\u0301t\u00e9 5\ufe0f\u20e3", ["2", "ship", "5", "coop", "été", "5"]),
 ]
 
 

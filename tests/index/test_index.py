@@ -10,7 +10,7 @@ import pytest
 from docsplit.data.bm25 import BM25
 from docsplit.data.passages import to_passages
 from docsplit.data.readers.base import Columns, Document
-from docsplit.data.words import Stems
+from docsplit.data.words import CUT, Stems
 from docsplit.index import changes
 from docsplit.index import index as index_module
 from docsplit.index.changes import add, build, delete
@@ -38,7 +38,7 @@ def test_the_nearest_passage_counts(built, documents, queries):
     assert hits[0].title == next(document.title for document in documents if document.id == best[0])
 
 
-@pytest.mark.parametrize("cut", [1, 3])
+@pytest.mark.parametrize("cut", [CUT - 1, CUT + 1])
 def test_words_are_weighed_as_bm25s_does(documents, queries, tmp_path, monkeypatch, cut):
     """In one segment or in several, also after a deletion: what a word is worth is known of all that are there."""
     monkeypatch.setattr(changes, "SEGMENT_DOCUMENTS", -(-len(documents) // cut))
