@@ -227,7 +227,9 @@ def majority_labels(ids: Sequence[int], labels: Sequence[Labels]) -> dict[int, L
 
 
 def classes_of(labels: Sequence[Labels], source: str) -> list[Any]:
-    """List the classes, sorted, by value where all are whole numbers. The log names those that differ by case alone, or may be none.
+    """List the classes, sorted, by value where all are whole numbers.
+
+    The log names those that differ by case alone, and those that may be none.
 
     Raises:
         ValueError: if there is nothing to learn: for fewer than two, or if each document has all of them.
