@@ -304,7 +304,8 @@ def text_of_page(content: str) -> tuple[str, str]:
 class _Page:
     """Takes the elements of a page from lxml, and gathers its title and its text.
 
-    Blocks stand apart; words on both sides of `<b>` are one; between all other elements, such as cells, is a space.
+    Blocks stand apart; words on both sides of `<b>` are one; between all other elements, such as cells, and between
+    links that follow one another is a space.
     """
 
     HEADING = re.compile("h[1-6]")
@@ -317,6 +318,7 @@ class _Page:
         "a|abbr|acronym|b|bdi|bdo|big|cite|code|data|del|dfn|em|font|i|ins|kbd|mark|nobr|q|rb|ruby|s|samp|small|span|"
         "strike|strong|sub|sup|time|tt|u|var|wbr"
     )
+    LINK_END = ""
     UNSEEN = frozenset(("script", "style", "noscript", "template", "title"))
 
     def __init__(self) -> None:
@@ -333,6 +335,8 @@ class _Page:
             return
         self.in_svg += tag == "svg"
         self.in_pre += tag == "pre"
+        if tag == "a" and self.parts[-1:] == [self.LINK_END]:
+            self.parts.append(" ")
         self._separate(tag, "## " if self.HEADING.fullmatch(tag) else "")
 
     def end(self, tag: str) -> None:
@@ -343,6 +347,8 @@ class _Page:
             return
         self.in_svg -= tag == "svg"
         self.in_pre -= tag == "pre"
+        if tag == "a":
+            self.parts.append(self.LINK_END)
         self._separate(tag)
 
     def _separate(self, tag: str, mark: str = "") -> None:

@@ -437,6 +437,7 @@ PAGES = {
     "<label>a</label><select><option>b<option>c</select><button>d</button><button>e</button>": "a b c d e",
     "<figure>a<figcaption>b</figcaption></figure><details><summary>c</summary>d</details>": "a\n\nb\n\nc\n\nd",
     "<p>a<b>b</b><span>c</span><wbr>d x<sup>2</sup> <custom-tag>e</custom-tag>f<img src=x>g": "abcd x2 e f g",
+    "<a>Home</a><b><a>About</a></b> <a>us</a>s": "Home About uss",
     "<math><mi>x</mi><mo>=</mo><mn>2</mn></math><svg><title>No</title><text>a</text><text>b</text></svg>": "x = 2 a b",
     "<p>a</p><p hidden>no <b>no</b></p><template>no<p>no</template><noscript>no</noscript>b": "a\n\nb",
     "<pre>def f():\n    return  1\n\n# x\n</pre>": "def f():\nreturn 1\n\n# x",
