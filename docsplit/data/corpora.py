@@ -267,6 +267,8 @@ def _write_table(path: Path, found: FoundFiles, columns: Columns) -> None:
     def as_text(name: str, value: Any) -> str | None:
         if isinstance(value, str) or value is None:
             return value
+        if value != value:  # NaN
+            return None
         return None if name == columns.text else text_of_scalar(value)
 
     table = (row | {name: as_text(name, row.get(name)) for name in mixed} for row in rows(found.problems))

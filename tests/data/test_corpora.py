@@ -208,8 +208,10 @@ def test_data_files_of_one_format_keep_their_columns_and_types(tmp_path, write):
     path = write("rows/a.jsonl", f"{json.dumps(first)}\n{json.dumps(second)}\n")
     first |= {"n": 1.0, "deep": first["deep"] | {"more": None}, "late": None}
     assert load_local(path).to_list() == load_local(path, "text").to_list() == [first, second]
-    mixed = write("rows/b.jsonl", '{"text": "A ship.", "id": 1}\n{"text": "A storm.", "id": "x"}\n{"text": 5}\n')
-    assert load_local(mixed)["id"][:] == ["1", "x", None]  # what has no common type becomes text
+    mixed = write(
+        "rows/b.jsonl", '{"text": "A ship.", "id": 1}\n{"text": "A storm.", "id": "x"}\n{"text": 5, "id": NaN}\n'
+    )
+    assert load_local(mixed)["id"][:] == ["1", "x", None]  # what has no common type becomes text, but nothing
     assert load_local(mixed)["text"][:] == ["A ship.", "A storm.", None]  # a number is no text
     with pytest.raises(ValueError, match=r"Cannot read .*c\.jsonl: "):
         load_local(write("rows/c.jsonl", '{"text": "A ship.", "id": ["x"]}\n{"text": "A storm.", "id": "x"}\n'))

@@ -33,10 +33,11 @@ TITLE_IN = 2000  # characters of a text in which its title is looked for
 Documents = str | Path | Mapping[str, str] | Iterable[str | Document]  # what the Python API takes for documents
 
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(.*?)\n\1[ \t]*(?:\n|$)", re.DOTALL)  # YAML, TOML
-_TITLE_IN_FRONT = re.compile(r"""^title[ \t]*[:=][ \t]*(["']?)(.*\w.*?)\1[ \t]*$""", re.MULTILINE)
-# What stands before the title: the time at which a page was printed, a name that links lead to, comments, labels.
+_TITLE_IN_FRONT = re.compile(r"""^title[ \t]*[:=][ \t]*(["']?)(.*\w.*?)\1[ \t]*$""", re.MULTILINE | re.IGNORECASE)
+# What stands before the title: the time of a message, or of printing, a name that links lead to, comments, labels.
 _NO_TITLE = re.compile(
-    r"(?i)\s*(?:\d{1,4}[/.-]\d{1,2}[/.-]\d{1,4},?\s+\d{1,2}:\d\d(:\d\d)?(\s*[AP]M)?\b|\.\. .*|<!--.*|#!.*|#\+title:)"
+    r"(?i)\s*(?:\[?\d{1,4}[/.-]\d{1,2}[/.-]\d{1,4},?\s+\d{1,2}:\d\d(:\d\d)?(\s*[AP]M)?\b(\]|\s+-(?=\s))?"
+    r"|\.\. .*|<!--.*|#!.*|#\+title:)"
 )
 # Titles in metadata that are a file's name, or what programs call a new file.
 _UNTITLED = re.compile(
@@ -45,21 +46,29 @@ _UNTITLED = re.compile(
     r"|\W*(?:unbenannt|sans titre|anonymous|unknown|none|no title|title|word document)\W*\d*"
     r"|(?:\w+ (?:de )?)?powerpoint(?:[ -]\w+)?|(?:slide|folie|diapositiv[ae]) ?\d+|[^\W\d]+[-_]?\d+"
 )
-_HEADER_LINE = re.compile(r"[A-Za-z][\w-]+: ")
+# The subject of a mail, after other lines of its header, which go on at white space.
+_SUBJECT = re.compile(
+    r"(?i)(?:From .*\n)?(?:(?!subject:)[a-z][\w-]+:.*\n(?:[ \t].*\n)*)*(subject:[ \t].*(?:\n[ \t].*)*)"
+)
 _LATEX_LINE = re.compile(r"\s*(?:\\[a-zA-Z@]|%)")
 _LATEX_TITLE = re.compile(r"(?m)^[^%\n]*?\\(title|chapter|section)\*?\s*(?:\[[^\]\n]{0,200}\])?\s*\{")
 _LATEX_COMMAND = re.compile(r"\\([&%$#_])|\\\\|\\[a-zA-Z@]+\*?[ \t]*|[{}~\n]|%.*")
-_LATEX_ACCENT = re.compile(r"""\\(["'`^~])[ ]?\{?(\w)\}?""")
-_ACCENTS = dict(zip("\"'`^~", "\u0308\u0301\u0300\u0302\u0303"))
+_LATEX_LETTER = re.compile(r"\\(ss|[oO]|[lL]|ae|AE|oe|OE|aa|AA|i)(?![a-zA-Z])(?:[ ]+|\{\})?")
+_LETTERS = dict(zip(("ss", "o", "O", "l", "L", "ae", "AE", "oe", "OE", "aa", "AA", "i"), "ßøØłŁæÆœŒåÅi"))
+_LATEX_ACCENT = re.compile(r"""\\(["'`^~=.]|[cvuHkr](?![a-zA-Z]))[ ]*\{?(\w)\}?""")
+_ACCENTS = dict(
+    zip("\"'`^~=.cvuHkr", "\u0308\u0301\u0300\u0302\u0303\u0304\u0307\u0327\u030c\u0306\u030b\u0328\u030a")
+)
 # In Markdown: code and comments, the tags of HTML, pictures, links.
 _FENCED = re.compile(r"(?ms)^(```|~~~).*?(?:^\1|\Z)|<!--.*?(?:-->|\Z)")
 _TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
 _HTML_HEADING = re.compile(r"(?i)<h[1-6]\b[^<>]*>\s*")
 _PICTURE = re.compile(r"!\[[^\[\]\n]*\](?:\([^)\n]*\)|\[[^\]\n]*\])")
-_LINK = re.compile(r"\[([^\[\]\n]*)\]\([^()\n]*\)")
+_LINK = re.compile(r"\[([^\[\]\n]*)\](?:\([^()\n]*\)|\[[^\[\]\n]*\])")
 _HEADING = re.compile(r"#{1,6}[ \t].*\w")
 _NO_TEXT = re.compile(r"<!-- Slide number: \d+ -->|!\[(?:\\.|[^\]\\])*\]\([^)\n]*\)")  # a slide's number, a picture
-_ESCAPED = re.compile(r"\\([\\`*_{}\[\]()#+.!|<>~-])")
+# The point of a list, a sign that stands for itself, and asterisks that begin or end what is bold.
+_ESCAPED_OR_BOLD = re.compile(r"(?m)(^[ \t]*\*[ ])|\\([\\`*_{}\[\]()#+.!|<>~&-])|(?<=\S)\*+|\*+(?=\S)")
 _OPEN_TITLE = re.compile(r"(?is)<title\b[^<>]*>(?!(?:(?!<title\b|</head\b|<body\b).){0,1000}?</title)[^<]*")
 # What may follow a hyphen that stands for the rest of a compound.
 _CONJUNCTION = re.compile("and|or|und|oder|bzw|sowie|y|e|o|u|et|ou|en|of|och|eller|og|i|a|и|или|та|і")
@@ -217,6 +226,7 @@ def title_of(text: str, has_headings: bool = False) -> str:
 
     Names that links lead to, comments and the time of printing are no title.
     """
+    text = text.replace("\r\n", "\n")
     if front := _FRONT_MATTER.match(text):
         if named := _TITLE_IN_FRONT.search(front[2][:TITLE_IN]):
             return _shortened(named[2])
@@ -224,9 +234,10 @@ def title_of(text: str, has_headings: bool = False) -> str:
     is_latex = bool(_LATEX_LINE.match(text) and re.search(r"\\[a-z]+\{", text[:TITLE_IN]))
     if is_latex and (title := _title_of_latex(text)):
         return title
-    header = normalized(text[:TITLE_IN].lstrip().partition("\n\n")[0])
-    if _HEADER_LINE.match(header) and (subject := message_from_string(header, policy=policy.default)["subject"]):
-        return _shortened(subject)
+    if mail := _SUBJECT.match(text.lstrip()):
+        header = message_from_string(normalized(mail[1][:TITLE_IN]), policy=policy.default)
+        if header["subject"]:
+            return _shortened(header["subject"])
     if has_headings:
         text = _FENCED.sub("", text[: 3 * TITLE_IN])
         text = _TAG.sub("", _HTML_HEADING.sub("\n\n# ", text))
@@ -239,6 +250,7 @@ def title_of(text: str, has_headings: bool = False) -> str:
     for line in lines:
         line = line[match.end() :] if (match := _NO_TITLE.match(line)) else line
         if any(map(str.isalpha, line)) and not (is_latex and _LATEX_LINE.match(line)):
+            line = _without_marks(re.sub(r"\s#+\s*$", "", line)) if has_headings else line
             return _shortened(line.lstrip("#%").strip("=*| \t"))
     return ""
 
@@ -254,12 +266,21 @@ def _title_of_latex(text: str) -> str:
             break
         title += letter
     title = re.sub(r"\\(?:thanks|footnote)\b.*", "", title, flags=re.DOTALL)
+    title = _LATEX_LETTER.sub(lambda match: _LETTERS[match[1]], title)
     title = _LATEX_ACCENT.sub(lambda match: match[2] + _ACCENTS[match[1]], title)
     return _shortened(_LATEX_COMMAND.sub(lambda match: match[1] or " ", title))
 
 
+def _without_marks(markdown: str) -> str:
+    """Take what is bold, and what a backslash stands before, as it reads: a word of which a part is bold is one."""
+    return _ESCAPED_OR_BOLD.sub(lambda match: match[1] or match[2] or "", markdown)
+
+
 def _shortened(title: str) -> str:
-    title = " ".join(title.split())
+    """Cut a long title; white space is one space, and marks of the direction of writing are not at its ends."""
+    title = " ".join(title.split()).strip(
+        "\u200b\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff"
+    )
     return title if len(title) <= LONGEST_TITLE else f"{title[: LONGEST_TITLE - 1]}…"
 
 
@@ -284,7 +305,8 @@ def text_of_page(content: str) -> tuple[str, str]:
 class _Page:
     """Takes the elements of a page from lxml, and gathers its title and its text.
 
-    Blocks stand apart; words on both sides of `<b>` are one; between all other elements, such as cells, is a space.
+    Blocks stand apart; words on both sides of `<b>` are one; between all other elements, such as cells, and between
+    links that follow one another is a space.
     """
 
     HEADING = re.compile("h[1-6]")
@@ -297,6 +319,7 @@ class _Page:
         "a|abbr|acronym|b|bdi|bdo|big|cite|code|data|del|dfn|em|font|i|ins|kbd|mark|nobr|q|rb|ruby|s|samp|small|span|"
         "strike|strong|sub|sup|time|tt|u|var|wbr"
     )
+    LINK_END = ""
     UNSEEN = frozenset(("script", "style", "noscript", "template", "title"))
 
     def __init__(self) -> None:
@@ -313,6 +336,8 @@ class _Page:
             return
         self.in_svg += tag == "svg"
         self.in_pre += tag == "pre"
+        if tag == "a" and self.parts[-1:] == [self.LINK_END]:
+            self.parts.append(" ")
         self._separate(tag, "## " if self.HEADING.fullmatch(tag) else "")
 
     def end(self, tag: str) -> None:
@@ -323,6 +348,8 @@ class _Page:
             return
         self.in_svg -= tag == "svg"
         self.in_pre -= tag == "pre"
+        if tag == "a":
+            self.parts.append(self.LINK_END)
         self._separate(tag)
 
     def _separate(self, tag: str, mark: str = "") -> None:
@@ -363,7 +390,7 @@ def _converted(file: File, content: bytes) -> tuple[str, str]:
         raise Unreadable("that cannot be converted", f"{file.path} cannot be converted: {cause}") from error
     text = _NO_TEXT.sub("", markdown)
     if file.suffix == ".docx":  # the only one whose text comes out as escaped Markdown
-        text = _ESCAPED.sub(r"\1", text)
+        text = _without_marks(text)
     if file.suffix == ".pdf":
         return _title_of_pdf(content), text_of_pdf(text).strip()
     return _title_of_office(content), text.strip()

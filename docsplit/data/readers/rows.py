@@ -248,7 +248,7 @@ def _table_rows(file: File, lines: Iterator[Line], problems: Problems) -> Iterat
         if not any(fields):
             continue
         if header is None:
-            header = fields
+            header = _header(fields)
             continue
         number += 1
         if any(fields[len(header) :]):
@@ -281,6 +281,11 @@ def _delimiter(file: File, lines: Iterator[Line]) -> tuple[str, Iterator[Line]]:
     return max(usual, *";\t,|", key=unquoted.count), itertools.chain([first], lines)
 
 
+def _header(cells: Sequence[str | None]) -> list[str]:
+    """Write names of columns as one types them: in NFC, without white space at the ends."""
+    return [normalized(name or "").strip() for name in cells]
+
+
 def _split(line: Line, delimiter: str) -> list[str]:
     """Split a line at each delimiter, whatever stands between quotes."""
     return line[1].rstrip("\r\n").split(delimiter)
@@ -299,27 +304,30 @@ def _are_rows(lines: list[Line], delimiter: str, count: int) -> bool:
 
 
 def _sheet_rows(file: File, problems: Problems) -> Iterator[Row]:
-    """Read the first sheet of a workbook, whose first row is the header; cells are texts, as in a .csv of it.
+    """Read the first visible sheet of a workbook, whose first row is the header; cells are texts, as in a .csv of it.
 
     Raises:
         Unreadable: if it is damaged, or none.
     """
     from openpyxl import load_workbook
+    from openpyxl.utils.escape import unescape
 
     warnings.filterwarnings("ignore", category=UserWarning, module="openpyxl")  # of styles that it does not know
     content = io.BytesIO(file.read())
     try:
         book = load_workbook(content, read_only=True, data_only=True)  # the values of formulas
-        sheet = book.worksheets[0]
+        sheets = [sheet for sheet in book.worksheets if sheet.sheet_state == "visible"]
+        sheet = sheets[0]
         sheet.reset_dimensions()  # some programs write wrong ones
         cells = ([_text_of_value(value) for value in row] for row in sheet.iter_rows(values_only=True))
-        rows = (row for row in cells if any(row))
-        header = [name or "" for name in next(rows, [])]
+        # Of what Excel writes as `_x000D_`, the end of a line, openpyxl leaves the code
+        rows = ([cell and unescape(cell) for cell in row] for row in cells if any(row))
+        header = _header(next(rows, []))
         for number, row in enumerate(rows):
             yield number, _row(header, row)
     except Exception as error:  # of any library below: a damaged file must not end a build of thousands
         raise file.unreadable(error) from error
-    if len(book.worksheets) > 1:
+    if len(sheets) > 1:
         problems.add("text", f"of several sheets: the first, {sheet.title}, is read", file.name)
 
 
@@ -393,7 +401,7 @@ def refuse_missing_columns(option: str, wanted: Sequence[str], columns: list[str
     if missing := [name for name in wanted if name not in columns]:
         of_source = f" of {source}" * bool(source)
         is_undivided = len(columns) == 1 and not columns[0].isidentifier()
-        ends = " Cells end at a comma, a semicolon, a tab or |." * is_undivided
+        ends = " The first row names the columns; cells end at a comma, a semicolon, a tab or |." * is_undivided
         raise ValueError(
             f"{option} is {', '.join(map(repr, missing))}, but the columns{of_source} are {columns}: name one.{ends}"
         )

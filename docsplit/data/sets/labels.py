@@ -5,11 +5,14 @@ majority_labels    of copies of a text that have several labels: what most of th
 classes_of         labels -> the sorted classes
 """
 
+import ast
+import json
 import logging
 import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +29,9 @@ Label = str | int | bool
 Labels = tuple[Label, ...]  # of a document, sorted, each once
 _UNREAD = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\ufffd]")  # what a wrong encoding leaves
 _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
+_LIST = re.compile(r"""\s*\[\s*(?:\]|["'].*\]|[\d\s.,]+\])\s*""", re.DOTALL)  # as a text, in a cell of a table
+_NOTHING = frozenset(("nan", "NaN", "<NA>", "#N/A"))  # what pandas and Excel write where nothing is
+_MAY_BE_NOTHING = frozenset(("None", "null", "NULL", "NA", "N/A", "n/a"))
 
 
 @dataclass(frozen=True)
@@ -60,15 +66,16 @@ def read_labels(*columns: LabelColumn) -> tuple[list[list[Labels | None]], bool]
 
     All columns decide together. Labels are bools if all are, integers if all are whole numbers, else texts: in NFC,
     without white space at the ends, with one space for others, without invisible characters; 1.0 is written as 1.
-    Lists are sets; where all are vectors (`are_vectors`), the positions of 1 are the labels. None, NaN, an empty text,
-    and -1 where classes have names, are no label: None.
+    Lists are sets, also those that a text holds as JSON or Python write them; where all are vectors (`are_vectors`),
+    the positions of 1 are the labels. None, NaN, an empty text, what programs write for them, and -1 where classes
+    have names, are no label: None.
 
     Raises:
         ValueError: naming the row, for what is no label; for numbers that are no classes; for lists that may be
             vectors or sets.
     """
     given = [list(column.values) for column in columns]
-    values = [list(map(_plain, of_column)) for of_column in given]
+    values = [[_plain(_list_in(value)) for value in of_column] for of_column in given]
     there = [value for of_column in values for value in of_column if value is not None]
     lists = [value for value in there if isinstance(value, list)]
     several = bool(there) and isinstance(there[0], list)
@@ -108,8 +115,21 @@ def _plain(value: Any) -> Any:
         return list(map(_plain, value))
     if isinstance(value, np.bool_ | np.number | np.str_):
         value = value.item()
-    is_none = pandas.api.types.is_scalar(value) and pandas.isna(value)
-    return None if is_none or (isinstance(value, str) and not value.strip()) else value
+    if isinstance(value, str):
+        return value if _INVISIBLE.sub("", value).strip() not in ("", *_NOTHING) else None
+    return None if pandas.api.types.is_scalar(value) and pandas.isna(value) else value
+
+
+def _list_in(value: Any) -> Any:
+    """Read a list that a text holds, as JSON or Python write it; return any other value as it is."""
+    if not isinstance(value, str) or not _LIST.fullmatch(value):
+        return value
+    with suppress(ValueError, RecursionError):
+        return json.loads(value)
+    if not re.search(r"""["']\s+["']""", value):  # which Python would read as one text
+        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            return ast.literal_eval(value.strip())
+    return value
 
 
 def are_vectors(values: Sequence[list[Any]], is_table: bool = False) -> bool:
@@ -155,6 +175,8 @@ def _label(value: Any, names: Sequence[str] | None) -> Label:
     if isinstance(value, int):
         return value
     if isinstance(value, str):
+        if _LIST.fullmatch(value):
+            raise ValueError('it seems to be a list: write it as JSON does, ["a", "b"]')
         if _UNREAD.search(value):
             raise ValueError("it has characters that could not be read: name the encoding of the file (--encoding)")
         if label := " ".join(_INVISIBLE.sub("", normalized(value)).split()):
@@ -205,7 +227,9 @@ def majority_labels(ids: Sequence[int], labels: Sequence[Labels]) -> dict[int, L
 
 
 def classes_of(labels: Sequence[Labels], source: str) -> list[Any]:
-    """List the classes, sorted, by value where all are whole numbers. Those that differ by case alone are told.
+    """List the classes, sorted, by value where all are whole numbers.
+
+    The log names those that differ by case alone, and those that may be none.
 
     Raises:
         ValueError: if there is nothing to learn: for fewer than two, or if each document has all of them.
@@ -222,4 +246,8 @@ def classes_of(labels: Sequence[Labels], source: str) -> list[Any]:
     spellings = Counter(str(label).casefold() for label in classes)
     if alike := [label for label in classes if spellings[str(label).casefold()] > 1]:
         logger.warning(f"Classes that differ by case alone: {', '.join(map(str, alike[:10]))}.")
+    if nothing := [label for label in classes if label in _MAY_BE_NOTHING]:
+        logger.warning(
+            f"Classes, though they may mean that there is no label: {', '.join(nothing)}. Leave cells empty."
+        )
     return classes

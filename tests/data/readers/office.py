@@ -35,8 +35,11 @@ def make_docx(heading, paragraph, title=None):
     return _zipped(files)
 
 
-def make_xlsx(rows, **sheets):
-    """A workbook with a sheet of these rows, and others by name: numbers and texts, nothing where a cell is None."""
+def make_xlsx(rows, hidden=0, **sheets):
+    """A workbook with a sheet of these rows, and others by name: numbers and texts, nothing where a cell is None.
+
+    The first ones may be hidden.
+    """
     sheets = {"First": rows, **sheets}
     part = "application/vnd.openxmlformats-officedocument.spreadsheetml"
     names = range(1, len(sheets) + 1)
@@ -52,7 +55,10 @@ def make_xlsx(rows, **sheets):
         + "".join(f'<Relationship Id="r{n}" Type="{OFFICE}/worksheet" Target="{n}.xml"/>' for n in names)
         + "</Relationships>",
         "xl/workbook.xml": f'<workbook xmlns="{SHEET}" xmlns:r="{OFFICE}"><sheets>'
-        + "".join(f'<sheet name="{name}" sheetId="{n}" r:id="r{n}"/>' for n, name in zip(names, sheets))
+        + "".join(
+            f'<sheet name="{name}" sheetId="{n}" state="{"hidden" if n <= hidden else "visible"}" r:id="r{n}"/>'
+            for n, name in zip(names, sheets)
+        )
         + "</sheets></workbook>",
     }
 

@@ -345,6 +345,7 @@ def test_titles_are_of_the_page_or_the_first_line_or_the_file(read):
     titles = {read(f"h{suffix}", "A badge.\n\nTitle\n=====\n\nText.").title for suffix in (".md", ".txt")}
     assert titles == {"Title", "A badge."}  # of Markdown the first heading
     assert title_of("Intro.\n\n>>> # no\n\n# Sails\n\nTorn.", has_headings=True) == "Sails"
+    assert title_of("\\\\server\\share is full") == "\\\\server\\share is full"  # no LaTeX
     # in NFC, so that copies are equal, and without lone surrogates
     assert Document("a", "cafe\u0301 \ud800", "e\u0301") == Document("a", "caf\xe9  ", "\xe9")
 
@@ -375,18 +376,31 @@ TITLES = {
     "Subject: =?iso-8859-1?Q?F=E4hren?=\n =?iso-8859-1?Q?_und_Boote?=\nTo: x\n\nText": "Fähren und Boote",
     "From: a@b.c\nSubject: A very long\n subject line\n\nText": "A very long subject line",
     "From: a@b.c\nSubject: =?x-no?Q?a?= =?utf-8?B?!?=\n\nText": "a",
+    "From a@b.c Mon Jan 1 00:00:00 2020\n"
+    + "Received: from x by y;\n\tMon\n" * 500
+    + "subject: Boats\n\nText": "Boats",
+    "From: a@b.c\r\nTo: x\r\nSubject: Boats\r\n\r\nText": "Boats",
+    "Note: words\nand more words\nSubject: no mail": "Note: words",
+    "---\r\nTitle: Boats\r\n---\r\n": "Boats",
+    "[12.01.24, 10:31:02] Anna: Boats?\n": "Anna: Boats?",
+    "12/01/24, 10:31\u202fPM - Anna: Boats?\n": "Anna: Boats?",
+    "\u202b\u05e9\u05dc\u05d5\u05dd\u202c\nx": "\u05e9\u05dc\u05d5\u05dd",
     "\\documentclass[a4]{a}\n\\title{Boats on {\\bf Lakes} \\\\ 100\\% dry\\thanks{A {b}}}": "Boats on Lakes 100% dry",
     '% !TEX root = x\n\\documentclass{a}\n%\\title{}\n\\title[Short]{L\\"ong~title}': "Lo\u0308ng title",
+    "\\title{Erd\\H{o}s, \\v Cech, na\\\"{\\i}ve Stra\\ss e, \\O re \\L{}\\'{o}d\\'z}\n": (
+        "Erdo\u030bs, C\u030cech, nai\u0308ve Straße, Øre Ło\u0301dz\u0301"
+    ),
     "\\documentclass{a}\n\\titleformat{\\section}{x}\n\\begin{document}\n\\section*{Boats}\nText": "Boats",
     "\\documentclass{a}\n\\begin{document}\nBoats sail.": "Boats sail.",
     "\\documentclass{a}\n\\title{Boats": "Boats",
-    "\\\\server\\share is full": "\\\\server\\share is full",
+    "\\server\\share is full": "\\server\\share is full",
 }
 MARKDOWN_TITLES = {
     "[![Build](https://x/y.svg)](https://x) ![b][c]\n\n# Boats\n\ntext": "Boats",
     '<p align="center"><img src="a.png"\n alt="b"></p>\n\n<h1 align=center>\nBoats</h1>\n\ntext': "Boats",
     "<!--\nCopyright 2020\n\n# No\n-->\n\nCopyright 2020 Someone\n\n# Boats\ntext": "Boats",
-    "```sh\n# install\n\n# No\n```\n\n## [Boats](https://x) #\n": "Boats #",
+    "```sh\n# install\n\n# No\n```\n\n## [Boats](https://x) and *sh*ips #\n": "Boats and ships",
+    "# **2 * 3** [ships][1], R\\&D, C#\n": "2 * 3 ships, R&D, C#",
     "[Boats](https://x) sail.\n\nText": "Boats sail.",
     "---\n+++\n---\nBoats\n=====\n": "Boats",
 }
@@ -425,6 +439,7 @@ PAGES = {
     "<label>a</label><select><option>b<option>c</select><button>d</button><button>e</button>": "a b c d e",
     "<figure>a<figcaption>b</figcaption></figure><details><summary>c</summary>d</details>": "a\n\nb\n\nc\n\nd",
     "<p>a<b>b</b><span>c</span><wbr>d x<sup>2</sup> <custom-tag>e</custom-tag>f<img src=x>g": "abcd x2 e f g",
+    "<a>Home</a><b><a>About</a></b> <a>us</a>s": "Home About uss",
     "<math><mi>x</mi><mo>=</mo><mn>2</mn></math><svg><title>No</title><text>a</text><text>b</text></svg>": "x = 2 a b",
     "<p>a</p><p hidden>no <b>no</b></p><template>no<p>no</template><noscript>no</noscript>b": "a\n\nb",
     "<pre>def f():\n    return  1\n\n# x\n</pre>": "def f():\nreturn 1\n\n# x",
@@ -494,6 +509,8 @@ def test_a_converted_file_is_a_document(read, markitdown, request):
     """Compressed or not; without what stands for slides and pictures, and without marks of escaping."""
     assert read("a.pdf", b"ok # A ship\n\nIt sank.") == Document("a.pdf", "# A ship\n\nIt sank..pdf", "A ship")
     assert read("b.docx.gz", gzip.compress(b"ok snake\\_case ![a\\]](b.png)")).text == "snake_case .docx"
+    marked = b"ok Hel**lo** *wor*ld 2 \\* 3\n\n* *one*"  # a point of a list stays
+    assert read("b.docx", marked).text == "Hello world 2 * 3\n\n* one.docx"
     assert read("c.pptx", b"ok <!-- Slide number: 1 -->\n![a](b.jpg)\n# C").text == "# C.pptx"
     assert read("d.pdf", "ok the ﬂoor ex-\necutes a\\_b".encode()).text == "the floor executes a\\_b.pdf"
     with pytest.raises(Unreadable, match=r"a\.pdf cannot be converted: .* Pdf threw Damage"):

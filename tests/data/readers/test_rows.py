@@ -100,6 +100,7 @@ def test_tables_are_read_as_the_csv_module_writes_them(read):
     expected = [(number, dict(zip(("id", "text"), row))) for number, row in enumerate(cells)]
     assert read("a.csv", file.getvalue()) == (expected, {})
     assert read("a.csv", "id,text,id,\n1,a,2,\n3,b,4,\n")[0][0] == (0, {"id": "1", "text": "a", "": ""})
+    assert read("a.csv", "text , Cafe\u0301\u00a0\n a ,b\n")[0] == [(0, {"text": "a ", "Caf\u00e9": "b"})]
 
 
 def test_a_row_that_does_not_fit_a_table_costs_itself_alone(read):
@@ -184,6 +185,8 @@ def test_sheets_of_a_workbook(read, write, tmp_path):
     list(read_rows(File(write("a.xlsx", content), "a.xlsx"), problems))
     assert problems.counts == {"text": {"of several sheets: the first, First, is read": (1, "a.xlsx")}}
     assert load_local(write("b.xlsx", content)).to_list() == expected
+    shown = [[" text\u00a0"], ["a_x000D_\nb _x005F_x000D_"]]
+    assert read("a.xlsx", make_xlsx([["old"]], hidden=1, Shown=shown)) == ([(0, {"text": "a\r\nb _x000D_"})], {})
     assert [row.id for row in read_documents(write("c/d.xlsx", content).parent)] == [
         "d.xlsx#0",
         "d.xlsx#1",
@@ -296,7 +299,10 @@ def test_a_text_is_a_string_or_paragraphs_or_sections(tmp_path):
     check_text_column(["sections"], "body")
     with pytest.raises(ValueError, match=r"--text_column is 'text', but the columns are \['body'\]: name one\.$"):
         check_text_column(["body"], "text")
-    with pytest.raises(ValueError, match=r"are \['text:label'\]: name one\. Cells end at a comma, a semicolon"):
+    with pytest.raises(
+        ValueError,
+        match=r"are \['text:label'\]: name one\. The first row names the columns; cells end at a comma, a semicolon",
+    ):
         check_text_column(["text:label"], "text")
     row = {"title": "Sails", "text": ["Torn.", "Old."], "none": None, "blank": " ", "number": 5}
     assert join_columns([row["title"], row["none"], row["blank"], row["text"]]) == "Sails\n\nTorn.\nOld."

@@ -29,6 +29,9 @@ from docsplit.data.sets.labels import LabelColumn, classes_of, majority_labels, 
         ([[0.0, 1.0], [np.True_, 1]], [(1,), (0, 1)]),
         (np.array([[1, 0], [0, 1]]), [(0,), (1,)]),  # the rows of an array are no sets
         ([[0, 1], [0, 1], [1]], [(0, 1), (0, 1), (1,)]),
+        (["nan", "#N/A", "\u200b", "None", "[B]"], [None, None, None, "None", "[B]"]),
+        (['["a", "b\\u00e9"]', "['b\u00e9']", "[]", " [2]", ""], [("a", "b\u00e9"), ("b\u00e9",), (), ("2",), None]),
+        (["[1, 0, 0]", "[0.0, 1.0, 1.0]"], [(0,), (1, 2)]),
     ],
 )
 def test_labels_are_written_the_same_whoever_wrote_them(labels, expected):
@@ -54,6 +57,9 @@ def test_labels_are_written_the_same_whoever_wrote_them(labels, expected):
         ([["a", None]], "row 0 .* labels are texts"),
         ([[1, 0], [0, 1], []], r"The lists of the file are \[1, 0\] and \[0, 1\] alone"),
         ([[True, False], [False, True]], "alone, which are vectors or name both classes"),
+        (["['a' 'b']", "['a']"], "row 0 .* it seems to be a list: write it as JSON"),  # as NumPy writes it
+        (["[1 0 0]", "[0 1 0]"], "row 0 .* it seems to be a list"),
+        (['["a"]', "b"], "row 1 .* all documents have one label, or all have a list"),
         ([[1, 1, 0], [0, 2, 1]], "row 0 .* vectors of 0 and 1 have one length"),
     ],
 )
@@ -90,12 +96,15 @@ def test_the_majority_is_that_of_a_loop(caplog):
     assert majority_labels([1, 1, 2], [("a", "b"), ("a", "b"), ("c",)]) == {}
 
 
-def test_classes_are_sorted_and_those_of_one_spelling_are_told(caplog):
+def test_classes_are_sorted_and_those_of_one_spelling_or_of_nothing_are_told(caplog):
     assert classes_of([("10",), ("9",)], "") == ["9", "10"]
     assert classes_of([(False,), (True,)], "") == [False, True]
     assert "case" not in caplog.text
     assert classes_of([("sea", "Sea"), ("land",)], "the file") == ["Sea", "land", "sea"]
     assert "Classes that differ by case alone: Sea, sea." in caplog.text
+    assert "may mean" not in caplog.text
+    assert classes_of([("N/A",), ("land",)], "the file") == ["N/A", "land"]
+    assert "may mean that there is no label: N/A." in caplog.text
     for labels in ([("a",)], [], [("a", "b")] * 3):
         with pytest.raises(ValueError, match=r"one class in the file|Every document of the file"):
             classes_of(labels, "the file")
