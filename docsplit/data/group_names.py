@@ -24,7 +24,6 @@ _BOILERPLATE = """
 """
 UNWANTED = ENGLISH_STOP_WORDS | frozenset(_BOILERPLATE.split())
 _HAN_OR_KANA = re.compile(f"[{HAN_AND_KANA}]")
-_NO_LETTER = re.compile(r"[\d_]")
 
 
 def name_groups_of_texts(texts: Iterable[str], labels: Iterable[int], count: int) -> list[list[str]]:
@@ -92,7 +91,7 @@ def _scores(totals: np.ndarray, in_documents: np.ndarray, sizes: np.ndarray) -> 
 def _may_name(word: str) -> bool:
     """Whether a word is one of a language, and says something."""
     is_long = len(word) >= SHORTEST or _HAN_OR_KANA.match(word) is not None
-    return is_long and not _NO_LETTER.search(word) and word not in UNWANTED
+    return is_long and not re.search(r"[\d_]", word) and word not in UNWANTED
 
 
 def _singular(word: str) -> str:

@@ -327,6 +327,7 @@ class OnDisk:
         return part
 
     def __iter__(self):
+        yield from self.texts[:5]  # for a look whether they are paths
         raise AssertionError("all texts at once")
 
 
@@ -350,7 +351,7 @@ def test_a_file_holds_what_memory_would_and_only_chunks_are_read(checkpoint, tex
         np.testing.assert_array_equal(array, expected[name])
         np.testing.assert_array_equal(np.load(path), expected[name])
         assert [file.name for file in path.parent.iterdir()] == ["embeddings.npy"]
-        assert sum(on_disk.asked[1:]) == len(texts)  # after a look whether they are paths
+        assert sum(on_disk.asked) == len(texts)
         assert max(on_disk.asked) == 7
         on_disk.asked.clear()
     assert next(iter(embed_in_each_way(checkpoint, [], output_file=path)))[1].shape == (0, 32)

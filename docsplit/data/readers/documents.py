@@ -203,8 +203,8 @@ def refuse_other_than_texts(documents: object) -> None:
     listed: Any = [documents] if isinstance(documents, Path) else documents
     listed = listed.values() if isinstance(listed, Mapping) else listed
     # A few show what all are, where the others are still in a file
-    some = listed[:5] if hasattr(listed, "__getitem__") else itertools.islice(listed, 5 * hasattr(listed, "__len__"))
-    if (first := list(some)) and all(map(_is_path, first)):
+    first = list(itertools.islice(listed, 5)) if hasattr(listed, "__len__") else []
+    if first and all(map(_is_path, first)):
         raise ValueError(
             f"The documents are paths, such as {first[0]}: give their texts, which "
             "docsplit.data.readers.documents.read_documents reads."
@@ -248,7 +248,7 @@ def title_of(text: str, has_headings: bool = False) -> str:
         is_heading = (number for number in begins if _HEADING.match(lines[number]) or heading_at(lines, number))
         lines = lines[next(is_heading, 0) :]
     for line in lines:
-        line = line[match.end() :] if (match := _NO_TITLE.match(line)) else line
+        line = _NO_TITLE.sub("", line.lstrip(), count=1) if _NO_TITLE.match(line.lstrip()) else line
         if any(map(str.isalpha, line)) and not (is_latex and _LATEX_LINE.match(line)):
             line = _without_marks(re.sub(r"\s#+\s*$", "", line)) if has_headings else line
             return _shortened(line.lstrip("#%").strip("=*| \t"))

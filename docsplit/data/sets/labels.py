@@ -186,16 +186,12 @@ def _label(value: Any, names: Sequence[str] | None) -> Label:
 
 def _fraction_in(labels: Sequence[Label]) -> str | None:
     """Find a number that is not whole, if all labels are numbers, as texts too."""
-    fraction = None
-    for label in labels:
-        try:
-            number = float(label)
-        except (ValueError, OverflowError):
-            return None
-        if not math.isfinite(number):
-            return None
-        fraction = fraction or (None if number.is_integer() else str(label))
-    return fraction
+    try:
+        numbers = list(map(float, labels))
+    except (ValueError, OverflowError):
+        return None
+    fractions = (str(label) for label, number in zip(labels, numbers) if not number.is_integer())
+    return next(fractions, None) if all(map(math.isfinite, numbers)) else None
 
 
 def majority_labels(ids: Sequence[int], labels: Sequence[Labels]) -> dict[int, Labels | None]:
