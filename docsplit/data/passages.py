@@ -172,8 +172,11 @@ def cut_long(text: str, words: int) -> list[str]:
 
 
 def _is_longer(text: str, words: float) -> bool:
-    """Whether a text has more words than this; most sentences are so short that none need be counted."""
-    return len(text) > (2 * words if text.isascii() else words) and count_words(text) > words
+    """Whether a text has more words than this; most sentences are so short that none need be counted.
+
+    A word takes two bytes: a character and a space, or a character of a script without spaces, which has three.
+    """
+    return len(text.encode(errors="replace")) > 2 * words and count_words(text) > words
 
 
 def _cut_between(atoms: re.Pattern[str], text: str, words: int) -> list[str]:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from docsplit.data.passages import (
     SECTION_BREAK,
+    _is_longer,
     count_words,
     cut_long,
     passage_sizes,
@@ -257,3 +258,12 @@ def test_prose_is_not_cut():
     long = [sentence(200, random.Random(0)), "船" * 198 + "。"]
     assert split_sentences(" ".join(long)) == long
     assert [len(split_sentences(text)) for text in ("a " * 200, "a " * 201, "a\n" * 315)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("unit", ["a ", "船", "é ", "船a ", "ก", "a" * 12, "é" * 12])
+def test_a_text_is_longer_than_so_many_words_if_one_counts_more(unit):
+    """What is short by its bytes is not counted."""
+    for number in range(1, 12):
+        text = (unit * number).strip()
+        longer = [words for words in range(1, 25) if _is_longer(text, words)]
+        assert longer == [words for words in range(1, 25) if count_words(text) > words]
