@@ -29,6 +29,7 @@ from docsplit.embedding.encode import (
     embed_documents,
     embed_queries,
     identity,
+    reading_of,
     valid_unicode,
 )
 from docsplit.embedding.loading import (
@@ -185,7 +186,7 @@ class Encoder:
         Returns: (len(texts), H) float32, and the encoder's facts.
         """
         rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
-        self._announce(len(rows))
+        self.announce(list(rows))
         first = [text for text in list(rows)[:1000] if text.strip()]
         config: Any = self._model[0].config if has_graph_attention(self._model) else None
         by_section = config is not None and config.graph_kind != "full"
@@ -197,9 +198,11 @@ class Encoder:
             vectors = smooth_texts(list(rows), vectors, self.options.smooth_neighbours)
         return vectors[[rows[text] for text in texts]], facts
 
-    def _announce(self, count: int) -> None:
+    def announce(self, texts: Sequence[str], can_change: bool = True) -> None:
+        """Log where the encoder computes, and how much of these texts it reads."""
         computing = describe_computing(self._device, self.dtype, reader_config(self._model))
-        logger.info(f"Embedding {count:,} texts with {self.name}, {computing}")
+        reading = reading_of(self._model, texts, self.options.long_documents, can_change)
+        logger.info(f"Embedding with {self.name}, {computing}; {reading}.")
 
     def embed_parts(
         self, parts: dict[str, list[str]], show_progress: bool = False
@@ -282,7 +285,6 @@ class Encoder:
 
     def embed_for_index(self, texts: Sequence[str]) -> np.ndarray:
         """Embed documents or passages, (N, H) float32, of length one if the similarity is the cosine."""
-        self._announce(len(texts))
         return self._comparable(self.embed(texts, show_progress=True))
 
     def embed_query(self, text: str) -> np.ndarray:
