@@ -33,7 +33,7 @@ CONFIGS = {
     "big_bird": lambda values: BigBirdConfig(**values, block_size=8, num_random_blocks=1),
     "modernbert": lambda values: ModernBertConfig(**values, global_attn_every_n_layers=1),
 }
-WORDS = "ship anchor sail captain rope tide cargo wharf crane".split() * 100
+WORDS = ["ship", "anchor", "sail", "captain", "rope", "tide", "cargo", "wharf", "crane"] * 100
 OTHER = [*WORDS[:699], "bread", *WORDS[700:]]  # another word 700: a word has a token or more
 DOCUMENTS = [" ".join(WORDS), " ".join(OTHER)]
 
