@@ -236,7 +236,10 @@ def test_notes_say_what_changes_a_readers_mind_and_nothing_that_is_always_true(m
     seen = make_result("a", 1.0, seen_in_pretraining_share=0.25, near_duplicate_share=0.5)
     assert notes(seen) == ["a saw 25.0 % of the test documents in training (50.0 % with near-duplicates)."]
     unlike = [make_result(f"e{length}", 1.0, max_seq_length=length, long_documents="truncate") for length in (8, 1024)]
-    assert notes(*unlike)[0].startswith("Encoders read the first 8 or 1,024 tokens")
+    assert notes(*unlike) == [
+        "Encoders read different lengths: e8 the first 8 tokens, e1024 the first 1,024 tokens; --max_seq_length sets "
+        "one for all."
+    ]
     assert notes(unlike[0], replace(unlike[1], info=unlike[1].info | {"long_documents": "chunk_mean"})) == []
     warned = replace(make_result("bad", 1.0), one_class=np.ones(3))
     assert notes(warned) == ["† gives nearly all test documents one class: bad, linear."]
