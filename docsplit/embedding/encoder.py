@@ -4,6 +4,7 @@ embed     vectors of documents in one call: the Python API
 Encoder   what the scripts hand around: the model with the options that it embeds by
 """
 
+import contextlib
 import copy
 import logging
 from collections.abc import Iterable, Sequence
@@ -47,7 +48,7 @@ from docsplit.embedding.loading import (
 )
 from docsplit.embedding.neighbours import smooth_texts
 from docsplit.modeling.pooling import Pooling
-from docsplit.runtime.files import cache_directory
+from docsplit.runtime.files import Damaged, cache_directory, read_json
 from docsplit.runtime.launching import default_dtype, describe_computing
 from docsplit.runtime.vectors import unit
 
@@ -235,6 +236,7 @@ class Encoder:
             "seen_in_pretraining_share": seen,  # of the test documents; None: unknown
             "near_duplicate_share": near,
             "smooth_neighbours": self.options.smooth_neighbours,
+            "kept_start": kept_start(self.name),
         }
         if self.replaced_pooling is not None:
             facts["pooling_of_checkpoint"] = self.replaced_pooling
@@ -309,6 +311,14 @@ class Encoder:
             encoded = tokenizer(chunk, add_special_tokens=False, return_attention_mask=False, verbose=False)
             lengths += map(len, encoded["input_ids"])
         return np.array(lengths), max(limit - len(tokenizer(self.prompt)["input_ids"]), 0)
+
+
+def kept_start(name: str) -> bool:
+    """Whether a folder holds the start of its training, which did not beat it on --probe_corpus."""
+    path = Path(name) / "all_results.json"
+    with contextlib.suppress(Damaged, OSError):
+        return bool(read_json(path).get("kept_start"))
+    return False
 
 
 def no_sections(name: str, graph_kind: str, documents: str) -> str:

@@ -506,6 +506,12 @@ def notes_of(frame: pd.DataFrame, task: Task) -> list[str]:
         if seen is not None and round(100 * max(seen, near or 0), 1) > 0:
             copies = "" if near is None else f" ({100 * near:.1f} % with near-duplicates)"
             notes.append(f"{name} saw {100 * seen:.1f} % of the test documents in training{copies}.")
+        if own[0].get("kept_start"):
+            which = name if own[0].get("pretraining_seeds") == 1 else f"some of the seeds of {name}"
+            notes.append(
+                f"The start stands for {which}: its training did not beat it on --probe_corpus (kept_start in "
+                "all_results.json)."
+            )
     # The record of training documents is what this project writes: it knows how many runs those trainings were
     single = [row["encoder"] for row in listed if row.get("pretraining_seeds") == 1 and row.get(SHARES[0]) is not None]
     if single and len(names) > 1:
