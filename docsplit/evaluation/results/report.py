@@ -507,7 +507,7 @@ def notes_of(frame: pd.DataFrame, task: Task) -> list[str]:
             copies = "" if near is None else f" ({100 * near:.1f} % with near-duplicates)"
             notes.append(f"{name} saw {100 * seen:.1f} % of the test documents in training{copies}.")
         if own[0].get("kept_start"):
-            which = name if own[0].get("pretraining_seeds") == 1 else f"some of the seeds of {name}"
+            which = name if own[0].get("pretraining_seeds") == 1 else f"one or more seeds of {name}"
             notes.append(
                 f"The start stands for {which}: its training did not beat it on --probe_corpus (kept_start in "
                 "all_results.json)."

@@ -240,7 +240,7 @@ def test_notes_say_what_changes_a_readers_mind_and_nothing_that_is_always_true(m
     (said_of_start,) = notes(kept[1])
     assert said_of_start.startswith("The start stands for a: its training did not beat it on --probe_corpus")
     (said_of_seeds,) = notes(merge_seeds("S=a,b", ["a", "b"], kept))
-    assert "The start stands for some of the seeds of S" in said_of_seeds
+    assert "The start stands for one or more seeds of S" in said_of_seeds
     unlike = [make_result(f"e{length}", 1.0, max_seq_length=length, long_documents="truncate") for length in (8, 1024)]
     assert notes(*unlike) == [
         "Encoders read different lengths: e8 the first 8 tokens, e1024 the first 1,024 tokens; --max_seq_length sets "
