@@ -22,6 +22,8 @@ from docsplit.runtime.command import as_json, command_line, log_messages, shown
 from docsplit.runtime.files import refuse_missing_path, write_whole
 from docsplit.runtime.options import CommandParser, add_plugin
 
+logger = logging.getLogger(__name__)
+
 FEATURES = ("auto", "words_and_tfidf", "encoder_and_tfidf", "encoder", "tfidf")
 
 
@@ -37,7 +39,7 @@ def fit(options: argparse.Namespace) -> None:
     documents = []
     if options.documents:
         documents = read_texts(options.documents, options.text_column[0], options.encoding)
-    classifier = Classifier(options.model, options.features, options.seed, options.prompt)
+    classifier = Classifier(options.model, options.features, options.seed, options.prompt, options.max_seq_length)
     classifier.fit(texts, labels, documents)
     classifier.columns_ = options.text_column
     classifier.save(options.output_dir, options.include_encoder)
@@ -88,6 +90,7 @@ def predict(options: argparse.Namespace) -> None:
     from docsplit.classifier import Classifier
     from docsplit.data.corpora import documents_to_search
     from docsplit.data.readers.base import Columns
+    from docsplit.embedding.encode import reading_of
 
     if options.output_file is not None:  # before any long work
         if options.output_file.exists():
@@ -98,7 +101,10 @@ def predict(options: argparse.Namespace) -> None:
     columns = Columns(text, options.id_column, options.encoding, tuple(more))
     documents = list(documents_to_search(options.documents, columns))
     rows: list[dict[str, Any]] = []
-    labels_of_all = classifier.labels_of([document.text for document in documents], options.unsure)
+    texts = [document.text for document in documents]
+    if classifier.model_ is not None:
+        logger.info(f"{classifier.encoder}: {reading_of(classifier.model_, texts, can_change=False)}.")
+    labels_of_all = classifier.labels_of(texts, options.unsure)
     for document, of_document in zip(documents, labels_of_all):
         given = [(label, round(value, 4)) for label, value in of_document]
         row: dict[str, Any]
@@ -152,6 +158,7 @@ def parse_options(words: list[str] | None = None) -> argparse.Namespace:
     features = "what the head reads; auto: chosen by cross-validation with 20 labels a class or more (default: auto)"
     add("--features", choices=FEATURES, default="auto", help=features)
     add("--prompt", help="text before each document, such as 'query: ' for E5 (default: the encoder's)")
+    add("--max_seq_length", type=int, help="tokens that the encoder reads of each document (default: the encoder's)")
     add("--include_encoder", action="store_true", help="write the encoder into the folder too")
     add("--seed", type=int, default=0, help="of folds (default: 0)")
     predict_help = "Label new documents."

@@ -119,7 +119,7 @@ def convert_checkpoint(options: argparse.Namespace) -> None:
 
 
 def settings_of(source: str) -> Any:
-    """Return the settings of a checkpoint of this project or of a SentenceTransformer; None for another model.
+    """Return the settings of a checkpoint of this project or of a SentenceTransformer; None for an `AutoModel`.
 
     Raises:
         ValueError: if it has Dense layers.
@@ -127,13 +127,13 @@ def settings_of(source: str) -> Any:
     from docsplit.modeling.pretrained import read_start
     from docsplit.modeling.vectors import dense_configs
 
-    settings = getattr(read_start(source, {}), "docsplit", None)
-    if dense_configs(settings or {}):
+    settings = getattr(read_start(source, {}), "docsplit", None) or {}
+    if dense_configs(settings):
         raise ValueError(
             f"{source} has Dense layers after its pooling, which the Longformer would lose: convert its transformer "
             "alone, as SentenceTransformer(NAME)[0].save(FOLDER) writes it."
         )
-    return settings
+    return settings if "pooling" in settings else None
 
 
 command = as_command(main)

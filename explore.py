@@ -42,6 +42,9 @@ def parse_options() -> argparse.Namespace:
     documents.add_argument(
         "--max_documents", type=int, default=20_000, help="most documents, drawn at random (default: 20000)"
     )
+    documents.add_argument(
+        "--max_seq_length", type=int, help="tokens that the encoder reads of each document (default: the encoder's)"
+    )
     shown = parser.add_argument_group("The page")
     shown.add_argument("--neighbours", type=int, default=8, help="nearest documents shown with each (default: 8)")
     shown.add_argument(
@@ -62,6 +65,8 @@ def parse_options() -> argparse.Namespace:
         parser.error(f"{options.encoder} is an index and has documents of its own: no --corpus, no --label_column.")
     if options.is_index and options.language:
         parser.error(f"{options.encoder} is an index and has a language of its own: no --language.")
+    if options.is_index and options.max_seq_length:
+        parser.error(f"{options.encoder} is an index, whose documents are embedded: no --max_seq_length.")
     if options.model and not options.is_index:
         parser.error(f"--model says where the encoder of an index is, but {options.encoder} is no index.")
     options.corpus = None if options.is_index else options.corpus or "python_docs"
@@ -91,6 +96,7 @@ def main() -> None:
     options = parse_options()
     log_messages()
     # Heavy imports come after parsing: --help and mistyped options are answered soon.
+    from docsplit.embedding.arguments import EncoderArguments
     from docsplit.embedding.encoder import Encoder
     from docsplit.explorer.documents import documents_of_index, read_documents
     from docsplit.explorer.page import PageOptions, build_page
@@ -105,8 +111,10 @@ def main() -> None:
         documents, encoder = documents_of_index(folder, options.max_documents, options.model)
         name = with_a_name(folder).name
     else:
-        encoder = Encoder(options.encoder).model
+        reader = Encoder(options.encoder, EncoderArguments([options.encoder], max_seq_length=options.max_seq_length))
         documents = read_documents(options.corpus, options.text_column, options.label_column, options.max_documents)
+        reader.announce(documents.texts)
+        encoder = reader.model
         name = f"{with_a_name(folder).name} on {Path(options.corpus).name}"
     shown = PageOptions(name, folder, options.neighbours, options.map, language)
     write_text(options.output, build_page(documents, encoder, shown))

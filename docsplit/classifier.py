@@ -52,7 +52,7 @@ from docsplit.data.sets.labelled import some, stratified_sample
 from docsplit.data.sets.labels import LabelColumn, Labels, classes_of, majority_labels, read_labels
 from docsplit.data.words import CUT, tfidf_counter
 from docsplit.embedding import lexical_ridge
-from docsplit.embedding.encode import embed_documents, identity
+from docsplit.embedding.encode import embed_documents, identity, reading_of
 from docsplit.embedding.lexical_ridge import distinct
 from docsplit.embedding.loading import load_encoder, prompts_of, save_plain, with_words, without_words, words_of
 from docsplit.evaluation.results.bootstrap import ItemScores, interval, resample
@@ -120,6 +120,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         features: one of `FEATURES`, or auto.
         seed: of folds.
         prompt: before each document; a saved classifier keeps it. Default: the encoder's own.
+        max_seq_length: tokens that the encoder reads of a document. Default: its own.
 
     Attributes:
         classes_: (C,) labels, sorted.
@@ -131,8 +132,16 @@ class Classifier(ClassifierMixin, BaseEstimator):
         columns_: of tables, with the texts of documents; several are joined.
     """
 
-    def __init__(self, encoder: str = "", features: str = "auto", seed: int = 0, prompt: str | None = None):
+    def __init__(
+        self,
+        encoder: str = "",
+        features: str = "auto",
+        seed: int = 0,
+        prompt: str | None = None,
+        max_seq_length: int | None = None,
+    ):
         self.encoder, self.features, self.seed, self.prompt = encoder, features, seed, prompt
+        self.max_seq_length = max_seq_length
 
     # --- Fit ---
 
@@ -208,12 +217,13 @@ class Classifier(ClassifierMixin, BaseEstimator):
         self.model_, self.identity_, self.prompt_ = None, None, None
         if any(base for base, _ in wanted.values()):
             with self._timed("load"):
-                loaded = load_encoder(str(self.encoder), prompt=self.prompt)
+                loaded = load_encoder(str(self.encoder), max_seq_length=self.max_seq_length, prompt=self.prompt)
                 self.model_ = without_words(loaded)
                 self.identity_, self.prompt_ = identity(self.model_), prompts_of(self.model_)[0]
                 if words_of(loaded) is not None:
                     logger.info(f"{self.encoder} has words: those of these documents take their place.")
             reads_all = any(base == "words" for base, _ in wanted.values())
+            logger.info(f"{self.encoder}: {reading_of(self.model_, everything if reads_all else labelled)}.")
             with self._timed("embed"):
                 vectors = unit(self._embed(everything if reads_all else labelled))
             bases["encoder"] = vectors[: len(labelled)]
@@ -388,6 +398,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
             about = {name: getattr(self, name) for name in KEPT}
             about |= {"encoder": str(place_of_encoder.resolve() if place_of_encoder.exists() else self.encoder)}
             about |= {"is_included": is_included, "weight": weight, "classes": self.classes_.tolist()}
+            about |= {"max_seq_length": self.max_seq_length}
             seal_folder(new, FILE, **about, cut=CUT, score=asdict(self.score_), versions=versions())
             flush_folder(new)
             if folder.is_dir():
@@ -414,7 +425,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
         if about.get("cut") != CUT:
             raise ValueError(f"{folder} is of a version that cut words in another way: fit the classifier again.")
         place = encoder or (str(folder / ENCODER) if about["is_included"] else about["encoder"])
-        classifier = cls(place, about["features_"], prompt=about["prompt_"])
+        given = {"prompt": about["prompt_"], "max_seq_length": about["max_seq_length"]}
+        classifier = cls(place, about["features_"], **given)
         arrays = load_file(folder / ARRAYS)
         classifier.model_ = None
         for name in KEPT:
@@ -424,7 +436,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         classifier.score_ = checked(about["score"], Score, f"{folder / FILE}: score")
         base, factor = FEATURES[classifier.features_]
         if base is not None:
-            plain = without_words(load_encoder(place, prompt=classifier.prompt))
+            plain = without_words(load_encoder(place, **given))
             if identity(plain) != about["identity_"]:
                 raise ValueError(
                     f"{place} is another encoder than {folder} was fitted with (its weights or settings differ): name "

@@ -73,6 +73,7 @@ def build_ours(folder: Path, vectors: np.ndarray, texts: list[str]) -> None:
     documents = (Document(str(number), text) for number, text in enumerate(texts))
     encoder: Any = SimpleNamespace(
         embed_for_index=embed,
+        announce=lambda *_, **__: None,
         count_tokens=lambda texts: None,
         has_words=False,
         description={"name": "synthetic", "similarity": "cosine"},

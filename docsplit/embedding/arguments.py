@@ -36,7 +36,7 @@ class EncoderArguments:
     )
     max_seq_length: int | None = option(
         None,
-        "Tokens read of each text, special ones included. Default: the encoder's own, else 512 (as in the paper).",
+        "Tokens read of each text, special ones included. Default: the encoder's own, by its files.",
         common=True,
     )
     long_documents: LongDocuments = option(

@@ -46,6 +46,7 @@ from docsplit.embedding.loading import (
     is_graph_encoder,
     prompts_of,
     tokenizer_of,
+    tokens_read,
     without_words,
     words_of,
 )
@@ -63,6 +64,8 @@ from docsplit.runtime.sharing import on_all, rank_and_size, refuse_differences
 logger = logging.getLogger(__name__)
 
 CHUNK_TEXTS = 1024
+SAMPLE = 200  # texts whose tokens are counted before they are embedded
+LONG = 2048  # tokens that take long on a CPU
 LONGEST_TRIED = 512  # tokens of a text in the trial of packs
 SIMILARITIES = ("cosine", "dot")  # that documents are ranked by
 UNREAD = ("transformers_version", "architectures", "dtype", "auto_map")  # of a config: they change no vector
@@ -202,6 +205,34 @@ def add_words_of_texts(model: Any, texts: list[str], vectors: np.ndarray) -> np.
     features = {name: value.to(model.device) for name, value in words.preprocess(texts).items()}
     directions = words(**features).cpu()
     return add_words(torch.from_numpy(vectors), directions, model[-1].weight).numpy()[:, : model.truncate_dim]
+
+
+def reading_of(
+    model: Any, texts: Sequence[str], long_documents: LongDocuments = "truncate", can_change: bool = True
+) -> str:
+    """Say how many tokens of a text an encoder reads, and how many of these texts are longer, by a sample.
+
+    Args:
+        model: of `load_encoder`.
+        can_change: whether the command has --max_seq_length.
+    """
+    plain = without_words(model)
+    length, tokenizer = tokens_read(plain), tokenizer_of(plain)
+    if length is None or not isinstance(tokenizer, PreTrainedTokenizerBase):
+        return "it reads whole texts"
+    if is_graph_encoder(plain):
+        return f"it reads up to {length:,} tokens of every passage"
+    reading = f"it reads up to {length:,} tokens of a text"
+    if long_documents == "chunk_mean":
+        reading = f"it reads texts in pieces of up to {length:,} tokens"
+    prompt, sample = prompts_of(plain)[0], [texts[row] for row in range(0, len(texts), -(-len(texts) // SAMPLE) or 1)]
+    if sample:
+        ids = tokenizer(valid_unicode([prompt + text for text in sample]), verbose=False)["input_ids"]
+        share = np.mean([len(of_text) > length for of_text in ids])
+        reading += f", and {share:.0%} of {'all' if len(sample) == len(texts) else f'{len(sample):,}'} are longer"
+    if can_change and length > LONG and plain.device.type == "cpu":
+        reading += "; on a CPU --max_seq_length 512 is faster, and reads less"
+    return reading
 
 
 @dataclass(frozen=True)

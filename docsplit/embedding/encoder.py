@@ -4,6 +4,7 @@ embed     vectors of documents in one call: the Python API
 Encoder   what the scripts hand around: the model with the options that it embeds by
 """
 
+import contextlib
 import copy
 import logging
 from collections.abc import Iterable, Sequence
@@ -30,6 +31,7 @@ from docsplit.embedding.encode import (
     embed_documents,
     embed_queries,
     identity,
+    reading_of,
 )
 from docsplit.embedding.loading import (
     has_graph_attention,
@@ -46,7 +48,7 @@ from docsplit.embedding.loading import (
 )
 from docsplit.embedding.neighbours import smooth_texts
 from docsplit.modeling.pooling import Pooling
-from docsplit.runtime.files import cache_directory
+from docsplit.runtime.files import Damaged, cache_directory, read_json
 from docsplit.runtime.launching import default_dtype, describe_computing
 from docsplit.runtime.vectors import unit
 
@@ -185,7 +187,7 @@ class Encoder:
         Returns: (len(texts), H) float32, and the encoder's facts.
         """
         rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
-        self._announce(len(rows))
+        self.announce(list(rows))
         first = [text for text in list(rows)[:1000] if text.strip()]
         config: Any = self._model[0].config if has_graph_attention(self._model) else None
         by_section = config is not None and config.graph_kind != "full"
@@ -197,9 +199,11 @@ class Encoder:
             vectors = smooth_texts(list(rows), vectors, self.options.smooth_neighbours)
         return vectors[[rows[text] for text in texts]], facts
 
-    def _announce(self, count: int) -> None:
+    def announce(self, texts: Sequence[str], can_change: bool = True) -> None:
+        """Log where the encoder computes, and how much of these texts it reads."""
         computing = describe_computing(self._device, self.dtype, reader_config(self._model))
-        logger.info(f"Embedding {count:,} texts with {self.name}, {computing}")
+        reading = reading_of(self._model, texts, self.options.long_documents, can_change)
+        logger.info(f"Embedding with {self.name}, {computing}; {reading}.")
 
     def embed_parts(
         self, parts: dict[str, list[str]], show_progress: bool = False
@@ -232,6 +236,7 @@ class Encoder:
             "seen_in_pretraining_share": seen,  # of the test documents; None: unknown
             "near_duplicate_share": near,
             "smooth_neighbours": self.options.smooth_neighbours,
+            "kept_start": kept_start(self.name),
         }
         if self.replaced_pooling is not None:
             facts["pooling_of_checkpoint"] = self.replaced_pooling
@@ -282,7 +287,6 @@ class Encoder:
 
     def embed_for_index(self, texts: Sequence[str]) -> np.ndarray:
         """Embed documents or passages, (N, H) float32, of length one if the similarity is the cosine."""
-        self._announce(len(texts))
         return self._comparable(self.embed(texts, show_progress=True))
 
     def embed_query(self, text: str) -> np.ndarray:
@@ -307,6 +311,14 @@ class Encoder:
             encoded = tokenizer(chunk, add_special_tokens=False, return_attention_mask=False, verbose=False)
             lengths += map(len, encoded["input_ids"])
         return np.array(lengths), max(limit - len(tokenizer(self.prompt)["input_ids"]), 0)
+
+
+def kept_start(name: str) -> bool:
+    """Whether a folder holds the start of its training, which did not beat it on --probe_corpus."""
+    path = Path(name) / "all_results.json"
+    with contextlib.suppress(Damaged, OSError):
+        return bool(read_json(path).get("kept_start"))
+    return False
 
 
 def no_sections(name: str, graph_kind: str, documents: str) -> str:

@@ -27,7 +27,6 @@ from docsplit.modeling.encoder_with_words import AddWords, EncoderWithWords, Wor
 from docsplit.modeling.families.table import FAMILIES, family_of, modules_of_families
 from docsplit.modeling.pooling import Pooling
 from docsplit.modeling.pretrained import (
-    DEFAULT_SETTINGS,
     MODEL_FILE,
     MODULES,
     NO_CODE,
@@ -36,6 +35,7 @@ from docsplit.modeling.pretrained import (
     has_pooler,
     max_positions,
     similarity_of,
+    stated_length,
 )
 from docsplit.modeling.saving import dense_folder
 from docsplit.modeling.vectors import KEPT, dense_configs, normalizes
@@ -92,8 +92,8 @@ def load_encoder(
         name_or_path: on the Hub or here, a SentenceTransformer (checkpoints of this project are such) or any
             `AutoModel`.
         pooling: of an `AutoModel` whose checkpoint says nothing about it; default `cls`, the DocSplit paper's.
-        max_seq_length: tokens of a text, special ones included. Default: the checkpoint's; where it says nothing,
-            512 or what the encoder has positions for.
+        max_seq_length: tokens of a text, special ones included. Default: what the encoder's files say, as
+            SentenceTransformer reads them: the tokenizer's length, and no more than there are positions for.
         device: where it computes. Default: the GPU, where there is one.
         prompt, query_prompt: before each document and each query: its `prompts`, saved with it. Default: the
             checkpoint's; an empty one is none.
@@ -189,8 +189,7 @@ def _assemble(name_or_path: str, pooling: Pooling | None, device: str | None) ->
         default_prompt_name=kept.get("default_prompt_name"),
         similarity_fn_name=similarity,
     )
-    default = min(DEFAULT_SETTINGS["max_seq_length"], model.max_seq_length or 512)
-    model.max_seq_length = settings.get("max_seq_length", default)
+    model.max_seq_length = settings.get("max_seq_length") or stated_length(model.max_seq_length, config)
     return model
 
 

@@ -42,6 +42,9 @@ SELECTION_QUERIES = 1000  # at most, of another split: MS MARCO has 367,000 for 
 MEASURED_QUERIES = 32  # at a time: bounds the memory
 JOINED = ("hybrid", "rrf")  # rows of results: an encoder together with BM25, by their sum and by reciprocal ranks
 Scores = Callable[[np.ndarray], np.ndarray]  # of documents of each query, by their rows (Q, U): (Q, U)
+CUT = 10  # of the main measure
+ALIKE = 1e-4  # of the highest score: scores that differ by less tell nothing
+MANY_ALIKE, FEW_TIED = 0.5, 0.05  # shares of queries that reports speak of
 CURVE_DEPTHS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)
 WEIGHTS = tuple(number / 20 for number in range(21))  # of the similarity
 # Names of results, and those of ir_measures (https://ir-measur.es). Gains of nDCG are the grades, as in trec_eval.
@@ -86,6 +89,17 @@ def measure_retrieved(retrieved: Retrieved, ranking: Ranking) -> dict[str, ItemS
 def _one_run(values: np.ndarray) -> ItemScores:
     """Make the items of a number of each query, (Q,), whose mean is reported."""
     return ItemScores(values[None].astype(np.float32), np.ones((1, len(values)), dtype=np.float32))
+
+
+def ties_of(retrieved: Retrieved) -> Facts:
+    """Return the share of queries with equal scores at ranks 10 and 11, and with nearly one score in all the list."""
+    scores = np.where(retrieved.rows >= 0, retrieved.scores, -np.inf)  # (Q, K)
+    found = np.isfinite(scores)
+    last, beyond = (scores[:, place] if place < scores.shape[1] else -np.inf for place in (CUT - 1, CUT))
+    tied = np.isfinite(last) & (last == beyond)
+    lowest = np.where(found, scores, np.inf).min(axis=1)
+    alike = (found.sum(axis=1) > 1) & (lowest >= scores[:, 0] - ALIKE * np.abs(scores[:, 0]))
+    return {"tied_at_10_share": float(np.mean(tied)), "alike_share": float(alike.mean())}
 
 
 def top_of_scores(scores: np.ndarray, depth: int) -> Retrieved:
@@ -240,7 +254,8 @@ class DocumentRanking(Evaluation):
         options, args = self.data_args, self.args
         if options.max_queries is not None and (args.fold is not None or args.encoders_by_fold):
             raise ValueError("--max_queries would make other folds than those of the training: leave it out.")
-        self.ranking, self.show_progress = rankings.load_collection(options, args.seed), show_progress
+        self.ranking = rankings.load_collection(options, args.seed).in_order_of_hash()
+        self.show_progress = show_progress
         if args.fold is not None:
             _, chosen, reported = rankings.divide(self.ranking, args.folds, args.fold)
             notes = [*self.ranking.notes, rankings.describe_fold(args.folds, args.fold)]
@@ -392,7 +407,7 @@ class DocumentRanking(Evaluation):
             measured=measure_retrieved(retrieved, self.ranking),
             further=curves(retrieved, self.ranking) | ({} if weights is None else {WEIGHT: _one_run(weights)}),
             seconds=seconds,
-            info=info | {"method": method.partition(" ")[0], "collection": self.source()},
+            info=info | {"method": method.partition(" ")[0], "collection": self.source()} | ties_of(retrieved),
             is_baseline=is_baseline,
             pretraining_seeds=None if is_baseline else 1,
             test_documents=len(self.ranking.documents),
@@ -406,8 +421,21 @@ class DocumentRanking(Evaluation):
         self.results.sort(key=lambda result: (result.head in JOINED, order.index(result.encoder)))
 
     def notes(self, frame: pd.DataFrame) -> list[str]:
-        """Return notes: what was left out, and whose training had these queries."""
-        return self.ranking.notes
+        """Return notes: what was left out, whose training had these queries, and whose scores are equal."""
+        notes, names = [*self.ranking.notes], names_of(frame)
+        for row in frame.to_dict("records"):
+            name = names[row["encoder"]]
+            if row["method"] == "dense" and row["alike_share"] > MANY_ALIKE:
+                notes.append(
+                    f"{name} gives its best documents all but the same score for {row['alike_share']:.0%} of the "
+                    "queries: it tells no documents apart, and its numbers are chance."
+                )
+            elif row["tied_at_10_share"] > FEW_TIED:
+                notes.append(
+                    f"{name}, {row['head']}: {row['tied_at_10_share']:.0%} of the queries have equal scores on both "
+                    "sides of rank 10, where a hash of the id decides."
+                )
+        return notes
 
     def write_further(self, frame: pd.DataFrame, folder: Path) -> list[str]:
         """Write each query's measures (queries.csv), and nDCG and recall over depth (curves.csv, curves.png)."""

@@ -378,7 +378,9 @@ class Change:
         number = [*self.sources].index(source[0])
         for batch in grouped(with_passages(), lambda pair: pair[0].text, SEGMENT_DOCUMENTS, SEGMENT_CHARACTERS):
             if not built.documents:
-                warn_of_other_language([document.text for document, _ in batch], language)
+                first = [document.text for document, _ in batch]
+                warn_of_other_language(first, language)
+                encoder.announce(first, can_change=not self.committed.is_built)
             passages = [passage for _, several in batch for passage in several]
             whole = [document.text for document, several in batch if len(several) > 1]
             vectors = np.asarray((embed or encoder.embed_for_index)([*passages, *whole]), np.float32)

@@ -24,7 +24,6 @@ import inspect
 import logging
 import pickle
 import re
-import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -459,7 +458,7 @@ def checked_settings(config: PreTrainedConfig, overrides: Settings) -> Settings:
         settings[KEPT] = settings[KEPT] | {"model": model}
     settings |= vars(OBJECTIVES[objective].Options(**given))
     positions = max_positions(config)
-    if "max_seq_length" not in saved and "max_seq_length" not in overrides and positions is not None:
+    if "max_seq_length" not in saved and "max_seq_length" not in overrides and positions is not None:  # from nothing
         settings["max_seq_length"] = min(settings["max_seq_length"], positions)
     # Check them
     if settings["pooling"] not in get_args(Pooling):
@@ -495,6 +494,18 @@ def max_positions(config: PreTrainedConfig) -> int | None:
         where = f"The config of {config._name_or_path or 'the encoder'}"
         raise ValueError(f"{where} has no pad_token_id, from which a {config.model_type} counts positions: add it.")
     return positions - (config.pad_token_id + 1)
+
+
+def stated_length(length: float | None, config: PreTrainedConfig) -> int:
+    """Return how many tokens of a text an encoder reads by its own files, as SentenceTransformer does.
+
+    Args:
+        length: of its tokenizer, or of SentenceTransformer's files before it; None, or transformers' 1e30: any.
+
+    Returns: no more than the encoder has positions for; the default where both say nothing.
+    """
+    stated = [int(bound) for bound in (length, max_positions(config)) if bound and bound < 2**31]
+    return min(stated, default=default_settings(config)["max_seq_length"])
 
 
 def has_pooler(config: PreTrainedConfig) -> bool:
@@ -579,7 +590,9 @@ def lower_cases(name: str | Path) -> bool:
 
 
 def settings_of_start(name: str | Path, config: PreTrainedConfig, given: Collection[str] = (), **hub: Any) -> Settings:
-    """Read the settings of a start that is a SentenceTransformer; {} for others, and for a checkpoint of this project.
+    """Read the settings of a start that is none of this project: {} for one that is.
+
+    Those of an `AutoModel` are its length alone, those of a SentenceTransformer in its files.
 
     Where sentence-transformers has saved such a checkpoint again, with another length, say, its files count. Those of
     an encoder with words are read as the encoder's inside.
@@ -596,8 +609,11 @@ def settings_of_start(name: str | Path, config: PreTrainedConfig, given: Collect
     if family.rows == "passages":
         length = (_read(name, TRANSFORMER_FILES[0], hub) or {}).get("max_seq_length")
         return {} if not saved else _changed_since(name, saved, saved | ({"max_seq_length": length} if length else {}))
-    if modules is None or (saved and modules[0]["type"] == family.module):
+    if saved and (modules is None or modules[0]["type"] == family.module):
         return {}
+    of_tokenizer = (_read(name, "tokenizer_config.json", hub) or {}).get("model_max_length")
+    if modules is None:
+        return {"max_seq_length": stated_length(of_tokenizer, config)}
     # Read the files
     dense_folders, normalize = _check_modules(name, modules, hub)
     pooling_path = f"{modules[1]['path']}/config.json"
@@ -618,12 +634,8 @@ def settings_of_start(name: str | Path, config: PreTrainedConfig, given: Collect
             f"{name} pools with {' and '.join(modes)}, expected one of {get_args(Pooling)}: choose another start, or "
             "override it with --pooling mean (another embedding, to be trained)."
         )
-    length = transformer.pop("max_seq_length", None)
-    if not length:  # the tokenizer's counts
-        options = transformer.get("processor_kwargs") or transformer.get("tokenizer_args") or {}
-        of_tokenizer = _read(name, "tokenizer_config.json", hub) or {}
-        length = options.get("model_max_length") or of_tokenizer.get("model_max_length")
-        length = int(length) if length and length < 1e9 else None  # transformers writes 1e30 for "any"
+    options = transformer.get("processor_kwargs") or transformer.get("tokenizer_args") or {}
+    length = transformer.pop("max_seq_length", None) or options.get("model_max_length") or of_tokenizer
     # Keep the rest
     kept = {
         "normalize": normalize,
@@ -638,9 +650,7 @@ def settings_of_start(name: str | Path, config: PreTrainedConfig, given: Collect
         width = layer["out_features"]
     settings = {
         "pooling": "+".join(modes),
-        "max_seq_length": min(
-            length or default_settings(config)["max_seq_length"], max_positions(config) or sys.maxsize
-        ),
+        "max_seq_length": stated_length(length, config),
         KEPT: kept,
     }
     if not kept["include_prompt"] and (prompt := prompt_of(settings)):

@@ -43,7 +43,7 @@ from docsplit.data.readers.documents import Documents, documents_of
 from docsplit.data.seen_documents import MOST_SKETCHES, TrainingDocuments, document_id, sketch, training_documents_of
 from docsplit.data.sets.labelled import LabelledSplit, load_probe
 from docsplit.embedding import lexical_ridge
-from docsplit.embedding.encode import embed_documents
+from docsplit.embedding.encode import embed_documents, reading_of
 from docsplit.embedding.lexical_ridge import FEWEST_DOCUMENTS, LexicalRidge, RidgeFacts, RidgeSettings, distinct
 from docsplit.embedding.loading import has_words, load_encoder, reader_config, save_plain, without_words, words_of
 from docsplit.evaluation.heads.frozen import probe_accuracy
@@ -312,6 +312,7 @@ def embed(
     rows = {text: row for row, text in enumerate(dict.fromkeys(everything))}
     dtype = _dtype(model, options)
     truncate_dim, model.truncate_dim = model.truncate_dim, None
+    logger.info(f"{name}: {reading_of(model, list(rows))}.")
     vectors, _ = embed_documents(model, list(rows), dtype=dtype, cache_dir=cache_directory(), show_progress=True)
     model.truncate_dim = truncate_dim
     device = model.device.type

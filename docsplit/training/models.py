@@ -9,6 +9,7 @@ from transformers import AutoConfig, AutoModel
 from docsplit.data.segmentation import DEFAULT_SPLITTER
 from docsplit.data.tokenization import check_vocabulary
 from docsplit.data.views import OF_PASSAGES, VIEWS
+from docsplit.embedding.encode import LONG
 from docsplit.embedding.lexical_start import check_table, start_with_words
 from docsplit.modeling.families.table import family_named, family_of
 from docsplit.modeling.objectives.table import OBJECTIVES
@@ -42,14 +43,17 @@ def load_start(options: RunOptions) -> DocSplitForContrastivePretraining | None:
     name, args, settings = options.start, options.training, given_settings(options)
     start = None
     if name is None:
-        checked_settings(random_config(options.model), settings)
+        length = checked_settings(random_config(options.model), settings)["max_seq_length"]
         reader = _check_random_start(options.model)
     else:
         start = _load_pretrained(options.model, settings)
         _note_inherited(name, start.config, settings)
         _go_on_with_view(start.config, options)
-        reader = family_of(start.config).token_encoder(start.config)
-    logger.info(describe_computing(args.device, _dtype(args), reader))
+        length, reader = start.config.docsplit["max_seq_length"], family_of(start.config).token_encoder(start.config)
+    length = min(length, options.data.view_max_length or length)
+    advice = "; on a CPU --view_max_length 512 is faster" if length > LONG and args.device.type == "cpu" else ""
+    computing = describe_computing(args.device, _dtype(args), reader)
+    logger.info(f"{computing}, up to {length:,} tokens of a view{advice}")
     return start
 
 

@@ -56,7 +56,8 @@ class ModelArguments:
     )
     max_seq_length: int | None = option(
         None,
-        "Tokens read of each text, special ones included; the rest is cut off. Default: the checkpoint's, else 512.",
+        "Tokens read of each text, special ones included; the rest is cut off. Default: the start's own; 512 of a "
+        "random one.",
         common=True,
     )
     new_mlm_head: bool = option(False, "Add a random masked-LM head to a checkpoint without one, and train it.")

@@ -8,7 +8,7 @@ import pytest
 
 from docsplit.data.bm25 import BM25
 from docsplit.data.sets.arguments import RankingArguments
-from docsplit.data.sets.rankings import Ranking, Retrieved
+from docsplit.data.sets.rankings import Ranking, Retrieved, Source, assemble
 from docsplit.embedding.encode import QueryFacts
 from docsplit.embedding.neighbours import search
 from docsplit.evaluation import ranking
@@ -77,6 +77,53 @@ def test_measures_equal_their_definitions():
     for number, query in enumerate(collection.query_ids):
         for name, expected in slow_measures(retrieved.rows[number], collection.judgments[query]).items():
             assert values[name][number] == pytest.approx(expected, abs=1e-6), (name, query)
+
+
+def test_measures_of_scores_equal_those_of_ir_measures():
+    """Where nothing ties, scores rank as the library ranks them."""
+    from ir_measures import calc_aggregate, parse_measure
+
+    collection, _ = many_queries()
+    size = len(collection.document_ids)
+    scores = np.random.default_rng(1).permuted(np.tile(np.arange(size), (200, 1)), axis=1).astype(np.float32)
+    run = {
+        query: dict(zip(collection.document_ids, map(float, own))) for query, own in zip(collection.query_ids, scores)
+    }
+    expected = calc_aggregate([parse_measure(name) for name in MEASURES.values()], collection.judgments, run)
+    values = values_of(ranking.top_of_scores(scores, size), collection)
+    for measure, value in expected.items():
+        name = next(name for name, known in MEASURES.items() if parse_measure(known) == measure)
+        assert values[name].mean() == pytest.approx(value, abs=1e-6), name
+
+
+def test_equal_scores_are_ranked_by_a_hash_of_the_id():
+    """Neither the line of the file nor the name decides, which gave an nDCG of 100 or 0: a third is right."""
+    first, count = 0, 300
+    for number in range(count):
+        names = [f"{letter}{number}" for letter in "abc"]  # a is relevant
+        values = set()
+        for order in (names, names[::-1]):
+            source = Source("s", [(name, "text") for name in order], [("q", "query")], [("q", names[0], 1)])
+            collection = assemble(source).in_order_of_hash()
+            values.add(values_of(ranking.top_of_scores(np.ones((1, 3)), 3), collection)["mrr_at_10"][0])
+        assert len(values) == 1
+        first += values == {1}
+    assert abs(first / count - 1 / 3) < 0.1
+
+
+def test_queries_with_equal_scores_are_counted():
+    scores = np.random.default_rng(0).permuted(np.tile(np.linspace(0, 1, 40), (4, 1)), axis=1)
+    ordered = np.sort(scores[0])[::-1]
+    scores[1][scores[1] == ordered[10]] = ordered[9]  # ranks 10 and 11
+    scores[2][scores[2] == ordered[3]] = ordered[2]  # within the first ten
+    scores[3] = 0.7 + 1e-6 * scores[3]  # a collapsed encoder
+    of_all = ranking.ties_of(ranking.top_of_scores(scores.astype(np.float32), 30))
+    assert of_all["tied_at_10_share"] in (0.25, 0.5)  # float32 makes some of the last ones equal
+    assert of_all["alike_share"] == 0.25
+    few = ranking.ties_of(ranking.top_of_scores(np.ones((2, 10), dtype=np.float32), 30))
+    assert few == {"tied_at_10_share": 0.0, "alike_share": 1.0}  # nothing is behind rank 10
+    nothing = Retrieved(np.full((1, 5), -1), np.zeros((1, 5)))
+    assert ranking.ties_of(nothing) == {"tied_at_10_share": 0.0, "alike_share": 0.0}
 
 
 def test_curves_are_the_measures_at_their_depths():

@@ -40,7 +40,7 @@ class Encoder:
 
     def __init__(self, embed, count=lambda texts: None, has_words=False):
         self.embed_for_index, self.count_tokens, self.has_words = embed, count, has_words
-        self.description = DESCRIPTION
+        self.description, self.announce = DESCRIPTION, lambda *_, **__: None
 
 
 ENCODER = Encoder(embed)

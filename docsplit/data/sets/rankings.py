@@ -119,6 +119,18 @@ class Ranking:
         add_texts(digest, ("ignore_identical_ids",) if self.ignore_identical_ids else ())
         return digest.hexdigest()
 
+    def in_order_of_hash(self) -> "Ranking":
+        """Copy the collection with its documents in the order of a hash of their ids.
+
+        Documents with equal scores are ranked by their rows: so neither the file nor a name decides among them.
+        """
+
+        def hash_of(document: tuple[str, str]) -> bytes:
+            return hashlib.blake2b(document[0].encode("utf-8", "surrogatepass"), digest_size=8).digest()
+
+        ids, texts = zip(*sorted(zip(self.document_ids, self.documents), key=hash_of))
+        return replace(self, document_ids=list(ids), documents=list(texts))
+
     def with_queries(self, rows: Iterable[int]) -> "Ranking":
         """Copy the collection with some of its queries, in the order of `rows`."""
         ids = [self.query_ids[row] for row in rows]

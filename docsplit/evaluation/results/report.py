@@ -493,16 +493,25 @@ def notes_of(frame: pd.DataFrame, task: Task) -> list[str]:
     tested = [row.get(f"test_{task.items}") or row.get("test_documents") for row in listed]
     if (items := min(filter(None, tested), default=FEW_ITEMS)) < FEW_ITEMS:
         notes.append(f"Only {items:,} test {task.items}: one of them is {100 / items:.1f} points.")
-    read = {row["max_seq_length"] for row in listed if row.get("long_documents") == "truncate"} - {None}
-    if len(read) > 1:
-        shown = " or ".join(f"{length:,}" for length in sorted(read))
-        notes.append(f"Encoders read the first {shown} tokens of a text; --max_seq_length sets one length for all.")
+    read = {row["encoder"]: row["max_seq_length"] for row in listed if row.get("long_documents") == "truncate"}
+    if len({length for length in read.values() if length is not None}) > 1:
+        shown = ", ".join(
+            f"{names[encoder]} {'whole texts' if length is None else f'the first {length:,} tokens'}"
+            for encoder, length in read.items()
+        )
+        notes.append(f"Encoders read different lengths: {shown}; --max_seq_length sets one for all.")
     for encoder, name in names.items():
         own = [row for row in listed if row["encoder"] == encoder]
         seen, near = (own[0].get(share) for share in SHARES)
         if seen is not None and round(100 * max(seen, near or 0), 1) > 0:
             copies = "" if near is None else f" ({100 * near:.1f} % with near-duplicates)"
             notes.append(f"{name} saw {100 * seen:.1f} % of the test documents in training{copies}.")
+        if own[0].get("kept_start"):
+            which = name if own[0].get("pretraining_seeds") == 1 else f"one or more seeds of {name}"
+            notes.append(
+                f"The start stands for {which}: its training did not beat it on --probe_corpus (kept_start in "
+                "all_results.json)."
+            )
     # The record of training documents is what this project writes: it knows how many runs those trainings were
     single = [row["encoder"] for row in listed if row.get("pretraining_seeds") == 1 and row.get(SHARES[0]) is not None]
     if single and len(names) > 1:

@@ -125,23 +125,20 @@ CLUSTERING = Task(
 # --- Measures ---
 
 
-def class_measures(predicted: np.ndarray, true: np.ndarray, num_classes: int | None = None) -> dict[str, Any]:
+def class_measures(predicted: np.ndarray, true: np.ndarray) -> dict[str, Any]:
     """Accuracy, macro-F1 and micro-F1 of class indices (M,), or of multi-hot labels (M, C), by scikit-learn.
 
-    Multi-label: accuracy is the share of items with all labels right, and `per_label_f1` has the F1 of each label.
-    In macro-F1 a label that is neither true nor predicted counts as 0 (in `per_label_f1`, which tells it from one that
-    is always wrong, it is NaN). `macro_f1_lexglue`, of multi-hot labels, is the same with a column more: 1 where an
-    item has no label (Chalkidis et al., 2022, LexGLUE).
-
-    Args:
-        num_classes: with class indices, which labels there are; by default those that are true or predicted.
+    Macro-F1 is over the classes that are true or predicted of an item. Multi-label: accuracy is the share of items
+    with all labels right, and `per_label_f1` has the F1 of each label. In macro-F1 a label that is neither true nor
+    predicted counts as 0 (in `per_label_f1`, which tells it from one that is always wrong, it is NaN).
+    `macro_f1_lexglue`, of multi-hot labels, is the same with a column more: 1 where an item has no label (Chalkidis et
+    al., 2022, LexGLUE).
     """
     is_multi_label = true.ndim == 2
-    labels = None if is_multi_label or num_classes is None else np.arange(num_classes)
     right = (predicted == true).all(axis=1) if is_multi_label else predicted == true
     values = {
         "accuracy": float(right.mean()),
-        "macro_f1": float(f1_score(true, predicted, labels=labels, average="macro", zero_division=0)),
+        "macro_f1": float(f1_score(true, predicted, average="macro", zero_division=0)),
         "micro_f1": float(f1_score(true, predicted, average="micro", zero_division=0)),
     }
     if is_multi_label:
@@ -152,11 +149,7 @@ def class_measures(predicted: np.ndarray, true: np.ndarray, num_classes: int | N
 
 
 class ClassificationMetric(evaluate.Metric):
-    """`class_measures` as a metric of the package `evaluate`: computed here, and nothing is downloaded.
-
-    Args of `compute`:
-        num_classes: of `class_measures`.
-    """
+    """`class_measures` as a metric of the package `evaluate`: computed here, and nothing is downloaded."""
 
     def __init__(self) -> None:
         super().__init__(keep_in_memory=True, cache_dir=tempfile.gettempdir())
@@ -170,8 +163,8 @@ class ClassificationMetric(evaluate.Metric):
             features=[Features({"predictions": kind, "references": kind}) for kind in kinds],
         )
 
-    def _compute(self, predictions: list, references: list, num_classes: int | None = None) -> dict[str, Any]:
-        return class_measures(np.asarray(predictions), np.asarray(references), num_classes)
+    def _compute(self, predictions: list, references: list) -> dict[str, Any]:
+        return class_measures(np.asarray(predictions), np.asarray(references))
 
 
 def predictions(scores: np.ndarray, multi_label: bool, threshold: float = 0.5, name: str = "The head") -> np.ndarray:
@@ -279,8 +272,8 @@ def classification_result(output: HeadOutput, split: LabelledSplit, **about: Any
     """
     labels, names, is_multi_label = split.test_labels, split.class_names, split.multi_label
     predicted = predictions(output.scores, is_multi_label, name=_name(about))  # (R, M) or (R, M, C)
-    metric, number = ClassificationMetric(), None if is_multi_label else len(names)
-    values = _of_runs([metric.compute(predictions=run, references=labels, num_classes=number) for run in predicted])
+    metric = ClassificationMetric()
+    values = _of_runs([metric.compute(predictions=run, references=labels) for run in predicted])
     task, measured, details = CLASSIFICATION, values | {"accuracy": accuracy_items(predicted, labels)}, {}
     if is_multi_label:  # with one label a document micro-F1 is the accuracy, whose interval is enough
         details["per_label_f1"] = dict(zip(names, measured.pop("per_label_f1").T))
@@ -306,7 +299,7 @@ def link_result(output: HeadOutput, labels: np.ndarray, threshold: float = 0.5, 
     scores = output.scores[:, :, -1:]
     predicted = predictions(scores, True, threshold, _name(about))[:, :, 0]  # (R, M)
     computed = [
-        class_measures(run, labels, 2)
+        class_measures(run, labels)
         | {"f1": f1_score(labels, run, zero_division=0), "roc_auc": roc_auc_score(labels, run_scores)}
         for run, run_scores in zip(predicted, scores[:, :, 0].astype(np.float64))
     ]

@@ -28,7 +28,7 @@ from docsplit.evaluation.results.report import (
     verdict,
     write_comparison,
 )
-from docsplit.evaluation.results.result import CLASSIFICATION, LINKS, RANKING, Result
+from docsplit.evaluation.results.result import CLASSIFICATION, LINKS, RANKING, Result, merge_seeds
 from tests.evaluation.results.examples import (
     LABELS,
     TASKS,
@@ -235,8 +235,17 @@ def test_notes_say_what_changes_a_readers_mind_and_nothing_that_is_always_true(m
     ]
     seen = make_result("a", 1.0, seen_in_pretraining_share=0.25, near_duplicate_share=0.5)
     assert notes(seen) == ["a saw 25.0 % of the test documents in training (50.0 % with near-duplicates)."]
+    kept = [make_result("a", 1.0, kept_start=value) for value in (False, True)]
+    assert notes(kept[0]) == []
+    (said_of_start,) = notes(kept[1])
+    assert said_of_start.startswith("The start stands for a: its training did not beat it on --probe_corpus")
+    (said_of_seeds,) = notes(merge_seeds("S=a,b", ["a", "b"], kept))
+    assert "The start stands for one or more seeds of S" in said_of_seeds
     unlike = [make_result(f"e{length}", 1.0, max_seq_length=length, long_documents="truncate") for length in (8, 1024)]
-    assert notes(*unlike)[0].startswith("Encoders read the first 8 or 1,024 tokens")
+    assert notes(*unlike) == [
+        "Encoders read different lengths: e8 the first 8 tokens, e1024 the first 1,024 tokens; --max_seq_length sets "
+        "one for all."
+    ]
     assert notes(unlike[0], replace(unlike[1], info=unlike[1].info | {"long_documents": "chunk_mean"})) == []
     warned = replace(make_result("bad", 1.0), one_class=np.ones(3))
     assert notes(warned) == ["† gives nearly all test documents one class: bad, linear."]

@@ -264,6 +264,28 @@ def test_the_recipe_does_what_the_paper_does(said, papers):
     assert said() == papers
 
 
+def test_each_cell_of_the_papers_reads_the_tokens_of_its_paper():
+    """DocSplit's tables 512; the Bregman paper's 4,096, but for MIMIC and SetFit; graphs and their long baselines."""
+    read: dict[str, set] = {}
+    plan = make_plan(PAPER, with_all_data=True)
+    for (evaluation, data, method), group in plan.evaluated.items():
+        made = PAPER["methods"][method]
+        tokens = options_of(plan.study["groups"][group]["steps"][-1]).get("max_seq_length")
+        if "words" in made:
+            tokens = "whole texts"
+        elif tokens is None:  # what its training wrote: of each passage
+            tokens = options_of({"recipe": made["recipe"], "options": made["options"]})["max_seq_length"]
+        few = {"few labels of the Bregman paper": "few"}.get(evaluation, data if data == "MIMIC" else "all")
+        read.setdefault(f"{made['family']} {few}", set()).add(tokens)
+        if made["family"] == "graph" and "name" in made:
+            assert tokens == (512 if method == "Roberta" else 4096)
+    assert read == {
+        "docsplit all": {512, "whole texts"},
+        "bregman all": {4096}, "bregman MIMIC": {2048}, "bregman few": {512},
+        "graph all": {512, 4096, 256, "whole texts"},
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("evaluation", "a", "others"),
     [
