@@ -227,7 +227,7 @@ def reading_of(
         reading = f"it reads texts in pieces of up to {length:,} tokens"
     prompt, sample = prompts_of(plain)[0], [texts[row] for row in range(0, len(texts), -(-len(texts) // SAMPLE) or 1)]
     if sample:
-        ids = tokenizer(valid_unicode([prompt + text for text in sample]), verbose=False)["input_ids"]
+        ids = tokenizer([normalized(prompt + text) for text in sample], verbose=False)["input_ids"]
         share = np.mean([len(of_text) > length for of_text in ids])
         reading += f", and {share:.0%} of {'all' if len(sample) == len(texts) else f'{len(sample):,}'} are longer"
     if can_change and length > LONG and plain.device.type == "cpu":
