@@ -82,6 +82,7 @@ C = 10.0  # of logistic regression
 LABELS_TO_CHOOSE = 20  # a class, on average
 FOLDS, INNER_FOLDS = 5, 3
 MOST_MEASURED = 1000  # labelled documents that choose, drawn from more; as many are held out
+LIKE_KEPT = 0.75  # of the documents of a class, that a head must have seen to calibrate the one that is kept
 ABSENT = -30.0  # the score of a class that a fold has no document of
 FILE, ARRAYS, VOCABULARY = "classifier.json", "classifier.safetensors", "vocabulary.json"
 WORDS, ENCODER = "words", "encoder"  # folders
@@ -312,7 +313,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         kept = measured
         if set(chosen) != {self.features_}:
             kept = held_out(features[self.features_], targets, count, folds)
-        self.scale_, self.shift_ = calibration(kept.scores, kept.targets)
+        self.scale_, self.shift_ = kept.calibration()
         self.score_ = self._score(measured, targets, groups, choice)
 
     def _score(self, held: "HeldOut", targets: np.ndarray, groups: np.ndarray, choice: dict[str, float]) -> Score:
@@ -594,19 +595,28 @@ class HeldOut:
         scores: (M, C).
         targets: (M,), or with several labels (M, C).
         folds: (M,), the fold that held each out.
+        calibrate: (M,), whether the head saw nearly as many documents of the class as the one that is kept: of a class
+            of two it saw one, and finds the other less often.
     """
 
     scores: np.ndarray
     targets: np.ndarray
     folds: np.ndarray
+    calibrate: np.ndarray
+
+    def calibration(self, rows: np.ndarray | None = None) -> tuple[float, float]:
+        """Return the scale and shift by these rows (M,) bool; None: by all."""
+        rows = np.ones(len(self.targets), dtype=bool) if rows is None else rows
+        rows = rows & self.calibrate if self.calibrate.any() else rows
+        return calibration(self.scores[rows], self.targets[rows])
 
     def calibrated(self) -> np.ndarray:
         """Turn the scores into probabilities (M, C), those of each fold by a calibration on the others."""
         probabilities = np.empty(self.scores.shape)
         for fold in np.unique(self.folds):
             held = self.folds == fold
-            scale = calibration(self.scores[~held], self.targets[~held])
-            probabilities[held] = probabilities_of(self.scores[held], *scale, self.targets.ndim == 2)
+            scale_and_shift = self.calibration(~held)
+            probabilities[held] = probabilities_of(self.scores[held], *scale_and_shift, self.targets.ndim == 2)
         return probabilities
 
 
@@ -618,18 +628,22 @@ def held_out(features: Any, targets: np.ndarray, num_classes: int, folds: list[A
         folds: rows to train on and rows held out.
     """
 
-    def scores_of(features: Any, train: np.ndarray, held: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        held = held if targets.ndim == 2 else held[np.isin(targets[held], targets[train])]
+    def scores_of(features: Any, train: np.ndarray, held: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        calibrate = np.ones(len(held), dtype=bool)
+        if targets.ndim == 1:
+            seen, all_of = (np.bincount(targets[rows], minlength=num_classes)[targets[held]] for rows in (train, ...))
+            held, calibrate = held[seen > 0], (seen >= LIKE_KEPT * all_of)[seen > 0]
         coefficients, intercepts = fit_head(features[train], targets[train], num_classes)
-        return held, features[held] @ coefficients + intercepts
+        return held, features[held] @ coefficients + intercepts, calibrate
 
     parallel = Parallel(n_jobs=-1, prefer="threads")
     of_folds = features if isinstance(features, list) else [features] * len(folds)
     parts = parallel(delayed(scores_of)(of_fold, *fold) for of_fold, fold in zip(of_folds, folds))
-    rows = [np.zeros(0, dtype=np.int64), *(rows for rows, _ in parts)]
-    numbers = np.repeat(np.arange(len(rows)), [*map(len, rows)])
-    return HeldOut(np.concatenate([np.zeros((0, num_classes)), *(scores for _, scores in parts)]),
-                   targets[np.concatenate(rows)], numbers)  # fmt: skip
+    if not parts:
+        return HeldOut(np.zeros((0, num_classes)), targets[:0], *np.zeros((2, 0), dtype=bool))
+    rows, scores, calibrate = map(np.concatenate, zip(*parts))
+    numbers = np.repeat(np.arange(len(parts)), [len(rows) for rows, _, _ in parts])
+    return HeldOut(scores, targets[rows], numbers, calibrate)
 
 
 def calibration(scores: np.ndarray, targets: np.ndarray) -> tuple[float, float]:
