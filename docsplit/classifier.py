@@ -111,7 +111,7 @@ class Score:
     Attributes:
         metric: accuracy; with several labels micro-F1.
         value: None where nothing could be measured, for all documents of a class are near copies of one another.
-        low, high: a 95 % interval over the documents.
+        low, high: a 95 % interval over the documents; near copies are drawn together.
         documents: that were measured on.
         commonest: the class that most documents have.
         baseline: the metric of giving it to all documents.
@@ -327,7 +327,11 @@ class Classifier(ClassifierMixin, BaseEstimator):
             return Score(metric, None, None, None, 0, names[commonest], None, None, None, [], alone, choice)
         probabilities = held.calibrated()
         items = _items(probabilities, held.targets)
-        low, high = interval(resample([items])[0])
+        group_of = np.unique(groups[held.rows], return_inverse=True)[1]  # copies are drawn together
+        parts = (
+            np.bincount(group_of, of_documents[0])[None] for of_documents in (items.numerators, items.denominators)
+        )
+        low, high = interval(resample([ItemScores(*parts)])[0])
         always = np.zeros((len(held.targets), count)) + np.eye(count)[commonest]
         is_of_class = held.targets if several else np.eye(count, dtype=np.int64)[held.targets]
         highest = probabilities.max(axis=1)
@@ -594,6 +598,7 @@ class HeldOut:
     Attributes:
         scores: (M, C).
         targets: (M,), or with several labels (M, C).
+        rows: (M,), the number of each document.
         folds: (M,), the fold that held each out.
         calibrate: (M,), whether the head saw nearly as many documents of the class as the one that is kept: of a class
             of two it saw one, and finds the other less often.
@@ -601,6 +606,7 @@ class HeldOut:
 
     scores: np.ndarray
     targets: np.ndarray
+    rows: np.ndarray
     folds: np.ndarray
     calibrate: np.ndarray
 
@@ -640,10 +646,10 @@ def held_out(features: Any, targets: np.ndarray, num_classes: int, folds: list[A
     of_folds = features if isinstance(features, list) else [features] * len(folds)
     parts = parallel(delayed(scores_of)(of_fold, *fold) for of_fold, fold in zip(of_folds, folds))
     if not parts:
-        return HeldOut(np.zeros((0, num_classes)), targets[:0], *np.zeros((2, 0), dtype=bool))
+        return HeldOut(np.zeros((0, num_classes)), targets[:0], *np.zeros((3, 0), dtype=np.int64))
     rows, scores, calibrate = map(np.concatenate, zip(*parts))
     numbers = np.repeat(np.arange(len(parts)), [len(rows) for rows, _, _ in parts])
-    return HeldOut(scores, targets[rows], numbers, calibrate)
+    return HeldOut(scores, targets[rows], rows, numbers, calibrate)
 
 
 def calibration(scores: np.ndarray, targets: np.ndarray) -> tuple[float, float]:
