@@ -17,7 +17,7 @@ so few labels choose by chance. Words and TF-IDF read labelled and unlabelled do
 by a fit without the document itself, as it will be of new ones. Folds outside of the choice, which part no near copies,
 give the score, and the factor that makes scores of the head that is kept probabilities.
 
-Folds of the choice are cheap: L of L L' = X X' has the same scalar products as X, so one such L serves all.
+Folds of the choice are cheap: L of L L' = X X' has the same scalar products as X, and one L serves them all.
 """
 
 import json
