@@ -14,8 +14,8 @@ Rows of length one stand beside each other; the last factor, and C, were chosen 
 
 With 20 labels a class or more, cross-validation on the labels chooses among them; with fewer, the first is taken, for
 so few labels choose by chance. Words and TF-IDF read labelled and unlabelled documents alike. The head is trained on r
-by a fit without the document itself, as it will be of new ones. Folds outside of the choice, which part no near copies,
-give the score, and the factor that makes scores of the head that is kept probabilities.
+by a fit without the document itself, as it will be of new ones. Folds outside of the choice, which keep near copies
+together, give the score, and the factor that makes scores of the head that is kept probabilities.
 
 Folds of the choice are cheap: L of L L' = X X' has the same scalar products as X, and one L serves them all.
 """
