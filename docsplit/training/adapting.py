@@ -459,7 +459,8 @@ def measure(variants: Sequence[Variant], split: LabelledSplit, texts: Sequence[s
     ]  # fmt: skip
     if scarce := sorted(set(split.class_names) - {split.class_names[number] for number in drawable}):
         logger.warning(f"These classes do not choose, for most of their documents are near copies: {some(scarce)}.")
-    folds = [tuple(rows[np.isin(labels[rows], drawable)] for rows in fold) for fold in folds]
+    is_drawable = np.isin(labels, drawable)
+    folds = [(train[is_drawable[train]], held[is_drawable[held]]) for train, held in folds]
     labels = np.searchsorted(drawable, labels)
     names = [split.class_names[number] for number in drawable]
     candidates = []
