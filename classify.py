@@ -24,6 +24,7 @@ from docsplit.runtime.options import CommandParser, add_plugin
 
 logger = logging.getLogger(__name__)
 
+WORST = 5  # classes that are printed; the folder and --json have all
 FEATURES = ("auto", "words_and_tfidf", "encoder_and_tfidf", "encoder", "tfidf")
 
 
@@ -32,6 +33,7 @@ def fit(options: argparse.Namespace) -> None:
     from dataclasses import asdict
 
     from docsplit.classifier import Classifier, refuse_used
+    from docsplit.data.sets.labelled import some
     from docsplit.training.adapting import read_texts
 
     refuse_used(options.output_dir)  # before any long work
@@ -53,10 +55,17 @@ def fit(options: argparse.Namespace) -> None:
     print(f"\nDocuments of {len(classifier.classes_)} classes: {counts}.")
     tried = ", ".join(f"{name} {100 * value:.1f}" for name, value in score["choice"].items())
     print(f"Features: {classifier.features_}" + (f", the best of {tried} in the choice." if tried else "."))
-    print(
-        f"Score on documents held out: {100 * score['value']:.1f} % {score['metric']} "
-        f"({100 * score['low']:.1f} to {100 * score['high']:.1f}; {score['documents']:,} documents)."
-    )
+    if alone := score["copies_alone"]:
+        print(f"No score for {some([str(label) for label in alone])}: all documents are near copies of one another.")
+    if score["value"] is not None:
+        print(
+            f"Score on documents held out: {100 * score['value']:.1f} % {score['metric']} "
+            f"({100 * score['low']:.1f} to {100 * score['high']:.1f}; {score['documents']:,} documents); "
+            f"{shown(str(score['commonest']))} for all of them has {100 * score['baseline']:.1f} %."
+        )
+        worst = sorted(classifier.score_.classes, key=lambda of_class: of_class.recall)[:WORST]
+        found = ", ".join(f"{shown(str(one.label))} {one.found} of {one.documents}" for one in worst)
+        print(f"Found least of: {found}.")
     if score["sure_accuracy"] is not None:
         share, right = 100 * score["sure"], 100 * score["sure_accuracy"]
         print(f"With --unsure 0.5, {share:.0f} % of documents get a label, and {right:.0f} % of these are right.")

@@ -14,21 +14,22 @@ Rows of length one stand beside each other; the last factor, and C, were chosen 
 
 With 20 labels a class or more, cross-validation on the labels chooses among them; with fewer, the first is taken, for
 so few labels choose by chance. Words and TF-IDF read labelled and unlabelled documents alike. The head is trained on r
-by a fit without the document itself, as it will be of new ones. Folds outside of the choice give the score, and the
-factor that makes scores of the head probabilities.
+by a fit without the document itself, as it will be of new ones. Folds outside of the choice, which keep near copies
+together, give the score, and the factor that makes scores of the head that is kept probabilities.
 
-Folds are cheap: L of L L' = X X' has the same scalar products as X, so one Cholesky factor serves all folds.
+Folds of the choice are cheap: L of L L' = X X' has the same scalar products as X, and one L serves them all.
 """
 
 import json
 import logging
+import math
 import tempfile
 import time
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -41,14 +42,13 @@ from scipy.sparse import csr_matrix, hstack
 from scipy.special import expit, log_softmax, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import KFold, StratifiedKFold
 from threadpoolctl import threadpool_limits
-from tqdm.auto import tqdm
 
+from docsplit.data.preparation import near_copy_groups
 from docsplit.data.readers.base import normalized
 from docsplit.data.readers.documents import Documents, documents_of, refuse_other_than_texts
 from docsplit.data.seen_documents import document_id
-from docsplit.data.sets.labelled import some, stratified_sample
+from docsplit.data.sets.labelled import folds_of, some, stratified_sample
 from docsplit.data.sets.labels import LabelColumn, Labels, classes_of, majority_labels, read_labels
 from docsplit.data.words import CUT, tfidf_counter
 from docsplit.embedding import lexical_ridge
@@ -81,7 +81,8 @@ FEATURES: dict[str, tuple[str | None, float]] = {  # what stands beside how much
 C = 10.0  # of logistic regression
 LABELS_TO_CHOOSE = 20  # a class, on average
 FOLDS, INNER_FOLDS = 5, 3
-MOST_MEASURED = 1000  # labelled documents that choose and measure, drawn from more
+MOST_MEASURED = 1000  # labelled documents that choose, drawn from more; as many are held out
+LIKE_KEPT = 0.75  # of the documents of a class, that a head must have seen to calibrate the one that is kept
 ABSENT = -30.0  # the score of a class that a fold has no document of
 FILE, ARRAYS, VOCABULARY = "classifier.json", "classifier.safetensors", "vocabulary.json"
 WORDS, ENCODER = "words", "encoder"  # folders
@@ -90,25 +91,48 @@ KEPT = ("identity_", "prompt_", "features_", "several_", "scale_", "shift_", "co
 
 
 @dataclass(frozen=True)
+class OfClass:
+    """How many documents of a class were measured, and how many of them got it."""
+
+    label: Any
+    documents: int
+    found: int
+
+    @property
+    def recall(self) -> float:
+        """The share that was found."""
+        return self.found / self.documents
+
+
+@dataclass(frozen=True)
 class Score:
     """What a classifier is worth on documents that neither its head nor the choice of its features saw.
 
     Attributes:
         metric: accuracy; with several labels micro-F1.
-        low, high: a 95 % interval over the documents.
+        value: None where nothing could be measured, for all documents of a class are near copies of one another.
+        low, high: a 95 % interval over the documents; near copies are drawn together.
         documents: that were measured on.
+        commonest: the class that most documents have.
+        baseline: the metric of giving it to all documents.
         sure: the share of documents that get a label with `unsure=0.5`.
         sure_accuracy: how many of these labels are right; None where there is none.
+        classes: that were measured.
+        copies_alone: classes without a score, whose documents are all near copies of one another.
         choice: the metric of all features in the choice, which saw these documents; empty where nothing was chosen.
     """
 
     metric: str
-    value: float
-    low: float
-    high: float
+    value: float | None
+    low: float | None
+    high: float | None
     documents: int
-    sure: float
+    commonest: Any
+    baseline: float | None
+    sure: float | None
     sure_accuracy: float | None
+    classes: list[OfClass]
+    copies_alone: list[Any]
     choice: dict[str, float]
 
 
@@ -193,9 +217,10 @@ class Classifier(ClassifierMixin, BaseEstimator):
         }
         self.classes_, targets = encode_labels([*chosen.values()], self.several_, len(found))
         features = self.fit_features(labelled, everything)
-        with self._timed("choose and measure"), warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # of classes with fewer documents than there are folds
-            self.choose(features, targets)
+        groups = near_copy_groups(labelled)
+        self.counts_["near copies of labelled rows"] = len(groups) - len(np.unique(groups))
+        with self._timed("choose and measure"):
+            self.choose(features, targets, groups)
         with self._timed("head"):
             self.coefficients_, self.intercepts_ = fit_head(features[self.features_], targets, len(self.classes_))
         return self
@@ -261,59 +286,92 @@ class Classifier(ClassifierMixin, BaseEstimator):
         return add_words(torch.from_numpy(vectors), as_if_new, ridge.facts.weight).numpy()
 
     @threadpool_limits.wrap(limits=1, user_api="blas")  # several folds at a time, as in `heads.frozen.linear`
-    def choose(self, features: dict[str, csr_matrix], targets: np.ndarray) -> None:
-        """Choose the features, and measure the choice on folds outside of it.
+    def choose(self, features: dict[str, csr_matrix], targets: np.ndarray, groups: np.ndarray | None = None) -> None:
+        """Choose the features, and measure and calibrate heads like the one that is kept, on folds outside of it.
 
         Args:
             features: (N, F) of the labelled documents, by name.
             targets: (N,), or with several labels (N, C).
+            groups: (N,) of near copies, which no fold parts; None: there are none.
         """
         several, count = self.several_, len(self.classes_)
-        rows = stratified_sample(np.zeros(len(targets)) if several else targets, MOST_MEASURED, self.seed)
-        targets = targets[rows]
-        points = {name: coordinates(rows_of[rows]) for name, rows_of in features.items()}
-        labels = targets.sum() if several else len(targets)
-        if labels < LABELS_TO_CHOOSE * count:
-            points = dict(list(points.items())[:1])
+        groups = np.arange(len(targets)) if groups is None else groups
+        names, labels = list(features), targets.sum() if several else len(targets)
+        names = names if labels >= LABELS_TO_CHOOSE * count else names[:1]
+        drawn = stratified_sample(np.zeros(len(targets)) if several else targets, MOST_MEASURED, self.seed)
+        points = {name: coordinates(features[name][drawn]) for name in names if len(names) > 1}
 
         def best(train: np.ndarray) -> tuple[str, dict[str, float]]:
             """Choose by these rows alone."""
-            if len(points) == 1:
-                return next(iter(points)), {}
-            folds, values = folds_of(targets[train], INNER_FOLDS, self.seed), {}
+            at = np.flatnonzero(np.isin(drawn, train))
+            of_drawn, values = targets[drawn[at]], {}
+            folds = list(folds_of(of_drawn, groups[drawn[at]], INNER_FOLDS, self.seed))
+            if len(names) == 1 or not folds:
+                return names[0], {}
             for name, point in points.items():
-                scores = out_of_fold(point[train], targets[train], count, folds)
-                values[name] = float(_items(calibrated(scores, targets[train], folds), targets[train]).of_runs()[0])
+                held = held_out(point[at], of_drawn, count, folds)
+                values[name] = float(_items(held.calibrated(), held.targets).of_runs()[0])
             return max(values, key=lambda name: values[name]), values  # the first of equals
 
-        def measure(train: np.ndarray, held: np.ndarray) -> np.ndarray:
-            point = points[best(train)[0]]
-            coefficients, intercepts = fit_head(point[train], targets[train], count)
-            return point[held] @ coefficients + intercepts
-
-        folds = folds_of(targets, FOLDS, self.seed)
-        scores = np.empty((len(targets), count))
-        parallel = Parallel(n_jobs=-1, prefer="threads", return_as="generator")
-        jobs = parallel(delayed(measure)(*fold) for fold in folds)
-        for (_, held), of_fold in zip(folds, tqdm(jobs, "Folds", len(folds))):
-            scores[held] = of_fold
+        # Of many documents two folds hold out enough, and their heads see nearly what the one that is kept sees
+        number = max(FOLDS, 2 * len(targets) // MOST_MEASURED)
+        enough = max(2, math.ceil(number * MOST_MEASURED / len(targets)))
+        folds = list(islice(folds_of(targets, groups, number, self.seed), enough))
         self.features_, choice = best(np.arange(len(targets)))
-        self.scale_, self.shift_ = calibration(scores, targets)
-        probabilities = calibrated(scores, targets, folds)
-        items = _items(probabilities, targets)
-        low, high = interval(resample([items])[0])
-        highest = probabilities.max(axis=1) >= 0.5
-        is_of_class = targets if several else np.eye(count)[targets]  # (N, C)
-        right = is_of_class[np.arange(len(targets)), probabilities.argmax(axis=1)]
-        metric, value = "micro-F1" if several else "accuracy", float(items.of_runs()[0])
-        sure_accuracy = float(right[highest].mean()) if highest.any() else None
-        self.score_ = Score(metric, value, low, high, len(targets), float(highest.mean()), sure_accuracy, choice)
+        chosen = [best(train)[0] for train, _ in folds]
+        measured = held_out([features[name] for name in chosen], targets, count, folds)
+        kept = measured
+        if set(chosen) != {self.features_}:
+            kept = held_out(features[self.features_], targets, count, folds)
+        self.scale_, self.shift_ = kept.calibration()
+        self.score_ = self._score(measured, targets, groups, choice)
+
+    def _score(self, held: "HeldOut", targets: np.ndarray, groups: np.ndarray, choice: dict[str, float]) -> Score:
+        """Sum up what was measured on documents that were held out."""
+        names, several, count = self.classes_.tolist(), self.several_, len(self.classes_)
+        is_of_class = targets if several else np.eye(count, dtype=np.int64)[targets]  # (N, C)
+        alone = [name for name, of_class in zip(names, is_of_class.T) if len(np.unique(groups[of_class == 1])) < 2]
+        commonest = int(is_of_class.sum(axis=0).argmax())
+        if not len(held.targets):
+            metric = "micro-F1" if several else "accuracy"
+            return Score(metric, None, None, None, 0, names[commonest], None, None, None, [], alone, choice)
+        probabilities = held.calibrated()
+        items = _items(probabilities, held.targets)
+        group_of = np.unique(groups[held.rows], return_inverse=True)[1]  # copies are drawn together
+        parts = (
+            np.bincount(group_of, of_documents[0])[None] for of_documents in (items.numerators, items.denominators)
+        )
+        low, high = interval(resample([ItemScores(*parts)])[0])
+        always = np.zeros((len(held.targets), count)) + np.eye(count)[commonest]
+        is_of_class = held.targets if several else np.eye(count, dtype=np.int64)[held.targets]
+        highest = probabilities.max(axis=1)
+        right = is_of_class[np.arange(len(highest)), probabilities.argmax(axis=1)]
+        given = probabilities >= 0.5 if several else probabilities == highest[:, None]
+        found = (given * is_of_class).sum(axis=0).tolist()
+        return Score(
+            metric="micro-F1" if several else "accuracy",
+            value=float(items.of_runs()[0]),
+            low=low,
+            high=high,
+            documents=len(held.targets),
+            commonest=names[commonest],
+            baseline=float(_items(always, held.targets).of_runs()[0]),
+            sure=float((highest >= 0.5).mean()),
+            sure_accuracy=float(right[highest >= 0.5].mean()) if (highest >= 0.5).any() else None,
+            classes=[OfClass(*of) for of in zip(names, is_of_class.sum(axis=0).tolist(), found) if of[1]],
+            copies_alone=alone,
+            choice=choice,
+        )
 
     # --- Predict ---
 
     def _embed(self, texts: list[str], with_its_words: bool = False) -> np.ndarray:
         model: Any = self.model_ if with_its_words else without_words(self.model_)
-        return embed_documents(model, texts, show_progress=len(texts) > 100)[0]
+        truncate_dim, model.truncate_dim = model.truncate_dim, None  # words were fitted to whole vectors
+        try:
+            return embed_documents(model, texts, show_progress=len(texts) > 100)[0]
+        finally:
+            model.truncate_dim = truncate_dim
 
     def features_of(self, texts: list[str], name: str) -> csr_matrix:
         """Return these features of new documents, (N, F)."""
@@ -545,22 +603,65 @@ def fit_head(features: Any, targets: np.ndarray, num_classes: int) -> tuple[np.n
     return coefficients, intercepts
 
 
-def folds_of(targets: np.ndarray, count: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return the rows to train on and those held out of each fold: no more folds than the largest class has rows."""
-    if targets.ndim == 2:
-        splitter: Any = KFold(min(count, len(targets)), shuffle=True, random_state=seed)
-    else:
-        splitter = StratifiedKFold(min(count, int(np.bincount(targets).max())), shuffle=True, random_state=seed)
-    return list(splitter.split(np.zeros(len(targets)), targets))
+@dataclass(frozen=True)
+class HeldOut:
+    """Documents by heads that did not see them: what probabilities are made of, by any head that gives scores.
+
+    Attributes:
+        scores: (M, C).
+        targets: (M,), or with several labels (M, C).
+        rows: (M,), the number of each document.
+        folds: (M,), the fold that held each out.
+        calibrate: (M,), whether the head saw nearly as many documents of the class as the one that is kept: of a class
+            of two it saw one, and finds the other less often.
+    """
+
+    scores: np.ndarray
+    targets: np.ndarray
+    rows: np.ndarray
+    folds: np.ndarray
+    calibrate: np.ndarray
+
+    def calibration(self, rows: np.ndarray | None = None) -> tuple[float, float]:
+        """Return the scale and shift by these rows (M,) bool; None: by all."""
+        rows = np.ones(len(self.targets), dtype=bool) if rows is None else rows
+        rows = rows & self.calibrate if self.calibrate.any() else rows
+        return calibration(self.scores[rows], self.targets[rows])
+
+    def calibrated(self) -> np.ndarray:
+        """Turn the scores into probabilities (M, C), those of each fold by a calibration on the others."""
+        probabilities = np.empty(self.scores.shape)
+        for fold in np.unique(self.folds):
+            held = self.folds == fold
+            scale_and_shift = self.calibration(~held)
+            probabilities[held] = probabilities_of(self.scores[held], *scale_and_shift, self.targets.ndim == 2)
+        return probabilities
 
 
-def out_of_fold(points: np.ndarray, targets: np.ndarray, num_classes: int, folds: list[Any]) -> np.ndarray:
-    """Return the scores (N, C) of each row by a head that was fitted without its fold."""
-    scores = np.empty((len(targets), num_classes))
-    for train, held in folds:
-        coefficients, intercepts = fit_head(points[train], targets[train], num_classes)
-        scores[held] = points[held] @ coefficients + intercepts
-    return scores
+def held_out(features: Any, targets: np.ndarray, num_classes: int, folds: list[Any]) -> HeldOut:
+    """Fit a head without each fold and score the fold, but for documents of classes that the head did not see.
+
+    Args:
+        features: (N, F), or a list with those of each fold.
+        folds: rows to train on and rows held out.
+    """
+
+    def scores_of(features: Any, train: np.ndarray, held: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        calibrate = np.ones(len(held), dtype=bool)
+        if targets.ndim == 1:
+            seen, all_of = (np.bincount(targets[rows], minlength=num_classes)[targets[held]] for rows in (train, ...))
+            held, calibrate = held[seen > 0], (seen >= LIKE_KEPT * all_of)[seen > 0]
+        coefficients, intercepts = fit_head(features[train], targets[train], num_classes)
+        return held, features[held] @ coefficients + intercepts, calibrate
+
+    parallel = Parallel(n_jobs=-1, prefer="threads")
+    of_folds = features if isinstance(features, list) else [features] * len(folds)
+    parts = parallel(delayed(scores_of)(of_fold, *fold) for of_fold, fold in zip(of_folds, folds))
+    if not parts:
+        return HeldOut(np.zeros((0, num_classes)), targets[:0], *np.zeros((3, 0), dtype=np.int64))
+    rows, scores, calibrate = map(np.concatenate, zip(*parts))
+    numbers = np.repeat(np.arange(len(parts)), [len(rows) for rows, _, _ in parts])
+    return HeldOut(scores, targets[rows], rows, numbers, calibrate)
 
 
 def calibration(scores: np.ndarray, targets: np.ndarray) -> tuple[float, float]:
@@ -570,7 +671,7 @@ def calibration(scores: np.ndarray, targets: np.ndarray) -> tuple[float, float]:
     since a few labels say little; with several labels both are Platt's (1999).
     """
     if targets.ndim == 2:
-        if targets.min() == targets.max():
+        if not targets.size or targets.min() == targets.max():
             return 1.0, 0.0
         fitted = LogisticRegression().fit(scores.reshape(-1, 1), targets.ravel())
         return max(float(fitted.coef_[0, 0]), 0.01), float(fitted.intercept_[0])
@@ -586,15 +687,6 @@ def probabilities_of(scores: np.ndarray, scale: float, shift: float, several: bo
     """Turn scores (N, C) of a head into probabilities."""
     scores = scale * np.asarray(scores, dtype=np.float64) + shift
     return expit(scores) if several else softmax(scores, axis=1)
-
-
-def calibrated(scores: np.ndarray, targets: np.ndarray, folds: list[Any]) -> np.ndarray:
-    """Turn scores (N, C) into probabilities, those of each fold by a calibration on the others."""
-    probabilities = np.empty(scores.shape)
-    for train, held in folds:
-        scale = calibration(scores[train], targets[train])
-        probabilities[held] = probabilities_of(scores[held], *scale, targets.ndim == 2)
-    return probabilities
 
 
 def _items(probabilities: np.ndarray, targets: np.ndarray) -> ItemScores:

@@ -15,6 +15,7 @@ from datasets import Dataset, Features, List, Value
 from datasets.fingerprint import Hasher
 from datasets.table import InMemoryTable
 from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import connected_components
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
@@ -29,6 +30,7 @@ logger = logging.getLogger(__name__)
 DROP_REASONS = ("used", "not_a_string", "empty", "fewer_than_two_words", "fewer_than_two_passages")
 PASSAGE_COLUMNS = ("passage_units", "passage_sections")
 CHUNK_RUNS = 2**23  # runs of words of pairs that are compared at a time
+NEXT_HOLDERS = 10  # of a run, that a text is compared with
 
 
 @dataclass(frozen=True)
@@ -252,11 +254,37 @@ def near_duplicates(texts: Sequence[str], references: Sequence[str], threshold: 
     return np.isin(np.arange(len(texts)), _similar(_shingles(texts), _shingles(references), threshold)[0])
 
 
-def near_duplicate_pairs(texts: Sequence[str], threshold: float = 0.5) -> np.ndarray:
-    """List the pairs of texts with a Jaccard similarity of runs of `threshold` or more, (K, 2), each once."""
-    shingles = _shingles(texts)
-    first, second = _similar(shingles, shingles, threshold)
-    return np.stack([first, second], axis=1)[first < second]
+def near_copy_groups(texts: Sequence[str], threshold: float = 0.5) -> np.ndarray:
+    """Find the group of near copies of each text, (N,): chains of Jaccard similarities of runs of `threshold` or more.
+
+    Two such texts share one of the runs that are rarest in each, as many as leave fewer than the `threshold` (prefix
+    filtering, Chaudhuri et al. 2006). Of the texts with a run, sorted by length, each is compared with the next
+    `NEXT_HOLDERS`: the time grows with the number of runs, however many copies a text has.
+
+    Returns: numbers from 0 in the order of the first texts; a text without copies has its own.
+    """
+    counts, hashes = hash_runs(texts)
+    distinct, columns = np.unique(hashes, return_inverse=True)
+    width = max(len(distinct), 1)
+    rows, columns = np.divmod(np.unique(np.repeat(np.arange(len(texts)), counts) * width + columns), width)
+    shingles = csr_matrix((np.ones(len(rows)), (rows, columns)), (len(texts), width))
+    # The rarest runs of each text
+    sizes, holders = np.bincount(rows, minlength=len(texts)), np.bincount(columns, minlength=width)
+    order = np.lexsort((columns, holders[columns], rows))
+    rank = np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    is_rare = (rank <= sizes[rows] - np.ceil(threshold * sizes[rows])) & (holders[columns[order]] > 1)
+    rows, columns = rows[is_rare], columns[order][is_rare]
+    order = np.lexsort((rows, sizes[rows], columns))
+    rows, columns = rows[order], columns[order]
+    # Compare texts that share one, but for those that a chain joins already
+    groups, joined = np.arange(len(texts)), np.empty((0, 2), dtype=np.int64)
+    for shift in range(1, NEXT_HOLDERS + 1):
+        pairs = np.stack([rows[:-shift], rows[shift:]], axis=1)[columns[:-shift] == columns[shift:]]
+        pairs = np.unique(np.sort(pairs[groups[pairs[:, 0]] != groups[pairs[:, 1]]], axis=1), axis=0)
+        joined = np.concatenate([joined, pairs[_jaccard(shingles, pairs) >= threshold]])
+        links = csr_matrix((np.ones(len(joined)), tuple(joined.T)), (len(texts), len(texts)))
+        groups = connected_components(links, directed=False)[1]
+    return groups
 
 
 def jaccard_of_pairs(texts: Sequence[str], pairs: np.ndarray) -> np.ndarray:
@@ -274,17 +302,22 @@ def jaccard_of_pairs(texts: Sequence[str], pairs: np.ndarray) -> np.ndarray:
     numbers: dict[str, int] = {}
     number_of = np.array([numbers.setdefault(" ".join(text.split()), len(numbers)) for text in texts], dtype=np.int64)
     shingles = _shingles(tqdm(numbers, desc="Reading documents", unit="document", delay=1))
-    sizes = shingles.sum(axis=1).A1.astype(np.int64)
     distinct, of_pair = np.unique(np.sort(number_of[pairs], axis=1), axis=0, return_inverse=True)
     similarity = (distinct[:, 0] == distinct[:, 1]).astype(np.float64)
-    others = np.flatnonzero(similarity == 0)
-    step = max(CHUNK_RUNS // max(int(sizes.max(initial=0)), 1), 1)
-    for start in tqdm(range(0, len(others), step), desc="Comparing wording", delay=1):
-        rows = others[start : start + step]
-        first, second = distinct[rows].T
-        shared = shingles[first].multiply(shingles[second]).sum(axis=1).A1
-        similarity[rows] = shared / np.maximum(sizes[first] + sizes[second] - shared, 1)
+    similarity[similarity == 0] = _jaccard(shingles, distinct[similarity == 0])
     return similarity[of_pair.ravel()]
+
+
+def _jaccard(shingles: csr_matrix, pairs: np.ndarray) -> np.ndarray:
+    """Compute the Jaccard similarity (K,) of pairs (K, 2) of rows."""
+    sizes = shingles.sum(axis=1).A1.astype(np.int64)
+    similarity = np.empty(len(pairs))
+    step = max(CHUNK_RUNS // max(int(sizes.max(initial=0)), 1), 1)
+    for start in tqdm(range(0, len(pairs), step), desc="Comparing wording", delay=1):
+        first, second = pairs[start : start + step].T
+        shared = shingles[first].multiply(shingles[second]).sum(axis=1).A1
+        similarity[start : start + step] = shared / np.maximum(sizes[first] + sizes[second] - shared, 1)
+    return similarity
 
 
 def _shingles(texts: Iterable[str]) -> csr_matrix:

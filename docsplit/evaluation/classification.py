@@ -11,9 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
+from docsplit.data.preparation import near_copy_groups
 from docsplit.data.sets.labelled import LabelledSplit
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encoder import Encoder
@@ -106,6 +108,11 @@ def probe(
     """
     is_tfidf = name == TFIDF
     heads = [head for head in options.heads if head in (TFIDF_HEADS if is_tfidf else HEADS)]
+    groups = near_copy_groups(split.train_texts)
+    if copies := len(groups) - len(np.unique(groups)):
+        logger.info(
+            f"{copies:,} of {len(groups):,} training documents are near copies of others, in whose fold they are."
+        )
     kinds = {"raw": features}
     if heads and not is_tfidf:
         kinds["standardized"] = dict(zip(features, standardize(*features.values())))
@@ -117,6 +124,7 @@ def probe(
         train, preset = head_of(head, options.probe_preset, is_tfidf, options.probe_epochs)
         runs = runs_of(split, shots, options.num_draws, options.num_seeds, options.seed)
         about = {"num_classes": len(split.class_names), "few_shot": shots is not None, "validation": validation}
+        about |= {"groups": groups}
         output = train(HeadInput(parts["train"], split.train_labels, runs, parts["test"], **about))
         about = {"encoder": name, "head": head, "shots": shots, "info": info | {"features": kind}, "preset": preset}
         yield classification_result(output, split, **about, pretraining_seeds=None if is_tfidf else 1)

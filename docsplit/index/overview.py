@@ -14,6 +14,7 @@ from docsplit.index.index import Index
 logger = logging.getLogger(__name__)
 
 MOST_PAIRS = 100_000  # of near-duplicates: a thousand copies of one text are half a million
+ROUNDING = 1e-6  # of the scalar product of a vector of length one with itself, which may be less than 1
 CHUNK_VALUES = 2**24  # similarities at a time: 64 MB
 
 
@@ -51,7 +52,7 @@ def duplicates(index: Index, threshold: float = 0.95) -> list[Pair]:
         raise ValueError(f"--threshold {threshold:g}: give a number from 0 to 1; documents are compared by cosine.")
     if not len(index):
         return []
-    pairs, scores, total = _most_similar(index.document_vectors(), threshold)
+    pairs, scores, total = _most_similar(index.document_vectors(), threshold - ROUNDING)
     if total > len(pairs):
         logger.warning(f"{total:,} pairs: the {len(pairs):,} most similar are kept. Raise the threshold for fewer.")
     # The texts of the documents that are in pairs

@@ -35,13 +35,13 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from sklearn.model_selection import StratifiedKFold
 
 from docsplit.data.corpora import EXPECTED, add_text, for_pretraining, load_corpus
+from docsplit.data.preparation import near_copy_groups
 from docsplit.data.readers.base import normalized
 from docsplit.data.readers.documents import Documents, documents_of
 from docsplit.data.seen_documents import MOST_SKETCHES, TrainingDocuments, document_id, sketch, training_documents_of
-from docsplit.data.sets.labelled import LabelledSplit, load_probe
+from docsplit.data.sets.labelled import SHOTS, LabelledSplit, folds_of, load_probe, some
 from docsplit.embedding import lexical_ridge
 from docsplit.embedding.encode import embed_documents, reading_of
 from docsplit.embedding.lexical_ridge import FEWEST_DOCUMENTS, LexicalRidge, RidgeFacts, RidgeSettings, distinct
@@ -431,7 +431,7 @@ def variants_of(sides: Sequence[Side]) -> list[Variant]:
 def measure(variants: Sequence[Variant], split: LabelledSplit, texts: Sequence[str]) -> list[Candidate]:
     """Measure each variant by logistic regression on labelled documents, with 5 labels a class and with all.
 
-    Validation is cross-validation on all of them but the test part; copies may lie in two folds, for all variants.
+    Validation is cross-validation on all of them but the test part, with near copies in one fold.
     The vectors of labelled documents that words were fitted on are those by words fitted without them. An encoder that
     was trained has read these documents, without labels.
 
@@ -452,7 +452,18 @@ def measure(variants: Sequence[Variant], split: LabelledSplit, texts: Sequence[s
             parts[part][rows >= 0] = left_out[rows[rows >= 0]]
         directions[id(ridge)] = parts
     labels = np.concatenate([split.labels[part] for part in ("train", "validation")])
-    folds = list(StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(labels, labels))
+    groups = near_copy_groups([text for part in ("train", "validation") for text in split.texts[part]])
+    folds = list(folds_of(labels, groups, FOLDS, seed=0))
+    drawable = [
+        number for number in range(len(split.class_names))
+        if all(np.count_nonzero(labels[train] == number) >= SHOTS for train, _ in folds)
+    ]  # fmt: skip
+    if scarce := sorted(set(split.class_names) - {split.class_names[number] for number in drawable}):
+        logger.warning(f"These classes do not choose, for most of their documents are near copies: {some(scarce)}.")
+    is_drawable = np.isin(labels, drawable)
+    folds = [(train[is_drawable[train]], held[is_drawable[held]]) for train, held in folds]
+    labels = np.searchsorted(drawable, labels)
+    names = [split.class_names[number] for number in drawable]
     candidates = []
     for variant in variants:
         features = variant.side.probe
@@ -469,7 +480,7 @@ def measure(variants: Sequence[Variant], split: LabelledSplit, texts: Sequence[s
         points = np.concatenate([features[part] for part in ("train", "validation")])
         of_folds = [
             probe_accuracy(
-                replace(split, train_labels=labels[train], validation_labels=labels[held]),  # no text is read
+                replace(split, train_labels=labels[train], validation_labels=labels[held], class_names=names),
                 {"train": points[train], "validation": points[held]},
             )["validation"]
             for train, held in folds

@@ -117,22 +117,48 @@ def test_near_duplicates_against_a_loop():
     assert near_duplicates(texts, references).tolist() == expected
 
 
-def test_jaccard_and_pairs_against_sets_of_runs(monkeypatch):
+def test_jaccard_and_groups_against_sets_of_runs(monkeypatch):
     rng = np.random.default_rng(3)
     words = rng.choice(["ship", "sail", "bread", "butter", "tree", "storm"], size=(12, 30))
     words[6:] = words[:6]
     for row in range(6, 12):
         words[row, : 4 * (row - 6)] = "other"
     texts = [" ".join(row) for row in words]
-    pairs = {(a, b) for a in range(12) for b in range(a + 1, 12) if jaccard(texts[a], texts[b]) >= 0.5}
-    assert {(min(pair), max(pair)) for pair in preparation.near_duplicate_pairs(texts).tolist()} == pairs
-    assert 0 < len(pairs) < 12
+    assert preparation.near_copy_groups(texts).tolist() == groups_by_a_loop(texts, 0.5)
     texts += ["a b", "a  b", "a c", "", f" {texts[3]}\n"]  # fewer than five words are equal or not; a copy
     all_pairs = np.array(list(itertools.product(range(17), repeat=2)))
     monkeypatch.setattr(preparation, "CHUNK_RUNS", 100)  # a few pairs at a time
     slow = [jaccard(texts[first], texts[second]) for first, second in all_pairs]
     np.testing.assert_allclose(preparation.jaccard_of_pairs(texts, all_pairs), slow)
     assert preparation.jaccard_of_pairs(texts, all_pairs[:0]).tolist() == []
+
+
+def groups_by_a_loop(texts, threshold):
+    """Compare all pairs; a chain of copies is one group."""
+    groups = list(range(len(texts)))
+    for first, second in itertools.combinations(range(len(texts)), 2):
+        if jaccard(texts[first], texts[second]) >= threshold:
+            groups = [groups[first] if group == groups[second] else group for group in groups]
+    return [list(dict.fromkeys(groups)).index(group) for group in groups]
+
+
+@pytest.mark.parametrize("threshold", [0.3, 0.5, 0.9])
+def test_groups_of_near_copies_are_those_of_all_pairs(threshold):
+    """Chains of copies of which each changes a little more, below a sentence that all of them share."""
+    rng = np.random.default_rng(4)
+    texts = []
+    for _ in range(40):
+        words = rng.choice([f"word{number}" for number in range(200)], 30)
+        for _ in range(5):
+            texts.append(" ".join(words) + " Sent from my telephone, excuse errors of any kind.")
+            words = words.copy()
+            words[rng.integers(30, size=rng.integers(6))] = "other"
+    rng.shuffle(texts)
+    expected = groups_by_a_loop(texts, threshold)
+    assert 41 < len(set(expected)) < 190 or threshold < 0.5
+    assert preparation.near_copy_groups(texts, threshold).tolist() == expected
+    assert preparation.near_copy_groups(["", "a", "", "a ", "b"], threshold).tolist() == [0, 1, 2, 1, 3]
+    assert preparation.near_copy_groups([]).tolist() == []
 
 
 @pytest.mark.parametrize(

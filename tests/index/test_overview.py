@@ -1,5 +1,7 @@
 """The overview of an index, against slow versions."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -42,6 +44,13 @@ def test_duplicates_are_those_of_all_pairs(documents, tmp_path, monkeypatch, cap
     monkeypatch.setattr(index_overview, "MOST_PAIRS", 20)  # cut off several times on the way
     assert duplicates(index, threshold) == hits[:20]
     assert f"{len(hits)} pairs: the 20 most similar are kept" in caplog.text.replace(",", "")
+
+
+def test_copies_are_found_at_threshold_1(documents, tmp_path):
+    copies = [replace(document, id=f"copy {document.id}") for document in documents]
+    build(tmp_path, [*documents, *copies], ENCODER, WORDS)
+    found = {frozenset((pair.id, pair.other)) for pair in duplicates(Index(tmp_path), 1)}
+    assert {frozenset((document.id, f"copy {document.id}")) for document in documents} <= found
 
 
 @pytest.mark.parametrize("chunk", [1, 150, 10**6])

@@ -24,6 +24,7 @@ from scipy.sparse import csr_matrix
 
 from benchmarks.studies.adaptation.sets import labelled
 from docsplit.classifier import FEATURES, Classifier, fit_head, probabilities_of
+from docsplit.data.preparation import near_copy_groups
 from docsplit.data.sets.labelled import LabelledSplit
 from docsplit.embedding.loading import load_encoder
 from docsplit.evaluation.heads.base import HeadInput, Run, runs_of
@@ -79,7 +80,8 @@ class DataSet:
         classifier = Classifier()
         classifier.several_, classifier.classes_ = self.split.multi_label, np.arange(len(self.split.class_names))
         targets = self.split.train_labels[run.indices].astype(np.int64)
-        classifier.choose({name: self.features[name][0][run.indices] for name in names}, targets)
+        groups = near_copy_groups([self.split.train_texts[row] for row in run.indices])
+        classifier.choose({name: self.features[name][0][run.indices] for name in names}, targets, groups)
         train, test = self.features[classifier.features_]
         coefficients, intercepts = fit_head(train[run.indices], targets, len(classifier.classes_))
         return probabilities_of(

@@ -16,10 +16,8 @@ from collections.abc import Sequence
 
 import networkx
 import numpy as np
-from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import connected_components
 
-from docsplit.data.preparation import near_duplicate_pairs
+from docsplit.data.preparation import near_copy_groups
 from docsplit.data.python_docs.corpus import Section, find_references
 from docsplit.runtime.files import JsonObject
 
@@ -41,8 +39,7 @@ def divide(rows: Sequence[JsonObject]) -> list[str]:
         rows: of `docsplit.data.python_docs.corpus.read_python_docs`.
     """
     _, see_also, _ = split_references(rows)
-    alike = near_duplicate_pairs([row["text"] for row in rows], RESEMBLANCE)
-    groups = _groups(see_also, alike, len(rows))
+    groups = _groups(see_also, near_copy_groups([row["text"] for row in rows], RESEMBLANCE))
     names, labels, counts = np.unique([row["label"] for row in rows], return_inverse=True, return_counts=True)
     largest = np.argsort(-counts, kind="stable")[:NUM_STRATA]
     parts = _fill_parts(groups, np.where(np.isin(labels, largest), labels, len(names)))
@@ -67,10 +64,9 @@ def find_communities(links: np.ndarray, num_papers: int, seed: int) -> np.ndarra
     return communities
 
 
-def _groups(see_also: np.ndarray, alike: np.ndarray, num_documents: int) -> np.ndarray:
-    """Find the group of each document, (num_documents,): communities of links, with similar documents as one."""
-    edges = coo_matrix((np.ones(len(alike)), tuple(alike.T)), shape=(num_documents, num_documents))
-    num_originals, originals = connected_components(edges, directed=False)
+def _groups(see_also: np.ndarray, originals: np.ndarray) -> np.ndarray:
+    """Find the group of each document, (N,): communities of links, with similar documents (N,) as one."""
+    num_originals = originals.max(initial=-1) + 1
     links = undirected(originals[see_also])
     communities = find_communities(links, num_originals, seed=0)
     linked = np.isin(np.arange(num_originals), links)

@@ -11,8 +11,9 @@ documents. The trade-off: the texts of the chosen documents are held in memory.
 
 import hashlib
 import logging
+import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,10 @@ import datasets
 import numpy as np
 from datasets import Dataset
 from sklearn.datasets._twenty_newsgroups import strip_newsgroup_footer, strip_newsgroup_header, strip_newsgroup_quoting
-from sklearn.model_selection import train_test_split
+from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
 
 from docsplit.data.corpora import PYTHON_DOCS, add_text, load_corpus
-from docsplit.data.preparation import near_duplicates
+from docsplit.data.preparation import near_copy_groups, near_duplicates
 from docsplit.data.python_docs.parts import PART
 from docsplit.data.readers.files import saved_files, saved_splits
 from docsplit.data.readers.rows import join_columns, refuse_missing_columns
@@ -154,8 +155,9 @@ def load_labelled(options: LabelledArguments, seed: int = 0) -> LabelledSplit:
 
     A missing test part is held out of train: a fifth of the documents, all of it for testing if there is a validation
     part, else half of it for validation and half for testing. Each class gives its proportion; documents with several
-    labels are drawn at random. Exact duplicates, equal up to white space, of a test or validation document are dropped
-    from train, and those of a test document from validation; what is dropped is in `counts`, and logged.
+    labels are drawn at random, and near copies stay in one part. Exact duplicates, equal up to white space, of a test
+    or validation document are dropped from train, and those of a test document from validation; what is dropped is in
+    `counts`, and logged.
 
     Args:
         options: the source, its columns and limits; without a data set and files python_docs, by its own parts.
@@ -185,7 +187,10 @@ def load_labelled(options: LabelledArguments, seed: int = 0) -> LabelledSplit:
         return LabelledSplit.of_parts(texts, encoded, split.class_names, split.counts)
     parts = _read_labels(_load_parts(options), options.label_column)
     if "test" not in parts:
-        parts |= _hold_out_test(parts["train"], "validation" not in parts, seed)
+        train = parts["train"]
+        whole = read_texts(train.dataset, options.text_column, options.strip_newsgroups, train.source)
+        groups = near_copy_groups([text or "" for text in whole])
+        parts |= _hold_out_test(train, groups, "validation" not in parts, seed)
     for name, part in parts.items():
         if (limit := limits[name]) is not None and limit < len(part.labels):
             parts[name] = part.select(stratified_sample(part.strata, limit, seed))
@@ -361,24 +366,69 @@ def stratified_sample(strata: np.ndarray, size: int, seed: int) -> np.ndarray:
     return np.sort(rows[positions.astype(np.int64)])
 
 
-def _hold_out_test(train: Part, with_validation: bool, seed: int) -> dict[str, Part]:
-    """Divide a train part into train, test and, `with_validation`, validation."""
-    held_out = stratified_sample(train.strata, round(TEST_SHARE * len(train.labels)), seed)
-    # A document that alone has a label stays in training
+def folds_of(
+    targets: np.ndarray, groups: np.ndarray, count: int, seed: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Divide rows into folds that each have the proportion of every class, with near copies in one fold.
+
+    Args:
+        targets: (N,) classes, or (N, C) of several labels, whose proportions are left to chance.
+        groups: (N,) of `docsplit.data.preparation.near_copy_groups`; a group counts once, with the class of its first.
+        count: of folds; there are no more than the largest class has groups.
+
+    Returns: of each fold the rows to train on and those held out; nothing where that makes a single fold.
+    """
+    first, group_of = _firsts(groups)
+    strata = targets[first]
+    count = min(count, len(first) if targets.ndim == 2 else int(np.bincount(strata).max(initial=0)))
+    if count < 2:
+        return
+    splitter = (KFold if targets.ndim == 2 else StratifiedKFold)(count, shuffle=True, random_state=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of classes with fewer documents than there are folds
+        for _, held in splitter.split(first, strata):
+            is_held = np.isin(group_of, held)
+            yield np.flatnonzero(~is_held), np.flatnonzero(is_held)
+
+
+def _firsts(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first row of each group, (G,) ascending, and the number of each row's group among them, (N,)."""
+    _, first, group_of = np.unique(groups, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    return first[order], np.argsort(order)[group_of]
+
+
+def _hold_out_test(train: Part, groups: np.ndarray, with_validation: bool, seed: int) -> dict[str, Part]:
+    """Divide a train part into train, test and, `with_validation`, validation; near copies stay in one part.
+
+    Args:
+        groups: (N,) of near copies.
+    """
+    first, group_of = _firsts(groups)
+    held = stratified_sample(train.strata[first], round(TEST_SHARE * len(first)), seed)
+    held_out = np.flatnonzero(np.isin(group_of, held))
+    # Documents that alone have a label stay in training
     left = np.setdiff1d(np.arange(len(train.labels)), held_out)
     known = {label for row in left for label in train.labels[row]}
-    held_out = held_out[[known.issuperset(train.labels[row]) for row in held_out]]
-    if len(held_out) < 1 + with_validation:
+    alone = [group_of[row] for row in held_out if not known.issuperset(train.labels[row])]
+    held = np.setdiff1d(held, alone)
+    held_out = np.flatnonzero(np.isin(group_of, held))
+    if len(held) < 1 + with_validation:
         raise ValueError(
-            f"{len(train.labels)} documents in {train.source} are too few to hold out a fifth, or too many alone have "
-            "one of their labels: name a --test_file or a --test_split."
+            f"{len(train.labels)} documents in {train.source}, {len(first)} without near copies, are too few to hold "
+            "out a fifth, or too many alone have one of their labels: name a --test_file or a --test_split."
         )
     rows = {"train": np.setdiff1d(np.arange(len(train.labels)), held_out), "test": held_out}
     if with_validation:
-        chosen = stratified_sample(train.strata[held_out], (len(held_out) + 1) // 2, seed)
-        rows["validation"], rows["test"] = np.delete(held_out, chosen), held_out[chosen]
+        chosen = held[stratified_sample(train.strata[first[held]], (len(held) + 1) // 2, seed)]
+        is_test = np.isin(group_of[held_out], chosen)
+        rows["validation"], rows["test"] = held_out[~is_test], held_out[is_test]
     sizes = {name: len(rows[name]) for name in PARTS if name in rows}
-    logger.info(f"{train.source} is split with seed {seed}, no test part being given: {sizes}")
+    copies = len(groups) - len(first)
+    logger.info(
+        f"{train.source} is split with seed {seed}, no test part being given: {sizes}"
+        + (f"; {copies:,} near copies of others are in the part of these" if copies else "")
+    )
     return {name: train.select(rows[name]) for name in sizes}
 
 

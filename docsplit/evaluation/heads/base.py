@@ -47,6 +47,7 @@ class HeadInput:
     num_classes: int
     few_shot: bool  # the runs are draws of few documents a class
     validation: tuple[Any, np.ndarray] | None = None  # (V, H) features and their labels
+    groups: np.ndarray | None = None  # (N,) of near copies (`docsplit.data.preparation.near_copy_groups`); None: none
 
     def __post_init__(self) -> None:
         validation = {} if self.validation is None else {"validation": self.validation[0]}
@@ -68,6 +69,10 @@ class HeadInput:
     def multi_label(self) -> bool:
         """Whether a document may have several labels, or none."""
         return self.labels.ndim == 2
+
+    def groups_of(self, run: Run) -> np.ndarray:
+        """Return the groups of near copies of a run's documents, (n,): folds do not part them."""
+        return run.indices if self.groups is None else self.groups[run.indices]
 
 
 @dataclass

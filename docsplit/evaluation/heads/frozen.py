@@ -16,17 +16,17 @@ from scipy.sparse import csr_matrix, issparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
-from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.neighbors import NearestNeighbors
 from threadpoolctl import threadpool_limits
 
-from docsplit.data.sets.labelled import SHOTS, LabelledSplit
+from docsplit.data.sets.labelled import SHOTS, LabelledSplit, folds_of
 from docsplit.data.words import tfidf_counter
 from docsplit.evaluation.heads.base import HeadInput, HeadOutput
 
 logger = logging.getLogger(__name__)
 
 TFIDF = "tfidf"
+FOLDS = 5  # that choose C
 C_GRID = (0.01, 0.1, 1.0, 10.0, 100.0)
 PROBE_C = (1.0, 10.0, 100.0)
 MAX_ITERATIONS = 2000
@@ -37,17 +37,24 @@ NUM_NEIGHBOURS = 10
 def linear(data: HeadInput) -> HeadOutput:
     """Fit logistic regression, its C chosen by cross-validation on each run's training documents.
 
-    C is the one of `C_GRID` with the highest accuracy over stratified folds, shuffled by the run's seed; the smallest
-    one if several have it. Several labels are fitted one against rest; they share a C, the one with the highest
-    micro-F1 over plain folds. A label that all documents of a run have, or none, gets a constant probability. The
-    validation part is not used. Features, dense or sparse, are read in float32.
+    C is the one of `C_GRID` with the highest accuracy over stratified folds, shuffled by the run's seed, with near
+    copies in one fold; the smallest one if several have it. Several labels are fitted one against rest; they share a
+    C, the one with the highest micro-F1 over plain folds. A label that all documents of a run have, or none, gets a
+    constant probability. The validation part is not used. Features, dense or sparse, are read in float32.
     """
     start = time.perf_counter()
     runs, labels = data.runs, data.labels
     train, test = (features.astype(np.float32, copy=False) for features in (data.train, data.test))
     # Prepare each run: its features, (n, H) and (M, H), and its folds
     parts = [in_row_space(train[run.indices], test) for run in runs]
-    folds = [_folds(labels[run.indices], run.seed) for run in runs]
+    folds = [
+        [
+            (fitted, held)
+            for fitted, held in folds_of(labels[run.indices], data.groups_of(run), FOLDS, run.seed)
+            if data.multi_label or np.ptp(labels[run.indices][fitted])  # one class teaches nothing
+        ]
+        for run in runs
+    ]
     if unfolded := sum(not run_folds for run_folds in folds):
         logger.warning(f"{unfolded} of {len(runs)} runs of the linear head have too few documents to choose C: 1.")
     jobs = [(number, *fold) for number, run_folds in enumerate(folds) for fold in run_folds]
@@ -92,16 +99,6 @@ def in_row_space(train: Any, *others: Any) -> tuple[Any, ...]:
     return tuple(((features @ rows.T).toarray() @ basis).astype(np.float32) for features in (rows, *others))
 
 
-def _folds(labels: np.ndarray, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Training and held-out rows of each fold; none if a class, or the whole, has a single document."""
-    multi_label = labels.ndim == 2
-    num_folds = min(5, len(labels) if multi_label else int(np.bincount(labels).min()))
-    if num_folds < 2:
-        return []
-    splitter = (KFold if multi_label else StratifiedKFold)(num_folds, shuffle=True, random_state=seed)
-    return list(splitter.split(np.zeros(len(labels)), labels))
-
-
 def _classifiers(labels: np.ndarray) -> list[LogisticRegression]:
     """One for classes, or one for each label."""
     count = labels.shape[1] if labels.ndim == 2 else 1
@@ -118,7 +115,8 @@ def _path(features: Any, labels: np.ndarray, fitted: np.ndarray, held: np.ndarra
         if labels.ndim == 2:
             qualities.append(f1_score(labels[held], scores >= 0.5, average="micro", zero_division=0.0))
         else:
-            qualities.append(float(np.mean(scores.argmax(axis=1) == labels[held])))
+            given = classifiers[0].classes_[scores.argmax(axis=1)]  # a fold may lack a class
+            qualities.append(float(np.mean(given == labels[held])))
     return qualities
 
 

@@ -7,11 +7,13 @@ import datasets
 import numpy as np
 import pytest
 from datasets import ClassLabel, Dataset, Features, List, Value
+from sklearn.model_selection import StratifiedKFold
 
 from docsplit.data.corpora import PYTHON_DOCS
+from docsplit.data.preparation import near_copy_groups
 from docsplit.data.sets import labelled as labelled_module
 from docsplit.data.sets.arguments import LabelledArguments
-from docsplit.data.sets.labelled import LabelledSplit, load_labelled, split_labelled, stratified_sample
+from docsplit.data.sets.labelled import LabelledSplit, folds_of, load_labelled, split_labelled, stratified_sample
 from tests.conftest import TOPICS, make_corpus
 
 
@@ -103,6 +105,31 @@ def test_most_copies_of_a_text_decide_its_label(tmp_path, parts, caplog):
     label_of = {row["text"]: row["label"] for row in rows[1:]}
     for part, texts in probe.texts.items():
         assert names_of(probe, part) == [label_of[text] for text in texts]
+
+
+def test_near_copies_are_in_one_part_and_one_fold(tmp_path, caplog):
+    """Of a file without a test part, and of folds; without copies both are as scikit-learn's."""
+    rows = make_corpus(60)
+    rows = [row | {"text": f"{row['text']} {row['text'][::-1]} Note {number}"} for number in range(4) for row in rows]
+    groups = near_copy_groups([row["text"] for row in rows])
+    assert len(set(groups)) < 61
+    group_of = {row["text"]: group for row, group in zip(rows, groups)}
+    with caplog.at_level("INFO"):
+        split = load(tmp_path, train=rows)
+    parts = [{group_of[text] for text in texts} for texts in split.texts.values()]
+    assert len(parts) == 3
+    assert len(set.union(*parts)) == sum(map(len, parts)) == len(set(groups))
+    assert f"{len(rows) - len(set(groups))} near copies of others are in the part of these" in caplog.text
+    targets = np.unique([row["label"] for row in rows], return_inverse=True)[1]
+    folds = list(folds_of(targets, groups, 5, seed=0))
+    assert sorted(np.concatenate([held for _, held in folds])) == list(range(len(rows)))
+    for train, held in folds:
+        assert not set(groups[train]) & set(groups[held])
+        assert len(train) + len(held) == len(rows)
+    plain = StratifiedKFold(5, shuffle=True, random_state=0).split(targets, targets)
+    for ours, expected in zip(folds_of(targets, np.arange(len(rows))[::-1], 5, seed=0), plain):
+        np.testing.assert_array_equal(ours[1], expected[1])
+    assert list(folds_of(targets, np.zeros(len(rows)), 5, seed=0)) == []
 
 
 def test_small_classes_and_rows_without_a_label_do_no_harm(monkeypatch, caplog):
