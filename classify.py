@@ -61,7 +61,7 @@ def fit(options: argparse.Namespace) -> None:
         print(
             f"Score on documents held out: {100 * score['value']:.1f} % {score['metric']} "
             f"({100 * score['low']:.1f} to {100 * score['high']:.1f}; {score['documents']:,} documents); "
-            f"{shown(str(score['commonest']))} for all of them has {100 * score['baseline']:.1f} %."
+            f"the commonest class, {shown(str(score['commonest']))}, for all: {100 * score['baseline']:.1f} %."
         )
         worst = sorted(classifier.score_.classes, key=lambda of_class: of_class.recall)[:WORST]
         found = ", ".join(f"{shown(str(one.label))} {one.found} of {one.documents}" for one in worst)

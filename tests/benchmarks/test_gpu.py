@@ -21,7 +21,7 @@ def prepared(tmp_path, corpus_file):
     return folder
 
 
-def test_all_rows_then_those_that_failed_then_none(tmp_path, prepared):
+def test_all_rows_then_those_that_failed(tmp_path, prepared):
     documents = prepared / "documents.npz"
     there = documents.read_bytes()
     documents.unlink()
@@ -47,8 +47,6 @@ def test_all_rows_then_those_that_failed_then_none(tmp_path, prepared):
     printed, rows = measure()
     assert f"1 rows to measure, {len(ROWS) - 1} there" in printed
     assert len(rows["pretraining"]["lines"][-1]["losses"]) == 4
-    printed, _ = measure()
-    assert f"0 rows to measure, {len(ROWS)} there" in printed
 
 
 def test_rows_of_another_gpu_or_code_are_measured_again(tmp_path):
