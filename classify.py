@@ -73,7 +73,7 @@ def fit(options: argparse.Namespace) -> None:
     print(f"Next: {command_line('classify.py', 'predict', options.output_dir, 'new_documents/')}")
 
 
-def read_labelled(options: argparse.Namespace) -> tuple[list[str | None], list[Any]]:
+def read_labelled(options: argparse.Namespace) -> tuple[list[str | None], Any]:
     """Read the texts and labels of a table; of python_docs without those that are sealed.
 
     Raises:
@@ -81,7 +81,7 @@ def read_labelled(options: argparse.Namespace) -> tuple[list[str | None], list[A
     """
     from docsplit.data.corpora import EXPECTED, for_pretraining, load_corpus
     from docsplit.data.sets.labelled import read_texts
-    from docsplit.data.sets.labels import LabelColumn, read_labels
+    from docsplit.data.sets.labels import LabelColumn
 
     refuse_missing_path(options.labelled, EXPECTED)
     dataset = for_pretraining(options.labelled, load_corpus(options.labelled, encoding=options.encoding))
@@ -89,9 +89,7 @@ def read_labelled(options: argparse.Namespace) -> tuple[list[str | None], list[A
     if separator := options.label_separator:
         cells = [cell and [part for part in str(cell).split(separator) if part.strip()] for cell in column.values]
         column = LabelColumn(cells, source=options.labelled)
-    (read,), several = read_labels(column)
-    labels = [of_row if of_row is None else list(of_row) if several else of_row[0] for of_row in read]
-    return read_texts(dataset, options.text_column, (), options.labelled), labels
+    return read_texts(dataset, options.text_column, (), options.labelled), column
 
 
 def predict(options: argparse.Namespace) -> None:

@@ -169,7 +169,9 @@ class Classifier(ClassifierMixin, BaseEstimator):
 
     # --- Fit ---
 
-    def fit(self, texts: Sequence[Any], labels: Sequence[Any], documents: Documents = ()) -> "Classifier":
+    def fit(
+        self, texts: Sequence[Any], labels: Sequence[Any] | LabelColumn, documents: Documents = ()
+    ) -> "Classifier":
         """Fit words, choose features, measure them, and train the head.
 
         Args:
@@ -188,7 +190,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         texts = texts_of(texts)
         self.seconds_: dict[str, float] = {}
         self.columns_ = ["text"]
-        (found,), self.several_ = read_labels(LabelColumn(labels))
+        (found,), self.several_ = read_labels(labels if isinstance(labels, LabelColumn) else LabelColumn(labels))
         if len(texts) != len(found):
             raise ValueError(f"{len(texts):,} texts came with {len(found):,} labels: give one label a text.")
         # Labelled documents, each once, in an order of their own, and all others

@@ -113,7 +113,7 @@ def test_search_classify_and_adapt_read_word_700(modernbert, tmp_path, caplog):
     index = Index.build(dict(zip("ab", DOCUMENTS)), modernbert, tmp_path / "index", passage_words=2000)
     assert index.info().max_seq_length == POSITIONS
     assert differs(*encoder_of_index(tmp_path / "index", None, None).embed_for_index(DOCUMENTS))
-    assert f"it reads up to {POSITIONS:,} tokens of a text, and 0% of all are longer" in caplog.text
+    assert f"it reads up to {POSITIONS:,} tokens of a text, and 0 % of all are longer" in caplog.text
     for length in (None, 512):
         classifier = Classifier(modernbert, "encoder", max_seq_length=length)
         classifier.fit([row["text"] for row in rows], [row["label"] for row in rows])
@@ -130,11 +130,11 @@ def test_what_is_said_of_lengths(wordpiece, tmp_path):
     encoder = load_encoder(save(ModernBertConfig(**values), wordpiece, tmp_path))
     texts = [*DOCUMENTS, "a ship", "ship " * 5000]
     said = reading_of(encoder, texts)
-    assert said.startswith("it reads up to 4,096 tokens of a text, and 25% of all are longer")
+    assert said.startswith("it reads up to 4,096 tokens of a text, and 25 % of all are longer")
     assert ("--max_seq_length 512" in said) == (encoder.device.type == "cpu")
     assert "--max_seq_length" not in reading_of(encoder, texts, can_change=False)
     encoder.max_seq_length = 512
-    assert reading_of(encoder, texts) == "it reads up to 512 tokens of a text, and 75% of all are longer"
+    assert reading_of(encoder, texts) == "it reads up to 512 tokens of a text, and 75 % of all are longer"
     assert "in pieces of up to 512 tokens" in reading_of(encoder, texts, "chunk_mean")
-    assert "50% of 200 are longer" in reading_of(encoder, texts[2:] * 300)
+    assert "50 % of 200 are longer" in reading_of(encoder, texts[2:] * 300)
     assert reading_of(encoder, []) == "it reads up to 512 tokens of a text"
