@@ -1,9 +1,9 @@
 """Hash the documents that an encoder is trained on, and measure how much of a test set is among them.
 
 The record beside an encoder's weights holds no text. It has the 8 bytes of `document_id` of each document and, up to
-a million documents, a sketch: the 8 smallest hashes of its runs of five words, or letters where words have no spaces
-between them (`docsplit.data.words.units_of`) (Broder 1997, "On the resemblance and
-containment of documents"). Take the 8 smallest of two sketches' union: the share that both have estimates the Jaccard
+a million documents, a sketch: the 8 smallest hashes of its runs of five words (`docsplit.data.words.units_of`), of
+letters where no spaces stand between words (Broder 1997, "On the resemblance and containment of documents"). Take the
+8 smallest of two sketches' union: the share that both have estimates the Jaccard
 similarity of the two documents' runs, with a standard deviation of 0.18 at 0.5. The price is the size of the file:
 8 bytes a document, 40 with a sketch; 0.8 GB for a hundred million documents.
 """
