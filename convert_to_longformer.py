@@ -13,7 +13,6 @@ equals the source, which is checked before anything is written.
 from docsplit.runtime.command import as_command  # isort: skip (before torch)
 import argparse
 from pathlib import Path
-from typing import Any
 
 from docsplit.runtime.options import CommandParser
 
@@ -60,11 +59,11 @@ def convert_checkpoint(options: argparse.Namespace) -> None:
         RuntimeError: if the Longformer differs from its source.
     """
     import torch
+    from sentence_transformers.util import is_sentence_transformer_model
 
     from docsplit.data.seen_documents import training_documents_of
-    from docsplit.data.tokenization import load_tokenizer
     from docsplit.modeling.families.longformer import LONGFORMER
-    from docsplit.modeling.pretrained import current_settings, load_start, settings_for
+    from docsplit.modeling.start import current_settings, load_start, settings_for, start_around
     from docsplit.release import hub
     from docsplit.release.longformer import (
         TOLERANCE,
@@ -82,11 +81,11 @@ def convert_checkpoint(options: argparse.Namespace) -> None:
         name = options.hub_model_id or options.out.resolve().name
         options.hub_model_id = hub.create_repository(name, options.hub_private_repo)
 
-    settings = settings_of(options.source)
-    start = load_start(options.source, dtype=torch.float32)
-    print(describe_computing(torch.device("cpu"), torch.float32, start.encoder.config))
-    source = start.encoder if start.has_head else with_random_head(start.encoder)
-    tokenizer = load_tokenizer(options.source)
+    begun = load_start(options.source, {})
+    settings = begun.body[0].config.docsplit
+    print(describe_computing(torch.device("cpu"), torch.float32, begun.body[0].config))
+    source = begun.masked_lm if begun.masked_lm is not None else with_random_head(begun.body[0].model)
+    tokenizer = begun.body.tokenizer
     if source.config.pad_token_id is None:
         source.config.pad_token_id = tokenizer.pad_token_id
     model = convert(source, options.max_positions, options.attention_window, tokenizer.sep_token_id)
@@ -95,14 +94,16 @@ def convert_checkpoint(options: argparse.Namespace) -> None:
     if not difference <= TOLERANCE:
         raise RuntimeError(f"On short texts it differs from its source by {difference:.1e} of the largest number.")
     tokenizer.model_max_length = options.max_positions
-    encoder = model if start.has_head else without_head(model)
-    if settings is None:
+    encoder = model if begun.masked_lm is not None else without_head(model)
+    if is_sentence_transformer_model(options.source):  # it keeps its pooling and what follows
+        made = start_around(encoder, tokenizer, None, options.max_positions)
+        begun.body[0] = made.body[0]
+        one_encoder = settings_for("info_nce", current_settings(settings))
+        one_encoder |= {} if made.masked_lm is not None else {"mlm_weight": 0.0}
+        DocSplitForContrastivePretraining(begun.body, made.masked_lm, **one_encoder).save_pretrained(options.out)
+    else:
         encoder.save_pretrained(options.out)
-    else:  # of a checkpoint of this project or of a SentenceTransformer, with its pooling
-        one_encoder = settings_for("info_nce", current_settings(settings)) | {"max_seq_length": options.max_positions}
-        one_encoder |= {} if start.has_head else {"mlm_weight": 0.0}
-        DocSplitForContrastivePretraining(encoder.config, encoder, **one_encoder).save_pretrained(options.out)
-    if settings is None or "objective" not in settings:
+    if "objective" not in settings:
         window = options.attention_window
         write_card_of_conversion(options.out, options.source, options.max_positions, window, difference)
     else:
@@ -116,24 +117,6 @@ def convert_checkpoint(options: argparse.Namespace) -> None:
     )
     if options.push_to_hub:
         hub.push_at_the_end(options.out, options.hub_model_id, f"Longformer made of {Path(options.source).name}")
-
-
-def settings_of(source: str) -> Any:
-    """Return the settings of a checkpoint of this project or of a SentenceTransformer; None for an `AutoModel`.
-
-    Raises:
-        ValueError: if it has Dense layers.
-    """
-    from docsplit.modeling.pretrained import read_start
-    from docsplit.modeling.vectors import dense_configs
-
-    settings = getattr(read_start(source, {}), "docsplit", None) or {}
-    if dense_configs(settings):
-        raise ValueError(
-            f"{source} has Dense layers after its pooling, which the Longformer would lose: convert its transformer "
-            "alone, as SentenceTransformer(NAME)[0].save(FOLDER) writes it."
-        )
-    return settings if "pooling" in settings else None
 
 
 command = as_command(main)

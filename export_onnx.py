@@ -60,9 +60,9 @@ def export_encoder(name: str, out: Path) -> None:
     import torch
     from transformers.utils.logging import disable_progress_bar
 
-    from docsplit.embedding.loading import load_encoder, prompts_of, reader_config, tokens_read
     from docsplit.modeling.families.graph import PASSAGES_FILE
     from docsplit.modeling.families.table import family_of
+    from docsplit.modeling.loading import load_encoder, prompts_of, reader_config, tokens_read
     from docsplit.release.onnx import FILES, TOLERANCE, export, largest_difference, write_tokenizer
     from docsplit.runtime.launching import describe_computing
 

@@ -1,16 +1,16 @@
-"""DocSplit: a masked language model trained so that two halves of a document get similar embeddings.
+"""DocSplit: an encoder trained so that two halves of a document get similar embeddings.
 
-`DocSplitForContrastivePretraining` wraps any `AutoModelForMaskedLM`, or an encoder without that head: views to vectors
-to loss. A batch holds B documents and two views of each. An objective compares their vectors (InfoNCE with in-batch
-negatives in DocSplit, sections 2.1 and 4.1, and SimCSE, equation 1), and with a head a masked-LM loss on separately
-masked copies is added. The views go through the encoder in micro-batches (`docsplit.modeling.encoding`).
+`DocSplitForContrastivePretraining` holds a SentenceTransformer, which turns views into vectors, and a masked-LM head
+that shares its encoder, if the checkpoint has one. A batch holds B documents and two views of each. An objective
+compares their vectors (InfoNCE with in-batch negatives in DocSplit, sections 2.1 and 4.1, and SimCSE, equation 1), and
+with a head a masked-LM loss on separately masked copies is added. The views go through the encoder in micro-batches
+(`docsplit.modeling.encoding`).
 
-The file needs torch and transformers, and imports `docsplit.modeling` alone. `save_pretrained` writes the
-encoder in its native format: `AutoModel`, `AutoModelForMaskedLM` and `SentenceTransformer` load it without this file.
-(A Longformer needs its `global_attention_mask` there, and `trust_remote_code=True` in sentence-transformers.)
+The file needs torch, transformers and sentence-transformers, and imports `docsplit.modeling` alone. `save_pretrained`
+writes the SentenceTransformer: `AutoModel`, `AutoModelForMaskedLM` and `SentenceTransformer` load it without this
+file. (A Longformer needs its `global_attention_mask` there, and `trust_remote_code=True` in sentence-transformers.)
 """
 
-import copy
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,14 +23,13 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import ModelOutput
 
-from docsplit.modeling import encoding, pretrained, saving
+from docsplit.modeling import checkpoint, encoding, start
 from docsplit.modeling.distributed import gather_counts
-from docsplit.modeling.encoding import Encoded, RowBatch, lay_out
+from docsplit.modeling.encoding import Encoded, RowBatch, finish, lay_out
 from docsplit.modeling.families.table import family_of
 from docsplit.modeling.objectives.base import ObjectiveOutput
 from docsplit.modeling.objectives.table import OBJECTIVES, option_names
 from docsplit.modeling.packing import Packing, compile_encoders, pack_encoders
-from docsplit.modeling.vectors import add_dense, finish
 
 
 @dataclass
@@ -50,30 +49,25 @@ class DocSplitOutput(ModelOutput):
     objective_histograms: dict[str, Tensor] | None = None  # counts (K,) of this step, likewise
 
 
-def _freeze_unused_parameters(encoder: PreTrainedModel, mlm: bool) -> None:
-    """Freeze poolers, and the MLM head where there is no MLM loss: DDP waits for each trained parameter's gradient."""
-    base = {id(parameter): name for name, parameter in encoder.base_model.named_parameters()}
-    for parameter in encoder.parameters():
-        name = base.get(id(parameter))
-        if "pooler." in (name or "") or (name is None and not mlm):
-            parameter.requires_grad_(False)
-
-
 class DocSplitForContrastivePretraining(PreTrainedModel):
-    """Contrastive pretraining of any masked language model on two views of each document.
+    """Contrastive pretraining of any SentenceTransformer or `AutoModel` on two views of each document.
 
-    Use `from_pretrained(name_or_path)` to start from a checkpoint and `DocSplitForContrastivePretraining(config)` to
-    start from nothing. A start that is a SentenceTransformer stays one, with its pooling, Dense layers, length,
-    prompts, normalisation, similarity and dtype. Keyword settings override those of the checkpoint and are saved with
-    it: `pooling`, `max_seq_length`, `objective` (a name in `docsplit.modeling.objectives.table`) and its options,
-    `contrastive_weight`, `mlm_weight`. A checkpoint is the encoder, and training state beside it.
+    Use `from_pretrained(name_or_path)` to start from a checkpoint and `from_config(config, tokenizer)` to start from
+    nothing. A checkpoint is the SentenceTransformer with its pooling, Dense layers, length, prompts, normalisation,
+    similarity and dtype, and training state beside it. Keyword settings override those of the checkpoint and are saved
+    with it: `objective` (a name in `docsplit.modeling.objectives.table`) and its options, `contrastive_weight`,
+    `mlm_weight`.
+
+    Args:
+        body: what is trained.
+        masked_lm: a masked language model around the encoder of `body`; None: there is no masked-LM loss.
 
     Attributes:
+        encoder: the model of transformers that has weights to train: `masked_lm`, or the encoder of `body` itself.
         micro_batch_tokens: bound on rows x longest row of one forward pass of the encoder; None encodes all views of
             the batch at once. Changes speed and memory, never the loss.
         cache_gradients: keep the activations of one micro-batch only and recompute the others in the backward pass.
         packing: how micro-batches are packed without padding, after `pack_sequences`; None: they are padded.
-        training_state: how what belongs to the weights stands, `docsplit.modeling.saving.TrainingState`.
     """
 
     config_class = PreTrainedConfig
@@ -86,99 +80,101 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
     # argument of it have "label" in its name, for `eval_loss` to appear.
     accepts_loss_kwargs = False
 
-    def __init__(self, config: PreTrainedConfig, encoder: PreTrainedModel | None = None, **settings: Any):
-        if encoder is None:  # the settings are written into the config: not into the one of the caller
-            encoder = family_of(config).new_encoder(copy.deepcopy(config))
-        super().__init__(encoder.config)
-        self.encoder = encoder
-        self.config.docsplit = settings = pretrained.checked_settings(encoder.config, settings)
+    def __init__(self, body: start.SentenceTransformer, masked_lm: PreTrainedModel | None = None, **settings: Any):
+        base_model: Any = body[0].model
+        super().__init__(base_model.config)
+        if "similarity" in settings:
+            body.similarity_fn_name = settings["similarity"]
+        self.config.docsplit = settings = start.checked_settings(base_model.config, settings)
         ignored = ("num_masked_negatives", "num_computed_tokens", "objective_parts", "objective_histograms")
         self.config.keys_to_ignore_at_inference = ["embeddings", *ignored]
+        # The weights have one name each: those of the encoder, and those of the modules after it
+        self.encoder = base_model if masked_lm is None else masked_lm
+        self.after = nn.ModuleList(list(body)[1:])
+        object.__setattr__(self, "body", body)
         self.micro_batch_tokens: int | None = None
         self.cache_gradients = False
         self.packing: Packing | None = None
         self.recomputes_layers = False
         self.lora_config: Any = None
-        self.start_pooler: dict[str, Tensor] = {}  # of the checkpoint, for which a masked language model has no place
-        self.training_state: saving.TrainingState = "fresh"
         self.first_batch = encoding.FirstBatch()
-        tied = getattr(encoder, "all_tied_weights_keys", None) or {}
+        tied = getattr(self.encoder, "all_tied_weights_keys", None) or {}
         self.all_tied_weights_keys = {f"encoder.{key}": f"encoder.{value}" for key, value in tied.items()}
-        _freeze_unused_parameters(encoder, mlm=settings["mlm_weight"] != 0)
-        add_dense(encoder.base_model, settings)
-        family_of(encoder.config).patch_forward(encoder.base_model)
+        self._freeze_what_has_no_loss()
+        family_of(self.config).patch_forward(base_model)
 
         objective, names = OBJECTIVES[settings["objective"]], option_names(settings["objective"])
-        self.objective = objective(objective.Options(**{name: settings[name] for name in names}), encoder.base_model)
+        self.objective = objective(objective.Options(**{name: settings[name] for name in names}), body)
         self._ddp_params_and_buffers_to_ignore = [f"objective.{name}" for name in self.objective.alike]
-        self.register_load_state_dict_pre_hook(saving.accept_released_weights)
-        self.register_load_state_dict_post_hook(saving.raise_on_missing_keys)
+        self.register_load_state_dict_pre_hook(checkpoint.accept_released_weights)
+        self.register_load_state_dict_post_hook(checkpoint.raise_on_missing_keys)
+
+    def _freeze_what_has_no_loss(self) -> None:
+        """Freeze poolers, a head without a masked-LM loss, and layers without a contrastive one.
+
+        DDP waits for the gradient of each trained parameter.
+        """
+        settings, base_model = self.config.docsplit, self.body[0].model
+        of_base = {id(parameter): name for name, parameter in base_model.named_parameters()}
+        for parameter in self.encoder.parameters():
+            name = of_base.get(id(parameter))
+            if "pooler." in (name or "") or (name is None and not settings["mlm_weight"]):
+                parameter.requires_grad_(False)
+        self.after.requires_grad_(settings["contrastive_weight"] != 0)
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
         """Load an encoder from the Hub or a directory, in float32; settings and `from_pretrained` options as keywords.
 
         A checkpoint without a masked-LM head gives the encoder alone, and `mlm_weight` is 0, which is logged;
-        `new_mlm_head=True` makes a new head. The files of a SentenceTransformer come before the defaults.
+        `new_mlm_head=True` makes a new head. `pooling` and `max_seq_length` take the place of the checkpoint's.
 
         Raises:
             ValueError: if there is no encoder, or one that cannot be trained here as it is, naming why.
         """
-        name = pretrained_model_name_or_path
-        settings = {name: kwargs.pop(name) for name in pretrained.setting_names() if name in kwargs}
-        new_mlm_head = kwargs.pop("new_mlm_head", False)
-        config = pretrained.read_start(name, settings, **kwargs)
-        start = pretrained.load_start(name, *args, of_start=config, new_mlm_head=new_mlm_head, **kwargs)
-        settings = pretrained.settle(start, name, config, settings)
-        model = cls(start.encoder.config, start.encoder, **settings)
-        model.start_pooler = start.pooler
-        if new_mlm_head and not model.config.docsplit["mlm_weight"]:
-            raise ValueError("--new_mlm_head makes a head that mlm_weight 0 never trains: give --mlm_weight, or none.")
-        return model
+        settings = {name: kwargs.pop(name) for name in start.setting_names() if name in kwargs}
+        begun = start.load_start(pretrained_model_name_or_path, settings, *args, **kwargs)
+        return cls(begun.body, begun.masked_lm, **begun.settings)
+
+    @classmethod
+    def from_config(
+        cls,
+        config: PreTrainedConfig,
+        tokenizer: Any,
+        pooling: str | None = None,
+        max_seq_length: int | None = None,
+        **settings: Any,
+    ) -> Any:
+        """Make a random encoder, with a masked-LM head where its architecture has one.
+
+        Args:
+            config: of the encoder.
+            tokenizer: that it reads texts with.
+            pooling: default `cls`, the DocSplit paper's, or its family's.
+            max_seq_length: default 512 tokens, or as many as there are positions for.
+
+        Raises:
+            ValueError: for settings that cannot work with this encoder.
+        """
+        start.checked_settings(config, settings)
+        begun = start.new_start(config, tokenizer, pooling, max_seq_length)
+        return cls(begun.body, begun.masked_lm, **settings)
 
     def save_pretrained(  # type: ignore[override]
-        self, save_directory: str | Path, state_dict: dict[str, Tensor] | None = None, **kwargs: Any
+        self, save_directory: str | Path, is_main_process: bool = True, **kwargs: Any
     ) -> None:
-        """Write the encoder in its native format, what SentenceTransformer needs, and the training state.
+        """Write the SentenceTransformer, the head of a masked language model and the training state.
 
         Raises:
             FloatingPointError: if a weight is not finite, before anything is written or removed.
+            ValueError: for a `state_dict`, or a push to the Hub, which `push_to_hub` does.
         """
         if kwargs.get("push_to_hub"):
             raise ValueError("save_pretrained(push_to_hub=True) would upload half a checkpoint: call push_to_hub().")
-        directory, released = Path(save_directory), None
-        if self.lora_config is not None:
-            released = saving.merge_lora(self.encoder)
-        elif state_dict is not None:
-            prefix = saving.ENCODER
-            released = {key.removeprefix(prefix): v for key, v in state_dict.items() if key.startswith(prefix)}
-            if not released:
-                raise ValueError(f"No key of this state_dict begins with {prefix!r}: it is not the whole model's.")
-        saving.refuse_not_finite(self.state_dict() if state_dict is None else state_dict, released)
-        saving.save_encoder(directory, self.encoder, released, self.start_pooler, **kwargs)
-        if not kwargs.get("is_main_process", True):
-            return
-        if self.training_state == "missing":  # the best weights were loaded, at the end of a training
-            return
-        if self.lora_config is not None:
-            saving.save_adapter(self.encoder, self.lora_config, directory)
-        saving.save_training_state(state_dict or self.state_dict(), directory)
-
-    def load_training_state(self, directory: str | Path) -> None:
-        """Load what belongs to the weights, if any, before `Trainer.train(resume_from_checkpoint=directory)`.
-
-        Trainer restores the encoder, but does not tell the model where from.
-
-        Raises:
-            FileNotFoundError: if the checkpoint has none although this model needs it.
-            RuntimeError: if it does not fit.
-        """
-        if self.lora_config is not None:
-            saving.load_adapter(self.encoder, Path(directory))
-            self.training_state = "loaded"
-        if self.objective.state_dict():
-            saving.load_training_state(self, Path(directory))
-            self.training_state = "loaded"
+        if kwargs.get("state_dict") is not None:
+            raise ValueError("save_pretrained(state_dict=...) is not supported: load it first, then save.")
+        if is_main_process:
+            checkpoint.save(self, Path(save_directory))
 
     def get_input_embeddings(self) -> nn.Module:
         """Return the encoder's input embeddings."""
@@ -206,23 +202,23 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         Raises:
             ValueError: if the encoder or the device cannot, naming why.
         """
-        self.packing = pack_encoders(self._token_encoders(), self.config.docsplit["max_seq_length"], dtype)
+        self.packing = pack_encoders(self._token_encoders(), self.body.max_seq_length, dtype)
 
     def _token_encoders(self) -> list[Any]:
-        encoders = self.encoder.base_model, *self.objective.further_encoders()
+        encoders = [body[0].model for body in (self.body, *self.objective.further_encoders())]
         return [family_of(encoder.config).token_encoder(encoder) for encoder in encoders]
 
     def add_lora(self, rank: int) -> None:
-        """Train low-rank updates of the encoder's matrices only (LoRA, section 4.1); see `docsplit.modeling.saving`.
+        """Train low-rank updates of the encoder's matrices only (LoRA, section 4.1).
 
-        To resume, start from the same weights, call this and then `load_training_state`.
+        To resume, start from the same weights and call this.
 
         Raises:
             ValueError: with a second encoder, whose weights would be all that learns.
         """
         if self.objective.further_encoders():
             raise ValueError(f"LoRA does not go with the second encoder of {self.config.docsplit['objective']}.")
-        self.lora_config = saving.inject_lora(self.encoder, rank)
+        self.lora_config = checkpoint.inject_lora(self.encoder, self.body[0].model, rank)
 
     def _set_gradient_checkpointing(self, enable: bool = True, *args: Any, **kwargs: Any) -> None:
         """Recompute layer by layer in the backward pass, for views too long for the memory; transformers calls it.
@@ -273,8 +269,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
 
         Raises:
             ValueError: for views above `max_seq_length`, MLM inputs that are missing; as `Family.check_recomputation`.
-            RuntimeError: under DataParallel, which would split the negatives; in training, if a checkpoint was loaded
-                without its training state.
+            RuntimeError: under DataParallel, which would split the negatives.
         """
         self._check_can_run()
         self.first_batch.note((host or {}).get("drawn") if self.training else None)
@@ -287,15 +282,15 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         # Lay out the rows of all views; a text that is both views has one vector where nothing is drawn or masked
         tensors = (input_ids if contrastive else None, *((mlm_input_ids, mlm_targets) if mlm else (None, None)))
         batch = lay_out(attention_mask, rows, *tensors, host=host)
-        batch.refuse_longer_than(self.config.docsplit["max_seq_length"])
+        batch.refuse_longer_than(self.body.max_seq_length)
         batch.views_are_one = same_text and not (mlm or self.objective.has_dropout)
         counts = gather_counts(batch.num_documents, batch.num_targets, input_ids.device) if return_loss else []
 
         # Encode them: the objective says which encoder reads which view
-        encoded, base_model, output = Encoded(), self.encoder.base_model, DocSplitOutput()
+        encoded, output = Encoded(), DocSplitOutput()
         encode = functools.partial(self._encode, batch, encoded)
         compares = return_loss and contrastive
-        output.embeddings = self.objective.encode(encode, base_model) if compares else encode(base_model)
+        output.embeddings = self.objective.encode(encode, self.body) if compares else encode(self.body)
         output.num_computed_tokens = encoded.num_computed_tokens
         if not return_loss:
             return output
@@ -324,13 +319,8 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
             problem = "DataParallel would split the negatives among GPUs: start with `accelerate launch` or `torchrun`"
             raise RuntimeError(f"{problem}, or choose one GPU with CUDA_VISIBLE_DEVICES=0.")
         family_of(self.config).check_recomputation(self.recomputes_layers, self.cache_gradients)
-        if self.training and self.training_state == "missing":
-            raise RuntimeError(
-                "The weights were loaded, but not what belongs to them (a second encoder, a queue, an adapter): call "
-                "model.load_training_state(checkpoint) before Trainer.train(resume_from_checkpoint=checkpoint)."
-            )
 
-    def _encode(self, batch: RowBatch, encoded: Encoded, base_model: Any, view: int | None = None) -> Any:
+    def _encode(self, batch: RowBatch, encoded: Encoded, body: Any, view: int | None = None) -> Any:
         """Encode the rows of all views to (B, V, H), or of one to (B, H); note MLM losses and tokens."""
         # Choose the rows: the first view stands for both where they are one
         is_pair = view is None and batch.views_are_one
@@ -340,9 +330,10 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         computes_again = self.cache_gradients and torch.is_grad_enabled()
         run = encoding.encode_and_compute_again if computes_again else encoding.encode_micro_batch
         vectors_of, order = list[Any](), list[Any]()
-        multiple, pooling = family_of(base_model.config).length_multiple(base_model), self.config.docsplit["pooling"]
+        base_model = body[0].model
+        multiple = family_of(base_model.config).length_multiple(base_model)
         for places, part in batch.micro_batches(chosen, self.micro_batch_tokens, multiple, self.packing):
-            vectors, mlm_sum = run(self.encoder, base_model, batch, part, pooling)
+            vectors, mlm_sum = run(self.encoder, body, batch, part)
             vectors_of.append(vectors)
             order.append(places)
             encoded.mlm_sums += [] if mlm_sum is None else [mlm_sum]
@@ -355,7 +346,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         vectors = vectors[encoding.to_device([np.concatenate(order).argsort()], vectors.device)[0]]
         if hasattr(base_model, "combine"):
             vectors = base_model.combine(vectors, batch.rows.select(chosen))
-        vectors = finish(base_model, vectors, self.config.docsplit)
+        vectors = finish(body, vectors)
         if is_pair:
             return torch.stack([vectors, vectors], dim=1)
         return vectors if view is not None else vectors.unflatten(0, (batch.num_documents, -1))

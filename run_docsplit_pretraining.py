@@ -91,13 +91,13 @@ def make_collator(run: "Run") -> "DocSplitCollator | QueryDocumentCollator":
     from docsplit.data.collators import COLLATORS
     from docsplit.data.views import QUERY_DOCUMENT
     from docsplit.modeling.families.table import family_of
-    from docsplit.modeling.pretrained import prompt_of
+    from docsplit.modeling.loading import prompts_of
     from docsplit.training.documents import make_query_collator
 
     model, data_args, seed = run.model, run.options.data, run.options.training.seed
     settings, kind = model.config.docsplit, COLLATORS[family_of(model.config).rows]
-    longest = settings["max_seq_length"]
-    length, prompt = min(data_args.view_max_length or longest, longest), prompt_of(settings)
+    longest = model.body.max_seq_length
+    length, prompt = min(data_args.view_max_length or longest, longest), prompts_of(model.body)[0]
     if data_args.view == QUERY_DOCUMENT:
         return make_query_collator(model, run.data, run.options, length)
     return kind(run.data.tokenizer, settings["view"], length, settings["mlm_weight"] > 0, seed, prompt, sketches=True)

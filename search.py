@@ -29,7 +29,7 @@ from typing import Any, get_args
 from docsplit.data.fusion import FUSIONS, WEIGHT
 from docsplit.data.words import ENGLISH, LANGUAGES
 from docsplit.index.results import METHODS, Answer, Checked, Clusters, Deleted, Duplicates, Info, Result, counted
-from docsplit.modeling.pooling import Pooling
+from docsplit.modeling.pooling import PoolingMode
 from docsplit.runtime.command import Style, as_json, command_line, log_messages
 from docsplit.runtime.options import CommandParser, add_plugin
 
@@ -206,7 +206,7 @@ def build_options(parser: argparse.ArgumentParser) -> None:
     language = "of the documents: searching by words counts stems (default: english); none: whole words"
     add("--language", choices=LANGUAGES, default=ENGLISH, metavar="LANGUAGE", help=language)
     pooling = "pooling of an encoder that does not say (default: cls; lasttoken for a decoder)"
-    add("--pooling", choices=get_args(Pooling), help=pooling)
+    add("--pooling", choices=get_args(PoolingMode), help=pooling)
     add("--max_seq_length", type=int, help="tokens read of each text (default: the encoder's)")
     add("--prompt", help="text before each document, such as 'passage: ' for E5 (default: the encoder's)")
     add("--query_prompt", help="text before each query, such as 'query: ' for E5 (default: the encoder's)")

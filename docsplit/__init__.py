@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from docsplit.classifier import Classifier
     from docsplit.data.collators import DocSplitCollator
     from docsplit.embedding.encoder import embed
-    from docsplit.embedding.loading import load_encoder
     from docsplit.embedding.neighbours import smooth
     from docsplit.index.api import Index
+    from docsplit.modeling.loading import load_encoder
     from docsplit.training.adapt_options import AdaptOptions
     from docsplit.training.adapting import Adapted, adapt
     from docsplit.training.callbacks import DocSplitCallback
@@ -59,7 +59,7 @@ _MODULES = {
     "Index": "docsplit.index.api",
     "adapt": "docsplit.training.adapting",
     "embed": "docsplit.embedding.encoder",
-    "load_encoder": "docsplit.embedding.loading",
+    "load_encoder": "docsplit.modeling.loading",
     "smooth": "docsplit.embedding.neighbours",
 }
 

@@ -54,9 +54,9 @@ from docsplit.data.words import CUT, tfidf_counter
 from docsplit.embedding import lexical_ridge
 from docsplit.embedding.encode import embed_documents, identity, reading_of
 from docsplit.embedding.lexical_ridge import distinct
-from docsplit.embedding.loading import load_encoder, prompts_of, save_plain, with_words, without_words, words_of
 from docsplit.evaluation.results.bootstrap import ItemScores, interval, resample
 from docsplit.modeling.encoder_with_words import TABLE, TOKENIZER, Words, add_words
+from docsplit.modeling.loading import load_encoder, prompts_of, save_plain, with_words, without_words, words_of
 from docsplit.runtime.files import (
     PARTIAL,
     Damaged,

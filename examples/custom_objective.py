@@ -28,9 +28,9 @@ class ProjectedInfoNCE(InfoNCE):
             if self.projection_width < 1:
                 raise ValueError(f"projection_width is {self.projection_width}, expected 1 or more.")
 
-    def __init__(self, options, base_model):
-        super().__init__(options, base_model)
-        width = base_model.config.hidden_size
+    def __init__(self, options, body):
+        super().__init__(options, body)
+        width = body.get_embedding_dimension()
         self.project = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, options.projection_width))
 
     def forward(self, embeddings, document_ids, counts):

@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Dense, Normalize, Pooling, Transformer
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 from transformers import BertConfig, BertModel, LongformerConfig
 
 from docsplit.embedding.lexical_ridge import save_with_words
-from docsplit.embedding.loading import load_encoder
 from docsplit.modeling.encoder_with_words import Words
+from docsplit.modeling.loading import load_encoder
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
 
@@ -196,7 +196,10 @@ def _modules(*types: Any) -> Change:
     return _text("modules.json", json.dumps(entries))
 
 
-TRANSFORMER, POOLING = "sentence_transformers.models.Transformer", "sentence_transformers.models.Pooling"
+TRANSFORMER, POOLING = (
+    "sentence_transformers.sentence_transformer.modules.Transformer",
+    "sentence_transformers.sentence_transformer.modules.Pooling",
+)
 OPTIONS = "sentence_bert_config.json"
 HEADER = (2**63 - 1).to_bytes(8, "little")
 

@@ -30,7 +30,7 @@ from docsplit.classifier import (
 from docsplit.data.readers.documents import documents_of
 from docsplit.data.words import tfidf_counter
 from docsplit.embedding import lexical_ridge
-from docsplit.embedding.loading import load_encoder
+from docsplit.modeling.loading import load_encoder
 from docsplit.runtime.files import ROOT
 from tests.conftest import make_corpus
 

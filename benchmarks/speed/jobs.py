@@ -179,7 +179,7 @@ def load_sentence_transformer(job: Job, **model_kwargs: Any) -> Any:
         model_kwargs: of transformers, such as `attn_implementation`.
     """
     from sentence_transformers import SentenceTransformer
-    from sentence_transformers.models import Pooling, Transformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
     transformer = Transformer(str(job.folder), model_kwargs={"add_pooling_layer": False} | model_kwargs)
     pooling = Pooling(transformer.get_embedding_dimension(), pooling_mode="cls")

@@ -26,9 +26,9 @@ from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.data.sets.labelled import load_labelled
 from docsplit.data.tokenization import load_tokenizer, train_wordpiece
 from docsplit.embedding.encode import embed_documents
-from docsplit.embedding.loading import load_encoder
 from docsplit.evaluation.heads.base import HeadInput, runs_of
 from docsplit.evaluation.heads.table import HEADS
+from docsplit.modeling.loading import load_encoder
 from docsplit.runtime.files import cache_directory
 from docsplit.runtime.launching import hardware
 

@@ -20,8 +20,8 @@ from docsplit.data.tokenization import prompt_affix, special_affixes
 from docsplit.data.views import FIRST_IS_QUERY, MOST_PASSAGES, OF_PASSAGES, VIEWS, View, simcse
 from docsplit.modeling.encoding import IGNORED
 from docsplit.modeling.families.table import family_of
-from docsplit.modeling.pretrained import checked_settings, prompt_of, with_prompt
-from docsplit.modeling.vectors import KEPT
+from docsplit.modeling.loading import changed_prompts, document_prompt
+from docsplit.modeling.start import checked_length, checked_settings
 
 MaskedRow = tuple[np.ndarray, np.ndarray, np.ndarray]  # ids, masked ids and targets, (L,) each
 MLM_PROBABILITY = 0.15  # as BERT: 80 % of these become [MASK], 10 % another token, and 10 % stay as they are
@@ -101,23 +101,26 @@ class DocSplitCollator:
         """Make the collator of a model: rows and masks as it takes them, the rest as its settings say.
 
         Args:
-            model: a `DocSplitForContrastivePretraining`. What is given takes the place of its settings, which
-                config.json keeps.
+            model: a `DocSplitForContrastivePretraining`. What is given takes the place of its own, and is saved with
+                it; its `body` gets this tokenizer.
             view: else that of the settings, which a start may bring; else `docsplit`, or `passages` for a graph.
-            max_seq_length, prompt: else those of the settings.
+            max_seq_length, prompt: else those of the encoder.
             options: `seed`, `sketches` and, of passages, `max_passages`; masks follow `mlm_weight`.
         """
         settings, rows = model.config.docsplit, COLLATORS[family_of(model.config).rows]
         kind = cls if issubclass(cls, rows) else rows
         known = OF_PASSAGES if kind is PassageCollator else VIEWS
         view = view or next(name for name in (settings.get("view"), "docsplit", "passages") if name in known)
-        given = {"view": view} | ({"max_seq_length": max_seq_length} if max_seq_length is not None else {})
-        new = checked_settings(model.config, given)
-        if prompt not in (None, prompt_of(new)):
-            new[KEPT] = with_prompt(new, str(prompt))
-        length, mlm = new["max_seq_length"], new["mlm_weight"] > 0
-        collator = kind(tokenizer, view, length, mlm, prompt=prompt_of(new), **options)
+        body, new = model.body, checked_settings(model.config, {"view": view})
+        length = body.max_seq_length if max_seq_length is None else checked_length(model.config, max_seq_length)
+        prompts, default = body.prompts, body.default_prompt_name
+        if prompt is not None:
+            prompts, default = changed_prompts(prompts, default, prompt)
+        mlm, of_documents = new["mlm_weight"] > 0, document_prompt(prompts, default)
+        collator = kind(tokenizer, view, length, mlm, prompt=of_documents, **options)
         settings.update(new)
+        body.tokenizer, body.prompts, body.default_prompt_name = tokenizer, prompts, default
+        body.max_seq_length = length
         if view not in OF_PASSAGES:
             settings.pop("passage_words", None)
         return collator

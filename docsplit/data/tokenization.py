@@ -7,7 +7,6 @@ exact as it stands. Byte-level BPE (RoBERTa, Longformer, ModernBERT) encodes "It
 after another sentence differently, so each sentence is stored in both forms: twice the disk, for an exact view.
 """
 
-import functools
 import itertools
 import logging
 import re
@@ -20,7 +19,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import BertTokenizer, PreTrainedTokenizerBase
 
 from docsplit.data.segmentation import clean_text
-from docsplit.modeling import pretrained
+from docsplit.modeling.pretrained import load_tokenizer
 from docsplit.runtime.files import build_once
 
 if TYPE_CHECKING:
@@ -30,67 +29,6 @@ logger = logging.getLogger(__name__)
 
 LONGEST_WORD = 100  # characters; WordPiece reads a longer word as [UNK]
 _TOKENIZING = threading.RLock()
-
-
-def load_tokenizer(name_or_path: str | Path) -> Any:
-    """Load a tokenizer, and refuse the empty one that `AutoTokenizer` makes up for a folder without any.
-
-    Raises:
-        ValueError: as `check_vocabulary`, and in one line if it cannot be loaded.
-    """
-    tokenizer = pretrained.load_tokenizer(name_or_path)
-    check_vocabulary(tokenizer, name_or_path)
-    return tokenizer
-
-
-def check_vocabulary(
-    tokenizer: PreTrainedTokenizerBase, name_or_path: str | Path, embedded: int | None = None
-) -> None:
-    """Refuse a tokenizer that reads every text as unknown, or whose ids the encoder does not embed.
-
-    Args:
-        embedded: the number of ids that the encoder embeds.
-
-    Raises:
-        ValueError: if it has no entry but special tokens, naming the files that may be missing; or an id that is none.
-    """
-    vocabulary = tokenizer.get_vocab()
-    if set(vocabulary) <= set(tokenizer.all_special_tokens):
-        raise ValueError(
-            f"The tokenizer of {str(name_or_path)!r} has {len(vocabulary)} entries, all of them special tokens: "
-            "tokenizer.json (or the vocabulary file: vocab.txt, vocab.json, sentencepiece.bpe.model) is missing or "
-            "empty there. Copy it from the checkpoint that this one began from; to pretrain, --tokenizer_name may "
-            "name that one."
-        )
-    beyond = {token: number for token, number in vocabulary.items() if embedded is not None and number >= embedded}
-    if not beyond:
-        return
-    token, number = min(beyond.items(), key=lambda item: item[1])
-    remedy = "it is of another model. Leave out --tokenizer_name, or copy the encoder's own tokenizer there."
-    if beyond.keys() <= tokenizer.get_added_vocab().keys():
-        remedy = (
-            "the token was added to the tokenizer alone. Call model.resize_token_embeddings(len(tokenizer)) and save "
-            "the model, which then has a random vector for it to train; or take the token out."
-        )
-    raise ValueError(
-        f"The tokenizer of {str(name_or_path)!r} has the token {token!r} with the id {number}, but the encoder embeds "
-        f"{embedded} ids: {remedy}"
-    )
-
-
-def share_among_threads(tokenizer: Any) -> None:
-    """Let threads use tokenizers in turn: each call sets truncation and padding of what they have in common."""
-    kind: Any = type(tokenizer)
-    if not isinstance(tokenizer, PreTrainedTokenizerBase) or hasattr(kind._encode_plus, "__wrapped__"):
-        return
-    encode = kind._encode_plus
-
-    @functools.wraps(encode)
-    def in_turn(*args: Any, **kwargs: Any) -> Any:
-        with _TOKENIZING:
-            return encode(*args, **kwargs)
-
-    kind._encode_plus = in_turn
 
 
 def special_affixes(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:

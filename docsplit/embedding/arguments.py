@@ -5,11 +5,11 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
-from docsplit.modeling.pooling import Pooling
+from docsplit.modeling.pooling import PoolingMode
 from docsplit.runtime.files import refuse_missing_path
 from docsplit.runtime.options import option
 
-_STATED = re.compile(rf"(.*?)(?:@({'|'.join(get_args(Pooling))}))?(?:@prompt=(.*))?", re.DOTALL)
+_STATED = re.compile(rf"(.*?)(?:@({'|'.join(get_args(PoolingMode))}))?(?:@prompt=(.*))?", re.DOTALL)
 LongDocuments = Literal["truncate", "chunk_mean"]
 
 
@@ -25,13 +25,13 @@ class EncoderArguments:
         "PATH@prompt=TEXT or PATH@mean@prompt=TEXT, give an encoder a pooling and a prompt of its own.",
         common=True,
     )
-    pooling: Pooling | None = option(
+    pooling: PoolingMode | None = option(
         None,
         "How token vectors become one embedding, for encoders that do not say: cls, mean, max, lasttoken or "
         "weightedmean. Default: cls; lasttoken for a decoder.",
         common=True,
     )
-    override_pooling: Pooling | None = option(
+    override_pooling: PoolingMode | None = option(
         None, "Pooling for all encoders, in place of their own. Default: each keeps its own."
     )
     max_seq_length: int | None = option(
@@ -76,7 +76,7 @@ class EncoderArguments:
             for member in members_of(name):
                 path, at, word = member.partition("@")
                 if at and not Path(member).exists():  # no encoder of the Hub has an @ in its name
-                    known = ", ".join(f"@{pooling}" for pooling in get_args(Pooling))
+                    known = ", ".join(f"@{pooling}" for pooling in get_args(PoolingMode))
                     raise ValueError(
                         f"{name!r}: {path}@{word} should be {path} with one of {known}, or with @prompt=TEXT."
                     )
@@ -107,7 +107,7 @@ class Stated(NamedTuple):
     """An argument of --model_name_or_path, divided: the encoders, and what it states of them."""
 
     encoders: str  # PATH, NAME=PATH, PATH,PATH ...
-    pooling: Pooling | None = None
+    pooling: PoolingMode | None = None
     prompt: str | None = None  # before each document; empty: none
 
 

@@ -20,15 +20,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from sentence_transformers.models import Transformer
+from sentence_transformers.sentence_transformer.modules import Transformer
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from docsplit.data.passages import Passage
 from docsplit.data.readers.base import normalized
 from docsplit.embedding.encode import CHUNK_TEXTS, Layout, tokenized_batches
-from docsplit.embedding.loading import has_graph_attention, pooling_of, without_words
 from docsplit.modeling.families.table import family_of
+from docsplit.modeling.loading import has_graph_attention, pooling_of, without_words
 
 logger = logging.getLogger(__name__)
 

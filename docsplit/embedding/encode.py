@@ -1,7 +1,6 @@
 """Texts to vectors, in bulk: each text once, in micro-batches of similar length, pooled as the checkpoint says.
 
-encode            an encoder in memory whose config has our settings (probes during training)
-embed_documents   any encoder, as `docsplit.embedding.loading` gives it: cached on disk, long texts in pieces
+embed_documents   any encoder, as `docsplit.modeling.loading` gives it: cached on disk, long texts in pieces
 embed_queries     the same for queries, with the prompt and on the route that an encoder has for them
 
 One engine embeds all: `Embedder` says how a chunk of texts becomes vectors, `embed_in_chunks` does it chunk by chunk.
@@ -16,7 +15,6 @@ import io
 import itertools
 import json
 import logging
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -31,17 +29,21 @@ import sentence_transformers
 import torch
 import transformers
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Transformer
+from sentence_transformers.sentence_transformer.modules import Transformer
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from docsplit.data.readers.base import normalized
 from docsplit.data.readers.documents import refuse_other_than_texts
-from docsplit.data.tokenization import cut_into_chunks, share_among_threads
+from docsplit.data.tokenization import cut_into_chunks
 from docsplit.embedding.arguments import LongDocuments
-from docsplit.embedding.loading import (
+from docsplit.modeling.encoder_with_words import add_words
+from docsplit.modeling.encoding import MICRO_BATCH_OVERHEAD, Rows, micro_batches, overhead_on, pool_texts
+from docsplit.modeling.families.graph_document_transformer import GraphDocumentTransformer, rows_of
+from docsplit.modeling.families.table import FAMILIES, family_of
+from docsplit.modeling.loading import (
     fast_tokenizer,
     is_graph_encoder,
     prompts_of,
@@ -50,13 +52,8 @@ from docsplit.embedding.loading import (
     without_words,
     words_of,
 )
-from docsplit.modeling.encoder_with_words import add_words
-from docsplit.modeling.encoding import MICRO_BATCH_OVERHEAD, Rows, micro_batches, overhead_on
-from docsplit.modeling.families.graph_document_transformer import GraphDocumentTransformer, rows_of
-from docsplit.modeling.families.table import FAMILIES, family_of
 from docsplit.modeling.packing import Packing, groups_that_fit, pack_encoders, packed_inputs, reading_pack
-from docsplit.modeling.pretrained import prompt_of
-from docsplit.modeling.vectors import embedding_width, finish, pool, pool_texts
+from docsplit.modeling.pretrained import share_among_threads
 from docsplit.runtime.files import JsonObject, add_texts, build_once, hash_of_code, is_cached
 from docsplit.runtime.launching import default_dtype, default_micro_batch_tokens
 from docsplit.runtime.sharing import on_all, rank_and_size, refuse_differences
@@ -70,70 +67,9 @@ LONGEST_TRIED = 512  # tokens of a text in the trial of packs
 SIMILARITIES = ("cosine", "dot")  # that documents are ranked by
 UNREAD = ("transformers_version", "architectures", "dtype", "auto_map")  # of a config: they change no vector
 CODE = ("docsplit/embedding", "docsplit/modeling", "docsplit/data", "modeling_graph_document.py")  # of embeddings
-_IN_MEMORY = threading.RLock()  # of `encode`
 Features = dict[str, Any]  # of a micro-batch: tokens (R, T) of padded texts, or (1, N) of a pack
 MicroBatch = tuple[Tensor, Features]  # which rows (R,), and their features
 Finish = Callable[[list[str], np.ndarray], np.ndarray]  # texts and their embeddings (N, H) to embeddings (N, H)
-
-
-@torch.inference_mode()
-def encode(
-    encoder: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    texts: Sequence[str],
-    micro_batch_tokens: int | None = None,
-    show_progress: bool = False,
-    output_file: Path | None = None,
-) -> np.ndarray:
-    """Embed texts with an encoder whose config has the settings of `DocSplitForContrastivePretraining`.
-
-    A graph document model embeds them whole, all others up to their maximum length.
-
-    With several processes (`torch.distributed`) all must call it, with the same weights, texts and options; each
-    computes its share of the chunks, and all return the whole.
-
-    Args:
-        encoder: what `AutoModel.from_pretrained(checkpoint, add_pooling_layer=False)` gives, or the
-            `encoder.base_model` of a `DocSplitForContrastivePretraining`; used in eval mode and left as it was.
-        texts: any sequence, such as a column of a `datasets.Dataset`; one chunk at a time is brought into memory.
-        micro_batch_tokens: bound on texts x longest text of one forward pass. Default: `default_micro_batch_tokens`.
-        show_progress: show a progress bar, on the first process.
-        output_file: .npy file that the first process writes the embeddings to as they come, on a file system of all;
-            it appears under this name once it is whole.
-
-    Returns: (len(texts), H) float32, in the order of the texts: with the checkpoint's prompt for documents, truncated
-        to its `max_seq_length` tokens, normalised if it says so. In memory, or `output_file`, memory-mapped and
-        read-only.
-
-    Raises:
-        ValueError: if the config has no such settings, or an embedding is not finite; on all processes.
-    """
-    settings = getattr(encoder.config, "docsplit", None)
-    if settings is None:
-        raise ValueError(
-            f"The config of {encoder.config._name_or_path!r} says nothing about pooling: load the encoder through "
-            "DocSplitForContrastivePretraining.from_pretrained(..., pooling=..., max_seq_length=...)."
-        )
-
-    def forward(features: Features) -> Tensor:
-        mask = features["attention_mask"]
-        states = encoder(input_ids=features["input_ids"], attention_mask=mask)[0]
-        return finish(encoder, pool(states, mask, settings["pooling"]), settings)
-
-    share_among_threads(tokenizer)
-    family, prompt = family_of(encoder.config), prompt_of(settings)
-    budget = micro_batch_tokens or default_micro_batch_tokens(encoder.device)
-    shape, was_training = (len(texts), embedding_width(encoder.config)), encoder.training
-    with _IN_MEMORY, family.attending(encoder):  # one thread at a time, for this changes the encoder
-        layout = Layout(settings["max_seq_length"], budget, family.length_multiple(encoder))
-        embedder = Embedder(forward, tokenizer, encoder.device, layout, prompt)
-        if family.rows == "passages":
-            embedder = _graph_embedder(encoder, tokenizer, layout, prompt, torch.float32)
-        try:
-            encoder.eval()
-            return embed_in_chunks(texts, embedder, shape, show_progress, output_file=output_file)[0]
-        finally:
-            encoder.train(was_training)
 
 
 @torch.no_grad()  # in inference mode autocast would cast all weights anew for each micro-batch
@@ -150,16 +86,22 @@ def embed_documents(  # noqa: PLR0913 (as `SentenceTransformer.encode` has them)
 ) -> tuple[np.ndarray, float]:
     """Embed texts with any encoder, as `model.encode_document` would, each once.
 
-    Several processes, `texts`, `micro_batch_tokens`, `show_progress` and `output_file` are as in `encode`.
+    With several processes (`torch.distributed`) all must call it, with the same weights, texts and options; each
+    computes its share of the chunks, and all return the whole.
 
     Args:
-        model: of `load_encoder`.
+        model: of `load_encoder`, or the `body` of a model in training, in eval mode.
+        texts: any sequence, such as a column of a `datasets.Dataset`; one chunk at a time is brought into memory.
         prompt: put before each text. Default: the model's own for documents, else its default prompt.
         long_documents: what is beyond the model's maximum length is cut off (`truncate`), or a text is embedded in
             pieces of that length and the embeddings averaged, weighted by their numbers of tokens (`chunk_mean`).
         dtype: of the encoder's matrix products; None: `default_dtype`. Weights that are not float32 have their own.
             The embeddings are float32 in any case.
+        micro_batch_tokens: bound on texts x longest text of one forward pass. Default: `default_micro_batch_tokens`.
         cache_dir: where embeddings are kept, under a key of weights, pooling, length, prompt and texts; None: nowhere.
+        show_progress: show a progress bar, on the first process.
+        output_file: .npy file that the first process writes the embeddings to as they come, on a file system of all;
+            it appears under this name once it is whole, and is returned memory-mapped and read-only.
 
     Returns: embeddings (len(texts), H) float32 in the order of the texts, and the seconds that computing them took all
         processes together (then, if they came from the cache).

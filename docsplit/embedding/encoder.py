@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Transformer
+from sentence_transformers.sentence_transformer.modules import Transformer
 from transformers import PreTrainedTokenizerBase
 
 from docsplit.data.passages import split_sections
@@ -33,7 +33,8 @@ from docsplit.embedding.encode import (
     identity,
     reading_of,
 )
-from docsplit.embedding.loading import (
+from docsplit.embedding.neighbours import smooth_texts
+from docsplit.modeling.loading import (
     has_graph_attention,
     is_graph_encoder,
     load_encoder,
@@ -46,8 +47,7 @@ from docsplit.embedding.loading import (
     without_words,
     words_of,
 )
-from docsplit.embedding.neighbours import smooth_texts
-from docsplit.modeling.pooling import Pooling
+from docsplit.modeling.pooling import PoolingMode
 from docsplit.runtime.files import Damaged, cache_directory, read_json
 from docsplit.runtime.launching import default_dtype, describe_computing
 from docsplit.runtime.vectors import unit
@@ -154,7 +154,7 @@ class Encoder:
         self.rest()
         return copy.deepcopy(self._model).to(self._device)
 
-    def with_pooling(self, pooling: Pooling) -> "Encoder":
+    def with_pooling(self, pooling: PoolingMode) -> "Encoder":
         """Return the same weights with another pooling."""
         other = copy.copy(self)
         vars(other).pop("description", None)  # of the model that it had
@@ -365,7 +365,7 @@ def load_groups(
     Args:
         not_encoders: names among them that stand for something else, such as tfidf.
     """
-    loaded: dict[tuple[str, Pooling | None, str | None], Encoder] = {}
+    loaded: dict[tuple[str, PoolingMode | None, str | None], Encoder] = {}
     groups = []
     for name in names:
         members, stated = ([] if name in not_encoders else members_of(name)), stated_in(name)

@@ -32,16 +32,16 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from scipy.linalg import cho_factor, cho_solve, eigh
 from scipy.sparse import csr_matrix, vstack
-from sentence_transformers.models import Normalize
+from sentence_transformers.sentence_transformer.modules import Normalize
 from sklearn.preprocessing import normalize
 from tokenizers import Tokenizer, models
 from torch import Tensor
 
 from docsplit.data.readers.base import normalized
 from docsplit.data.seen_documents import document_id
-from docsplit.embedding.loading import fast_tokenizer, tokenizer_of, with_words, without_words
 from docsplit.embedding.neighbours import smooth, word_vectors
 from docsplit.modeling.encoder_with_words import CHUNK_TEXTS, Words, token_count, token_ids
+from docsplit.modeling.loading import fast_tokenizer, tokenizer_of, with_words, without_words
 from docsplit.modeling.pretrained import MODEL_FILE, MODULES
 from docsplit.runtime.files import JsonObject
 from docsplit.runtime.vectors import unit
@@ -448,7 +448,12 @@ def save_static(words: Words, folder: Path) -> None:
     table = torch.zeros(token_count(words.tokenizer), words.vectors().shape[1])
     table[words.pieces] = words.vectors().detach().cpu()
     modules = [
-        {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{name}"}
+        {
+            "idx": number,
+            "name": str(number),
+            "path": path,
+            "type": f"sentence_transformers.sentence_transformer.modules.{name}",
+        }
         for number, (name, path) in enumerate((("StaticEmbedding", ""), ("Normalize", "1_Normalize")))
     ]
     files: JsonObject = {

@@ -15,12 +15,12 @@ from tqdm.auto import tqdm
 from docsplit.data.words import APART, BORDERS, DIGIT, ENGLISH, HIDDEN, LETTER, RUNS, Stems, runs_of
 from docsplit.embedding import encode
 from docsplit.embedding.attention import document_attention
-from docsplit.embedding.loading import has_graph_attention, is_graph_encoder, tokens_read, words_of
 from docsplit.embedding.neighbours import nearest
 from docsplit.explorer import sentences as of_sentences
 from docsplit.explorer.documents import Documents
 from docsplit.explorer.map import groups_of, map_of
 from docsplit.explorer.sentences import LONGEST_SENTENCE, ShownText, split_texts
+from docsplit.modeling.loading import has_graph_attention, is_graph_encoder, tokens_read, words_of
 from docsplit.release.model_card import tables_of_results
 from docsplit.release.records import read_evaluations, read_results
 from docsplit.runtime.files import JsonObject

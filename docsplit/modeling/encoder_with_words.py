@@ -13,7 +13,7 @@ import json
 import math
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from sentence_transformers.base.modules import InputModule, Module
+from sentence_transformers.sentence_transformer.modules import InputModule, Module
 from sentence_transformers.util import import_module_class
 from tokenizers import Tokenizer
 from torch import Tensor, nn
@@ -230,12 +230,12 @@ class EncoderWithWords(InputModule):
 
     @classmethod
     def load(  # type: ignore[override]
-        cls, model_name_or_path: str, module_class: Callable[[str], Any] | None = None, **kwargs: Any
+        cls, model_name_or_path: str, module_classes: Mapping[str, Any] | None = None, **kwargs: Any
     ) -> "EncoderWithWords":
         """Load a folder or a repository; `kwargs` are those of sentence-transformers.
 
         Args:
-            module_class: gives the class of the inner module by its name in modules.json. Default: as
+            module_classes: gives the class of the inner module by its name in modules.json. Default: as
                 sentence-transformers does, from the code that the folder carries if that is trusted.
 
         Raises:
@@ -246,11 +246,11 @@ class EncoderWithWords(InputModule):
         if missing := [f"{FOLDER}/{name}" for name, path in files.items() if path is None]:
             raise ValueError(f"{model_name_or_path} has no {' and no '.join(missing)}: fit the words again.")
         inner_type: Any = json.loads(Path(str(files[CONFIG])).read_text(encoding="utf-8")).get("inner_type")
-        if module_class is None:
+        if module_classes is None:
             trusts = kwargs.get("trust_remote_code", False)
             inner_class: Any = import_module_class(inner_type, model_name_or_path, trust_remote_code=trusts, **hub)
         else:
-            inner_class = module_class(inner_type)
+            inner_class = module_classes.get(inner_type)
         words = Words.load(str(files[TABLE]), str(files[TOKENIZER]))
         return cls(inner_class.load(model_name_or_path, **kwargs), words, inner_type)
 

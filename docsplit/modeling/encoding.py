@@ -11,7 +11,6 @@ import itertools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,8 +21,6 @@ from torch.utils.checkpoint import checkpoint
 
 from docsplit.modeling.distributed import send
 from docsplit.modeling.packing import Packing, groups_that_fit, packed_inputs, reading_pack
-from docsplit.modeling.pooling import Pooling
-from docsplit.modeling.vectors import pool, pool_texts
 
 logger = logging.getLogger(__name__)
 
@@ -111,9 +108,12 @@ class PaddedRows:
         """Return the states (M, H) of the masked tokens, in the last R' rows of (R' x copies, T', H)."""
         return states[-len(self.numbers) :].flatten(0, 1)[places]
 
-    def pool(self, states: Tensor, attention_mask: Tensor, pooling: Pooling) -> Tensor:
-        """Pool the states (R' x copies, T', H) of the first copy: (R', H)."""
-        return pool(states[: len(self.numbers)], attention_mask[self.numbers, : self.longest], pooling)
+    def pool(self, states: Tensor, attention_mask: Tensor, pooling: Any) -> Tensor:
+        """Pool the states (R' x copies, T', H) of the first copy: (R', H), in fp32 or wider."""
+        dtype = torch.promote_types(states.dtype, torch.float32)
+        mask = attention_mask[self.numbers, : self.longest]
+        features = {"token_embeddings": states[: len(self.numbers)].to(dtype), "attention_mask": mask}
+        return pooling(features)["sentence_embedding"]
 
 
 @dataclass(frozen=True)
@@ -152,8 +152,12 @@ class Pack:
         """Return the states (M, H) of the masked tokens, in the last copy of (1, N, H)."""
         return states[0][places]
 
-    def pool(self, states: Tensor, attention_mask: Tensor, pooling: Pooling) -> Tensor:
+    def pool(self, states: Tensor, attention_mask: Tensor, pooling: Any) -> Tensor:
         """Pool the states (1, N, H) of the first copy: (R', H); borders say what a mask would."""
+        return self.pool_by_mode(states, pooling.pooling_mode)
+
+    def pool_by_mode(self, states: Tensor, pooling: str | Sequence[str]) -> Tensor:
+        """Pool them by a mode, or by several whose vectors are joined."""
         return pool_texts(states[0], self.borders[: self.num_rows + 1].long(), len(self.numbers), pooling)
 
 
@@ -356,23 +360,24 @@ def select_hidden_states(base_model: nn.Module, part: MicroBatch, places: Tensor
 
 
 def encode_micro_batch(
-    encoder: Any, base_model: Any, batch: RowBatch, part: MicroBatch, pooling: Pooling
+    encoder: Any, body: Any, batch: RowBatch, part: MicroBatch
 ) -> tuple[Tensor | None, Tensor | None]:
     """Encode some rows of a batch, and their masked copies.
 
     Args:
-        encoder: has `base_model` in it, and a masked-LM head where tokens are to be predicted.
+        encoder: has the model of `body` in it, and a masked-LM head where tokens are to be predicted.
+        body: a SentenceTransformer, whose second module pools.
 
     Returns: vectors (R', H), None where nothing is embedded: pooled states, or `encode_passages` of an encoder that
         combines rows; and the summed MLM loss (), None without one.
     """
-    inputs = part.inputs(batch.copies(), batch.attention_mask)
+    inputs, base_model = part.inputs(batch.copies(), batch.attention_mask), body[0].model
     if part.masked is None or batch.mlm_targets is None:
         with reading_pack(isinstance(part, Pack)):
             if hasattr(base_model, "encode_passages"):
-                pool_rows = partial(part.pool, attention_mask=batch.attention_mask)
-                return base_model.encode_passages(**inputs, **part.limits, pool=pool_rows), None
-            return part.pool(base_model(**inputs, **part.limits)[0], batch.attention_mask, pooling), None
+                pool = part.pool_by_mode if isinstance(part, Pack) else None
+                return base_model.encode_passages(**inputs, **part.limits, pool=pool), None
+            return part.pool(base_model(**inputs, **part.limits)[0], batch.attention_mask, body[1]), None
     # The rows and their masked copies go through the encoder together: half the calls, and half the times that the
     # gradient of the vocabulary is written. A micro-batch without any masked token still takes part, with an empty
     # sum: under DDP each parameter of the head needs its gradient on every process.
@@ -384,19 +389,65 @@ def encode_micro_batch(
     targets = batch.mlm_targets.flatten()[part.masked.sources]
     dtype = torch.promote_types(logits.dtype, torch.float32)
     mlm_sum = F.cross_entropy(logits.to(dtype), targets, reduction="sum")
-    return None if batch.input_ids is None else part.pool(all_states[0], batch.attention_mask, pooling), mlm_sum
+    return None if batch.input_ids is None else part.pool(all_states[0], batch.attention_mask, body[1]), mlm_sum
 
 
 def encode_and_compute_again(
-    encoder: Any, base_model: Any, batch: RowBatch, part: MicroBatch, pooling: Pooling
+    encoder: Any, body: Any, batch: RowBatch, part: MicroBatch
 ) -> tuple[Tensor | None, Tensor | None]:
     """Encode as `encode_micro_batch`, keep no activations, and compute them again in the backward pass."""
 
     def run(numbers: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        return encode_micro_batch(encoder, base_model, batch, part, pooling)
+        return encode_micro_batch(encoder, body, batch, part)
 
     # It restores the random state, and so dropout, of the device that a tensor among its arguments is on
     return checkpoint(run, part.numbers, use_reentrant=False)
+
+
+def pool_texts(states: Tensor, borders: Tensor, num_tokens: int, pooling: str | Sequence[str]) -> Tensor:
+    """Turn the token states (N, H) of a pack into one vector a text (R, H), in fp32 or wider.
+
+    `Pooling` of sentence-transformers gives the same; its sums are in another order each time on a GPU, and it waits
+    for the lengths.
+
+    Args:
+        borders: (R + 1,), where texts begin and the last ends; none is empty.
+        num_tokens: of all texts, the last border.
+        pooling: a mode of `Pooling`, or several whose vectors are joined.
+    """
+    if not isinstance(pooling, str):
+        return torch.cat([pool_texts(states, borders, num_tokens, mode) for mode in pooling], dim=1)
+    dtype = torch.promote_types(states.dtype, torch.float32)
+    starts, lengths = borders[:-1], borders.diff()
+    if pooling in ("cls", "lasttoken"):
+        return states[starts if pooling == "cls" else borders[1:] - 1].to(dtype)
+    states = states[:num_tokens].to(dtype)
+    totals = lengths[:, None].to(dtype)
+    if pooling == "weightedmean":
+        numbers = torch.arange(num_tokens, device=states.device)
+        first = starts.repeat_interleave(lengths, output_size=num_tokens)
+        states = states * (numbers - first + 1)[:, None]  # 1, 2 ... of its tokens
+        totals = totals * (totals + 1) / 2
+    # One thread a text and number of H adds them in order: as exact as it is repeatable
+    reduced = torch.segment_reduce(states, "max" if pooling == "max" else "sum", lengths=lengths, unsafe=True)
+    if pooling == "max":
+        return reduced
+    return reduced / (totals.sqrt() if pooling == "mean_sqrt_len_tokens" else totals)
+
+
+def finish(body: Any, vectors: Tensor) -> Tensor:
+    """Turn pooled vectors (N, H) into embeddings (N, W) by the modules that follow, in full precision."""
+    features = {"sentence_embedding": vectors}
+    with torch.autocast(vectors.device.type, enabled=False):
+        for module in list(body)[2:]:
+            features = module(features)
+    return features["sentence_embedding"]
+
+
+def embedding_width(body: Any) -> int:
+    """Return the width of an encoder's whole embeddings."""
+    with body.truncate_embeddings(None):
+        return body.get_embedding_dimension()
 
 
 def overhead_on(device: torch.device) -> int:

@@ -3,4 +3,4 @@
 from typing import Literal
 
 # Token states to the embedding of a text. weightedmean: a token's weight is its position, counted from 1.
-Pooling = Literal["cls", "mean", "max", "weightedmean", "lasttoken"]
+PoolingMode = Literal["cls", "mean", "max", "weightedmean", "lasttoken"]

@@ -46,19 +46,13 @@ from docsplit.evaluation.results.report import (
     short_names,
     table_of,
 )
+from docsplit.modeling.checkpoint import trust_argument
+from docsplit.modeling.encoding import embedding_width
 from docsplit.modeling.families.table import family_of
+from docsplit.modeling.loading import load_encoder, pooling_of, prompts_of
 from docsplit.modeling.objectives.table import OBJECTIVES
-from docsplit.modeling.pretrained import (
-    HEAD_FILE,
-    Settings,
-    check_types,
-    current_settings,
-    has_pooler,
-    prompt_of,
-    read_config,
-)
-from docsplit.modeling.saving import trust_argument
-from docsplit.modeling.vectors import dense_configs, describe_dense, embedding_width, normalizes
+from docsplit.modeling.pretrained import HEAD_FILE, has_pooler, read_config
+from docsplit.modeling.start import check_types, current_settings
 from docsplit.release.hub import download_card_files, push_at_the_end, release_files
 from docsplit.release.records import (
     ADAPTATION_FILE,
@@ -361,7 +355,11 @@ def _of_pretraining(directory: Path, run: RunRecord | None, results: Json, addre
     """Return what the template says of a pretraining; without a record of the run, that it is not known."""
     config = read_config(directory)  # knows that DistilBERT's `dim` is its hidden_size
     check_types(config.docsplit, str(directory / "config.json"))
-    settings, family = current_settings(config.docsplit), family_of(config)
+    settings, family, body = (
+        current_settings(config.docsplit),
+        family_of(config),
+        load_encoder(str(directory), device="cpu"),
+    )
     reader, options = family.token_encoder(config), run.options if run else {}
     start = "random weights" if run else "weights that were not recorded"
     if name := options.get("model_name_or_path"):
@@ -385,35 +383,36 @@ def _of_pretraining(directory: Path, run: RunRecord | None, results: Json, addre
     papers = [PAPERS.get(name) for name in ("docsplit", view, settings["objective"], *with_lora)]
     return {
         "kind": "pretrained",
-        "reads": family.reads(config, f"up to {settings['max_seq_length']:,} tokens"),
-        "width": embedding_width(config),
+        "reads": family.reads(config, f"up to {body.max_seq_length:,} tokens"),
+        "width": embedding_width(body),
         "model": f"{code(reader.model_type)} of {reader.num_hidden_layers} layers{family.layers(config)}",
         "start": start,
         "learnt": learnt,
         "dtype": one_line(str(config.dtype or "float32")).removeprefix("torch."),
-        "with_transformers": _with_transformers(config, settings, python_literal(address)),
+        "with_transformers": _with_transformers(config, body, python_literal(address)),
         "has_head": (directory / HEAD_FILE).exists(),
         "going_on": f"{shlex.quote(one_line(address))} {going_on}",
         "training": _training_table(results, run, corpus),
         "recipe": code(run.recipe) if run and run.recipe else "",
         "options": [f"{one_line(name)}: {one_line(value)}" for name, value in sorted(options.items())],
-        "longest": f"{settings['max_seq_length']:,}",
+        "longest": f"{body.max_seq_length:,}",
         "unit": "passage" if family.rows == "passages" else "document",
         "documents": f"corpus: {corpus}",
         "papers": [paper for paper in dict.fromkeys([*papers, family.paper]) if paper],
     }
 
 
-def _with_transformers(config: Any, settings: Settings, address: str) -> str:
+def _with_transformers(config: Any, body: Any, address: str) -> str:
     """Say how transformers alone gives an embedding."""
     if of_family := family_of(config).with_transformers(address):
         return of_family
-    text = f"`AutoModel.from_pretrained({address})` and {code(settings['pooling'])} pooling of its last hidden states"
-    if prompt := prompt_of(settings):
+    text = f"`AutoModel.from_pretrained({address})` and {code(pooling_of(body))} pooling of its last hidden states"
+    if prompt := prompts_of(body)[0]:
         text += f" of {code(prompt + 'TEXT')}"
-    if dense_configs(settings):
-        text += f", turned by the layers in `2_Dense` and on ({describe_dense(settings)})"
-    text += ", at unit length. " if normalizes(settings) else ". "
+    after = [type(module).__name__ for module in list(body)[2:]]
+    if layers := [f"`{number}_{name}`" for number, name in enumerate(after, 2) if name != "Normalize"]:
+        text += f", changed by {' and '.join(layers)}"
+    text += ", at unit length. " if "Normalize" in after else ". "
     return text + ("Not its `pooler_output`: that was not trained here, and may be all zeros. " * has_pooler(config))
 
 

@@ -123,9 +123,9 @@ def export(encoder: "SentenceTransformer", path: Path) -> Embedder:
     Raises:
         ValueError: for an architecture that cannot be exported.
     """
-    from sentence_transformers.models import StaticEmbedding
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
-    from docsplit.embedding.loading import words_of
+    from docsplit.modeling.loading import words_of
 
     if words_of(encoder) is not None:
         raise ValueError(
@@ -188,7 +188,7 @@ def write_tokenizer(encoder: "SentenceTransformer", name: str, path: Path) -> No
     from tokenizers import Tokenizer, processors
 
     from docsplit.data.tokenization import load_tokenizer
-    from docsplit.embedding.loading import tokens_read
+    from docsplit.modeling.loading import tokens_read
 
     static: Any = encoder[0].tokenizer
     if isinstance(static, Tokenizer):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from docsplit.modeling.pooling import Pooling
+from docsplit.modeling.pooling import PoolingMode
 from docsplit.runtime.options import find_recipe, option
 
 
@@ -47,7 +47,7 @@ class AdaptOptions:
         "Fit words to each document's vector averaged with those of its N nearest documents; 0: to its vector alone.",
         common=True,
     )
-    pooling: Pooling | None = option(
+    pooling: PoolingMode | None = option(
         None,
         "How token vectors become one embedding, for an encoder that does not say: cls, mean, max, lasttoken or "
         "weightedmean. Default: cls; lasttoken for a decoder.",

@@ -45,10 +45,10 @@ from docsplit.data.sets.labelled import SHOTS, LabelledSplit, folds_of, load_pro
 from docsplit.embedding import lexical_ridge
 from docsplit.embedding.encode import embed_documents, reading_of
 from docsplit.embedding.lexical_ridge import FEWEST_DOCUMENTS, LexicalRidge, RidgeFacts, RidgeSettings, distinct
-from docsplit.embedding.loading import has_words, load_encoder, reader_config, save_plain, without_words, words_of
 from docsplit.evaluation.heads.frozen import probe_accuracy
 from docsplit.evaluation.results.data_names import without_folders
 from docsplit.modeling.encoder_with_words import Words, add_words
+from docsplit.modeling.loading import has_words, load_encoder, reader_config, save_plain, without_words, words_of
 from docsplit.release.hub import RELEASE, prepare_release, push_at_the_end
 from docsplit.release.model_card import MEASURES, candidates_table, write_card
 from docsplit.release.records import Adaptation, Candidate, label_of, start_of

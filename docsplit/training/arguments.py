@@ -13,7 +13,7 @@ from docsplit.data.sets.arguments import check_folds
 from docsplit.data.views import QUERY_DOCUMENT, VIEWS
 from docsplit.modeling.distributed import WITHOUT_QUEUE
 from docsplit.modeling.objectives.table import OBJECTIVES
-from docsplit.modeling.pretrained import Settings
+from docsplit.modeling.start import Settings
 from docsplit.runtime.launching import (
     PRECISION,
     accelerator,

@@ -25,8 +25,9 @@ from docsplit.data.views import OF_PASSAGES, QUERY_DOCUMENT
 from docsplit.embedding import lexical_start
 from docsplit.embedding.encoder import no_sections
 from docsplit.modeling.families.table import family_named, family_of
+from docsplit.modeling.loading import prompts_of
 from docsplit.modeling.objectives.table import OBJECTIVES
-from docsplit.modeling.pretrained import lower_cases, prompt_of, query_prompt_of
+from docsplit.modeling.pretrained import load_tokenizer as tokenizer_named
 from docsplit.runtime.files import JsonObject, cache_directory
 from docsplit.runtime.sharing import first_on_machine, from_first
 from docsplit.training.arguments import RunOptions
@@ -92,7 +93,7 @@ class TrainingData:
         return np.unique(np.concatenate([np.asarray(dataset["document_id"][:]) for dataset in self.datasets]))
 
 
-def load_documents(options: RunOptions, checkpoint: Path | None) -> TrainingData:
+def load_documents(options: RunOptions, checkpoint: Path | None, start: Any = None) -> TrainingData:
     """Read the corpus, tokenise it once, keep the probe's documents out, and hold some out for evaluation."""
     data, training = options.data, options.training
     with first_on_machine():
@@ -103,7 +104,7 @@ def load_documents(options: RunOptions, checkpoint: Path | None) -> TrainingData
         if data.max_train_samples is not None:
             corpus = corpus.select(range(min(data.max_train_samples, len(corpus))))
         probe = load_probe(data.probe_corpus) if data.probe_corpus else None
-    tokenizer = load_tokenizer(options, corpus, checkpoint)
+    tokenizer = load_tokenizer(options, corpus, checkpoint, start)
     with first_on_machine():
         dataset, dropped = preparation.tokenize(
             corpus, tokenizer, segmentation_of(options), data.preprocessing_num_workers
@@ -121,7 +122,7 @@ def load_documents(options: RunOptions, checkpoint: Path | None) -> TrainingData
     return TrainingData(train, held_out, tokenizer, counts, probe)
 
 
-def stream_documents(options: RunOptions, checkpoint: Path | None) -> TrainingData:
+def stream_documents(options: RunOptions, checkpoint: Path | None, start: Any = None) -> TrainingData:
     """Read a corpus while the model trains, as `load_documents` does at once; its first documents are held out."""
     data, training = options.data, options.training
     num_held_out = _num_held_out(options)
@@ -132,7 +133,7 @@ def stream_documents(options: RunOptions, checkpoint: Path | None) -> TrainingDa
         num_read = max(num_held_out, num_for_words, 0 if has_tokenizer else DOCUMENTS_FOR_A_TOKENIZER)
         head = take(corpus, max(num_read, 1), data.text_column)  # names the columns if this one is missing
         probe = load_probe(data.probe_corpus) if data.probe_corpus else None
-    tokenizer = load_tokenizer(options, head, checkpoint)
+    tokenizer = load_tokenizer(options, head, checkpoint, start)
     held_out, excluded = None, set()
     if num_held_out:
         with first_on_machine():
@@ -175,17 +176,15 @@ def measured_on(split: LabelledSplit) -> set[int]:
     return {preparation.document_id(text) for name in ("validation", "test") for text in split.texts[name]}
 
 
-def load_tokenizer(options: RunOptions, corpus: Dataset, checkpoint: Path | None) -> Any:
+def load_tokenizer(options: RunOptions, corpus: Dataset, checkpoint: Path | None, start: Any) -> Any:
     """Load the checkpoint's tokenizer when resuming, else the one named, else the start's, else train one.
 
     All processes must call it: the first one trains for all, since training one twice gives other ids.
     """
-    source = checkpoint or options.model.tokenizer_name or options.start
-    if source is not None:
-        tokenizer = tokenization.load_tokenizer(source)
-        if lower_cases(source):
-            tokenization.lower_case(tokenizer)
-        return tokenizer
+    if (named := checkpoint or options.model.tokenizer_name) is not None:
+        return tokenizer_named(named)
+    if start is not None:
+        return start.body.tokenizer
     text_column, size = options.data.text_column, options.model.vocab_size
     return from_first(lambda: tokenization.train_wordpiece(corpus, text_column, size, cache_directory()))
 
@@ -223,7 +222,7 @@ def load_queries(
     with first_on_machine():
         ranking = load_collection(RankingArguments(data.corpus, split, options.queries.queries))
     texts = Dataset.from_dict({"text": [*ranking.documents, *ranking.queries]})
-    tokenizer = load_tokenizer(options, texts, checkpoint)
+    tokenizer = load_tokenizer(options, texts, checkpoint, start)
     with first_on_machine():
         segmentation = preparation.Segmentation(sentence_splitter=data.sentence_splitter, passage_words=passage_words)
         collection = Collection.make(ranking, tokenizer, segmentation, data.preprocessing_num_workers)
@@ -262,7 +261,7 @@ def make_query_collator(
     settings, of_passages = model.config.docsplit, family_of(model.config).rows == "passages"
     kind, view = (PassageCollator, "passages") if of_passages else (DocSplitCollator, "simcse")
     limit: dict[str, Any] = {"max_passages": MOST_PASSAGES} if of_passages else {}
-    mlm, seed, prompt = settings["mlm_weight"] > 0, options.training.seed, prompt_of(settings)
+    mlm, seed, prompt = settings["mlm_weight"] > 0, options.training.seed, prompts_of(model.body)[0]
     of_documents = kind(data.tokenizer, view, max_seq_length, mlm, seed, prompt, **limit)
-    negatives, query_prompt = options.queries.number_of_negatives, query_prompt_of(settings)
+    negatives, query_prompt = options.queries.number_of_negatives, prompts_of(model.body)[1]
     return QueryDocumentCollator(of_documents, data.datasets, negatives, query_prompt)

@@ -7,13 +7,13 @@ import torch
 from transformers import AutoConfig, AutoModel
 
 from docsplit.data.segmentation import DEFAULT_SPLITTER
-from docsplit.data.tokenization import check_vocabulary
 from docsplit.data.views import OF_PASSAGES, VIEWS
 from docsplit.embedding.encode import LONG
 from docsplit.embedding.lexical_start import check_table, start_with_words
 from docsplit.modeling.families.table import family_named, family_of
 from docsplit.modeling.objectives.table import OBJECTIVES
-from docsplit.modeling.pretrained import OF_VIEWS, Settings, checked_settings, default_settings, read_config
+from docsplit.modeling.pretrained import check_vocabulary, read_config
+from docsplit.modeling.start import OF_VIEWS, Settings, checked_length, checked_settings, default_settings
 from docsplit.runtime.launching import describe_computing
 from docsplit.runtime.options import Options, parse_config_overrides
 from docsplit.training.arguments import ModelArguments, PretrainingArguments, RunOptions
@@ -21,12 +21,13 @@ from docsplit.training.documents import TrainingData
 from modeling_docsplit import DocSplitForContrastivePretraining
 
 logger = logging.getLogger(__name__)
+OF_EMBEDDING = ("pooling", "max_seq_length")  # options that are the SentenceTransformer's
 OF_THE_TOKENIZER = tuple(f"{name}_token_id" for name in ("pad", "bos", "eos", "cls", "sep"))  # in a configuration
 
 
 def given_settings(options: RunOptions) -> Settings:
     """Return the settings of the model that the options give; the others are the checkpoint's, or defaults."""
-    names = ("pooling", "max_seq_length", "objective", "contrastive_weight", "mlm_weight", "view")
+    names = (*OF_EMBEDDING, "objective", "contrastive_weight", "mlm_weight", "view")
     values = vars(options.training) | vars(options.data) | vars(options.model)
     return {name: values[name] for name in names if values[name] is not None} | options.objective
 
@@ -43,13 +44,14 @@ def load_start(options: RunOptions) -> DocSplitForContrastivePretraining | None:
     name, args, settings = options.start, options.training, given_settings(options)
     start = None
     if name is None:
-        length = checked_settings(random_config(options.model), settings)["max_seq_length"]
-        reader = _check_random_start(options.model)
+        config = random_config(options.model)
+        checked_settings(config, {name: value for name, value in settings.items() if name not in OF_EMBEDDING})
+        length, reader = checked_length(config, settings.get("max_seq_length")), _check_random_start(options.model)
     else:
         start = _load_pretrained(options.model, settings)
         _note_inherited(name, start.config, settings)
         _go_on_with_view(start.config, options)
-        length, reader = start.config.docsplit["max_seq_length"], family_of(start.config).token_encoder(start.config)
+        length, reader = start.body.max_seq_length, family_of(start.config).token_encoder(start.config)
     length = min(length, options.data.view_max_length or length)
     advice = "; on a CPU --view_max_length 512 is faster" if length > LONG and args.device.type == "cpu" else ""
     computing = describe_computing(args.device, _dtype(args), reader)
@@ -159,7 +161,7 @@ def prepare_model(
     VIEWS.record(str(data_args.view), settings)
     check_vocabulary(tokenizer, tokenizer.name_or_path, model.config.vocab_size)
     if family_of(model.config).rows == "passages":  # a checkpoint cuts documents into passages as the training does
-        model.encoder.config.passage_words = data_args.passage_words
+        model.config.passage_words = data_args.passage_words
         if data_args.sentence_splitter != DEFAULT_SPLITTER:
             logger.warning(
                 f"--sentence_splitter {data_args.sentence_splitter} finds the sentences of passages in training "
@@ -168,7 +170,8 @@ def prepare_model(
     family_of(model.config).prepare_for_training(model, model_args.attn_implementation)
     if model_args.lora_r:
         model.add_lora(model_args.lora_r)
-    tokenizer.model_max_length = settings["max_seq_length"]
+    length, model.body.tokenizer = model.body.max_seq_length, tokenizer
+    model.body.max_seq_length = length
     model.micro_batch_tokens, model.cache_gradients = args.micro_batch_tokens, args.cache_gradients
     if args.packed_sequences != "false":
         model.to(args.device)  # type: ignore[arg-type]  # transformers' decorator hides its type
@@ -205,11 +208,12 @@ def _random(model_args: ModelArguments, data: TrainingData, settings: Settings) 
     config._attn_implementation = model_args.attn_implementation
     if "mlm_weight" not in settings and family.default_settings.get("mlm_weight") == 0:
         logger.info(f"A {model_args.model_type} has no masked-LM head: mlm_weight is 0.")
-    encoder = family_of(config).new_encoder(config)
+    model = DocSplitForContrastivePretraining.from_config(config, tokenizer, **settings)
     if model_args.lexical_start:
-        data.lexical = start_with_words(family.token_encoder(encoder), data.documents, tokenizer.all_special_ids)
+        reader = family.token_encoder(model.body[0].model)
+        data.lexical = start_with_words(reader, data.documents, tokenizer.all_special_ids)
         logger.info(f"Token embeddings come from a {data.lexical.sentence()}.")
-    return DocSplitForContrastivePretraining(config, encoder, **settings)
+    return model
 
 
 def random_config(model_args: ModelArguments, **values: Any) -> Any:

@@ -22,8 +22,8 @@ from transformers import TrainingArguments as Arguments
 from docsplit.data.bm25 import BM25
 from docsplit.data.sets.rankings import Retrieved
 from docsplit.embedding.encode import embed_documents, embed_queries, identity
-from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.neighbours import make_comparable, search
+from docsplit.modeling.loading import load_encoder
 from docsplit.runtime.files import (
     READ_WHEN_OPENED,
     build_once,

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from docsplit.data.segmentation import DEFAULT_SPLITTER
 from docsplit.data.views import QUERY_DOCUMENT, VIEWS
 from docsplit.data.words import ENGLISH, LANGUAGES
-from docsplit.modeling.pooling import Pooling
+from docsplit.modeling.pooling import PoolingMode
 from docsplit.runtime.command import command_name
 from docsplit.runtime.files import refuse_missing_path
 from docsplit.runtime.options import check_choices, first_lines, option
@@ -48,7 +48,7 @@ class ModelArguments:
         common=True,
     )
     vocab_size: int = option(30522, "Vocabulary size of a tokenizer that is trained here.")
-    pooling: Pooling | None = option(
+    pooling: PoolingMode | None = option(
         None,
         "How token vectors become one embedding: cls (the first token's), mean, max, lasttoken, weightedmean. "
         "Default: the checkpoint's, else cls (decoders: lasttoken). With weightedmean, later tokens weigh more.",

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from huggingface_hub import try_to_load_from_cache
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE, contamination
 from docsplit.data.sets.labelled import LabelledSplit
-from docsplit.embedding.encode import encode
-from docsplit.embedding.loading import has_words, load_encoder, save_plain
+from docsplit.embedding.encode import embed_documents
 from docsplit.evaluation.heads.frozen import probe_accuracy, tfidf_accuracy
+from docsplit.modeling.loading import has_words, load_encoder, save_plain
 from docsplit.modeling.objectives.table import prepared_files
-from docsplit.modeling.saving import TRAINING_STATE_FILE
 from docsplit.release.hub import RELEASE
 from docsplit.release.records import MANIFEST
 from docsplit.runtime.files import JsonObject, move_aside
@@ -47,10 +47,7 @@ class ProbeCallback(TrainerCallback):
     """
 
     def __init__(self, trainer: Trainer, split: LabelledSplit):
-        model: Any = trainer.model
         self.trainer = trainer
-        self.encoder = model.encoder.base_model
-        self.tokenizer: Any = trainer.processing_class
         self.split = split
         self.step = -1  # whose weights gave features and numbers
         self.features: dict[str, np.ndarray] = {}  # of parts
@@ -75,7 +72,11 @@ class ProbeCallback(TrainerCallback):
     def _embed(self, parts: list[str]) -> None:
         texts = [text for part in parts for text in self.split.texts[part]]
         show_progress = not self.trainer.args.disable_tqdm and sys.stderr.isatty()  # a log has a line of the results
-        embeddings = encode(self.encoder, self.tokenizer, texts, show_progress=show_progress)
+        model: Any = self.trainer.model
+        was_training = model.training
+        model.eval()
+        embeddings, _ = embed_documents(model.body, texts, dtype=torch.float32, show_progress=show_progress)
+        model.train(was_training)
         ends = np.cumsum([len(self.split.texts[part]) for part in parts])
         self.features |= dict(zip(parts, np.split(embeddings, ends[:-1])))
 
@@ -184,7 +185,7 @@ def put_back(start: Path, output_dir: Path) -> int:
     """
     paths = {path.relative_to(start).as_posix(): path for pattern in OF_A_MODEL for path in start.glob(pattern)}
     names = [name for name, path in paths.items() if path.is_file() and name not in OF_A_RUN]
-    remove(output_dir, (*RELEASE, TRAINING_STATE_FILE))
+    remove(output_dir, RELEASE)
     for name in sorted(names, key=lambda name: Path(name).name == "config.json"):  # last: nothing loads without it
         path = output_dir / name
         if path.exists() and not filecmp.cmp(start / name, path, shallow=False):

@@ -15,8 +15,9 @@ from transformers import Trainer
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
 from docsplit.data.streaming import LAYOUT_FILE
 from docsplit.data.views import QUERY_DOCUMENT
+from docsplit.modeling.checkpoint import ADAPTER_FOLDER
+from docsplit.modeling.loading import pooling_of
 from docsplit.modeling.objectives.table import OBJECTIVES, prepared_files
-from docsplit.modeling.saving import ADAPTER_FOLDER, TRAINING_STATE_FILE
 from docsplit.release import hub, model_card
 from docsplit.release.records import MANIFEST, RunRecord, digest_of, why_incomplete
 from docsplit.runtime.files import PARTIAL, JsonObject, flush, name_failed_writes
@@ -35,16 +36,15 @@ from modeling_docsplit import DocSplitForContrastivePretraining
 logger = logging.getLogger("docsplit")
 
 COMMAND = "run_docsplit_pretraining.py"
-TRAINING_ONLY_FILES = (TRAINING_STATE_FILE, ADAPTER_FOLDER, NEGATIVES_FOLDER)  # of a checkpoint, and of a run
 # What a new run removes of an earlier one in its folder, as patterns of Path.glob, and nothing else
 IN_A_CHECKPOINT = (
     *(set(hub.WRITTEN) - {*checkpoints.RESULTS, "README.md", "training.png"}),
-    *(TRAINING_DOCUMENTS_FILE, LAYOUT_FILE, NOTE, TRAINING_STATE_FILE, f"{ADAPTER_FOLDER}/adapter_*"),
+    *(TRAINING_DOCUMENTS_FILE, LAYOUT_FILE, NOTE, f"{ADAPTER_FOLDER}/adapter_*"),
     *("optimizer.pt", "scheduler.pt", "scaler.pt", "rng_state*.pth", "trainer_state.json", "training_args.bin"),
     *(MANIFEST, f".*{PARTIAL}", ".tmp??????"),  # the last two are left by a kill
 )
 PARTS = (
-    *(TRAINING_STATE_FILE, f"{ADAPTER_FOLDER}/adapter_*"),
+    f"{ADAPTER_FOLDER}/adapter_*",
     *(f"{NEGATIVES_FOLDER}/{'[0-9a-f]' * 24}*/*", f"{NEGATIVES_FOLDER}/encoder/**/*"),
 )
 
@@ -133,7 +133,7 @@ def load_data(
     """Load documents, a stream of documents, or queries, as the options say."""
     if options.data.view == QUERY_DOCUMENT:
         return load_queries(options, checkpoint, start)
-    return (stream_documents if options.data.streaming else load_documents)(options, checkpoint)
+    return (stream_documents if options.data.streaming else load_documents)(options, checkpoint, start)
 
 
 @dataclass
@@ -166,12 +166,11 @@ class Run:
         self.start_folder: Path | None = None  # of the encoder to start from, if it may be better than what comes out
 
     def prepare_objective(self) -> None:
-        """Load a checkpoint's training state, and let the objective prepare its data."""
+        """Refuse a checkpoint of another model, and let the objective prepare its data."""
         config, own = json.loads(self.model.config.to_json_string()), self.model.objective.prepared_files
         refuse_differences(lambda: self._what_all_share(config))
         if self.checkpoint is not None:
             checkpoints.check_same_model(self.checkpoint, config)
-            self.model.load_training_state(self.checkpoint)
         elif self.options.training.process_index == 0:
             # Of an earlier run in this folder; the objective replaces its own files once nothing can be refused
             remove(self.folder.path, set(prepared_files()) - set(own))
@@ -191,7 +190,7 @@ class Run:
 
     def neighbour_targets(self, options: Any) -> Path:
         """Return the file of the start's vectors, averaged with neighbours' (`docsplit.training.teacher`)."""
-        return provide_targets(self.options, options, self.model.config, self.data, self.checkpoint)
+        return provide_targets(self.options, options, pooling_of(self.model.body), self.data, self.checkpoint)
 
     def count_documents(self, collator: Any) -> None:
         """Count held-out and truncated documents for the results, and print all counts."""
@@ -250,9 +249,6 @@ class Run:
             with name_failed_writes(output_dir):
                 trainer.save_model()
                 (output_dir / "training_args.bin").unlink(missing_ok=True)  # only pickle reads it
-                if trainer.is_world_process_zero() and self.model.training_state == "missing":  # the best was loaded
-                    best = Path(str(trainer.state.best_model_checkpoint))
-                    checkpoints.copy_parts(best, output_dir, TRAINING_ONLY_FILES)
 
         # Results that all processes take part in
         self.results |= {"kept_start": kept_start, "train_loss": train_loss, "global_step": trainer.state.global_step}

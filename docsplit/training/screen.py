@@ -16,8 +16,8 @@ from tqdm.auto import tqdm
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 
+from docsplit.modeling.checkpoint import trust_argument
 from docsplit.modeling.objectives.base import Objective
-from docsplit.modeling.saving import trust_argument
 from docsplit.release.model_card import table_of_probe
 from docsplit.runtime.command import command_line
 from docsplit.runtime.files import JsonObject

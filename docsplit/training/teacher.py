@@ -21,8 +21,8 @@ from datasets import Dataset
 from docsplit.data import corpora
 from docsplit.data.seen_documents import document_id
 from docsplit.embedding.encode import embed_documents
-from docsplit.embedding.loading import load_encoder, without_words
 from docsplit.embedding.neighbours import check_search, smooth, word_vectors
+from docsplit.modeling.loading import load_encoder, without_words
 from docsplit.modeling.objectives.neighbour_distillation import TARGETS_FILE, NeighbourDistillation, Targets
 from docsplit.runtime.files import cache_directory
 from docsplit.runtime.sharing import first_on_machine
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 def provide_targets(
     options: RunOptions,
     smoothing: NeighbourDistillation.Options,
-    config: Any,
+    pooling: Any,
     data: TrainingData,
     checkpoint: Path | None,
 ) -> Path:
@@ -46,7 +46,7 @@ def provide_targets(
 
     Args:
         smoothing: how the start's vectors are averaged.
-        config: of the model that is trained.
+        pooling: of the model that is trained, for a start that says nothing of its own.
         data: documents to train on and to evaluate on. All are each other's neighbours.
         checkpoint: that the run resumes from: the targets of its first start are used again.
 
@@ -67,7 +67,7 @@ def provide_targets(
         except (OSError, ValueError) as error:
             logger.warning(f"{str(error).removesuffix('.')}: the targets are made again from {options.start}.")
     if saved is None:
-        targets = _make_targets(options, smoothing, config, document_ids)
+        targets = _make_targets(options, smoothing, pooling, document_ids)
         if options.training.process_index == 0:
             path.parent.mkdir(parents=True, exist_ok=True)
             Targets.write(path, torch.from_numpy(document_ids), torch.from_numpy(targets), about)
@@ -81,12 +81,12 @@ def provide_targets(
 
 
 def _make_targets(
-    options: RunOptions, smoothing: NeighbourDistillation.Options, config: Any, document_ids: np.ndarray
+    options: RunOptions, smoothing: NeighbourDistillation.Options, pooling: Any, document_ids: np.ndarray
 ) -> np.ndarray:
     """Embed these documents with the start, on all processes: (N, H), which the first process averages."""
     args, num_documents = options.training, len(document_ids)
     check_search(num_documents)
-    start = without_words(load_encoder(str(options.start), config.docsplit["pooling"], device=str(args.device)))
+    start = without_words(load_encoder(str(options.start), pooling, device=str(args.device)))
     with first_on_machine():
         texts = texts_of(document_ids, options.data)
     show_progress = args.should_log and not args.disable_tqdm

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from sentence_transformers.models import Pooling
+from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import (
     AutoModel,
     BertConfig,
@@ -16,8 +16,8 @@ from transformers import (
 
 from docsplit.embedding import attention
 from docsplit.embedding.attention import attention_to_tokens, check_attention, describe_attention
-from docsplit.embedding.loading import load_encoder, with_words
 from docsplit.modeling.encoder_with_words import Words
+from docsplit.modeling.loading import load_encoder, with_words
 from tests.conftest import tiny_values
 
 TEXTS = ["The ship sailed.", "A loaf of bread and butter in the oven of the harbour, on a plate.", "Salt."]

@@ -12,7 +12,7 @@ import pytest
 import torch
 from datasets import IterableDataset
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Dense, Normalize, Pooling, StaticEmbedding, Transformer
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, StaticEmbedding, Transformer
 from transformers import BertConfig
 
 from docsplit.embedding import encode as encode_module
@@ -28,8 +28,8 @@ from docsplit.embedding.encode import (
 )
 from docsplit.embedding.encoder import Encoder, embed
 from docsplit.embedding.lexical_ridge import RidgeSettings, fit
-from docsplit.embedding.loading import load_encoder, with_words
 from docsplit.modeling.encoder_with_words import Words
+from docsplit.modeling.loading import load_encoder, with_words
 from docsplit.modeling.packing import pack_encoders
 from docsplit.runtime.files import ROOT
 from modeling_docsplit import DocSplitForContrastivePretraining

@@ -9,8 +9,8 @@ import torch.distributed as dist
 
 from docsplit.embedding import encode as encode_module
 from docsplit.embedding.encode import embed_documents, encode
-from docsplit.embedding.loading import load_encoder, with_words
 from docsplit.modeling.encoder_with_words import Words
+from docsplit.modeling.loading import load_encoder, with_words
 from tests.conftest import free_port, make_corpus, save_checkpoint, spawn
 from tests.embedding.test_encode import OnDisk
 

@@ -11,8 +11,8 @@ from docsplit.embedding.attention import attention_to_tokens
 from docsplit.embedding.encode import embed_documents, identity
 from docsplit.embedding.encoder import Encoder, embed, load_groups
 from docsplit.embedding.lexical_ridge import save_with_words
-from docsplit.embedding.loading import load_encoder
 from docsplit.modeling.encoder_with_words import Words
+from docsplit.modeling.loading import load_encoder
 
 TEXTS = ["a ship", "the captain of a ship", "", "a ship"]
 

@@ -14,8 +14,8 @@ from transformers import AutoModel, AutoTokenizer
 from docsplit.data.passages import to_passages
 from docsplit.embedding.encode import embed_documents, encode
 from docsplit.embedding.encoder import Encoder
-from docsplit.embedding.loading import load_encoder
 from docsplit.modeling.families.graph_document_transformer import GraphDocumentTransformer
+from docsplit.modeling.loading import load_encoder
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
 from tests.conftest import make_corpus, tiny_config

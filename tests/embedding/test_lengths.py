@@ -20,8 +20,8 @@ from docsplit import Classifier, Index, adapt
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encode import reading_of
 from docsplit.embedding.encoder import Encoder
-from docsplit.embedding.loading import load_encoder
 from docsplit.index.index import encoder_of_index
+from docsplit.modeling.loading import load_encoder
 from docsplit.modeling.pretrained import stated_length
 from docsplit.training.adapting import FEWEST_DOCUMENTS
 from modeling_docsplit import DocSplitForContrastivePretraining

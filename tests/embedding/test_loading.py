@@ -10,12 +10,15 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Dense, Normalize, Pooling, StaticEmbedding
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, StaticEmbedding
 from transformers import AutoConfig, AutoTokenizer, BertModel, RobertaConfig, RobertaModel
 
 from docsplit.embedding.encode import _fingerprint, embed_documents, embed_queries, identity
 from docsplit.embedding.lexical_ridge import RidgeSettings, fit, save_with_words
-from docsplit.embedding.loading import (
+from docsplit.modeling import encoder_with_words
+from docsplit.modeling.encoder_with_words import Words
+from docsplit.modeling.families.table import FAMILIES
+from docsplit.modeling.loading import (
     WITH_WORDS,
     load_encoder,
     pooling_of,
@@ -26,9 +29,6 @@ from docsplit.embedding.loading import (
     with_words,
     without_words,
 )
-from docsplit.modeling import encoder_with_words
-from docsplit.modeling.encoder_with_words import Words
-from docsplit.modeling.families.table import FAMILIES
 from docsplit.modeling.pretrained import WORDS_CONFIG, WORDS_MODULES, WORDS_TABLE
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel

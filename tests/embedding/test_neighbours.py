@@ -11,7 +11,7 @@ from docsplit.embedding import neighbours
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encoder import Encoder
 from docsplit.embedding.lexical_ridge import fit, save_with_words
-from docsplit.embedding.loading import load_encoder
+from docsplit.modeling.loading import load_encoder
 from docsplit.runtime.vectors import unit
 from tests.conftest import make_corpus
 

@@ -8,9 +8,9 @@ import re
 import numpy as np
 
 from docsplit.embedding.lexical_ridge import RidgeSettings, fit, save_static
-from docsplit.embedding.loading import load_encoder, with_words
 from docsplit.explorer.page import FOLDER, html_of, matches_of, summary_of
 from docsplit.explorer.sentences import split_texts
+from docsplit.modeling.loading import load_encoder, with_words
 from tests.conftest import make_corpus
 
 

@@ -9,9 +9,9 @@ from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encode import embed_documents
 from docsplit.embedding.encoder import Encoder as RealEncoder
 from docsplit.embedding.lexical_ridge import fit, save_with_words
-from docsplit.embedding.loading import load_encoder
 from docsplit.index.changes import build
 from docsplit.index.index import Index
+from docsplit.modeling.loading import load_encoder
 from tests.conftest import make_corpus
 
 DESCRIPTION = {

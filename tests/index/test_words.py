@@ -6,9 +6,9 @@ import pytest
 from docsplit.data.passages import to_passages
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encoder import Encoder
-from docsplit.embedding.loading import load_encoder
 from docsplit.index.changes import add, build
 from docsplit.index.index import Index, encoder_of_index
+from docsplit.modeling.loading import load_encoder
 from tests.index.conftest import WORDS
 
 

@@ -13,10 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from docsplit.modeling.saving import trust_argument
+from docsplit.modeling.vectors import KEPT, normalizes
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Dense, Normalize, Pooling, Transformer
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 from torch import nn
 from transformers import (
     AutoModel,
@@ -36,7 +38,7 @@ from transformers import (
 
 from docsplit.data.tokenization import load_tokenizer
 from docsplit.embedding.encode import encode
-from docsplit.embedding.loading import load_encoder
+from docsplit.modeling.loading import load_encoder
 from docsplit.modeling.pretrained import (
     DEFAULT_SETTINGS,
     CannotLoad,
@@ -50,8 +52,6 @@ from docsplit.modeling.pretrained import (
     setting_names,
     settings_for,
 )
-from docsplit.modeling.saving import trust_argument
-from docsplit.modeling.vectors import KEPT, normalizes
 from modeling_docsplit import DocSplitForContrastivePretraining
 from run_docsplit_pretraining import main
 from tests.conftest import make_corpus, tiny_config, tiny_values
@@ -319,7 +319,7 @@ TEXTS = [row["text"] for row in make_corpus(6, seed=3)]
 PROMPTS = {"query": "query: ", "passage": "passage: "}
 
 
-def modules(*kinds, path="", package="sentence_transformers.models"):
+def modules(*kinds, path="", package="sentence_transformers.sentence_transformer.modules"):
     """A modules.json of these modules; the first one's folder has this path."""
     paths = [path, *(f"{number}_{kind}" for number, kind in enumerate(kinds[1:], 1))]
     return {

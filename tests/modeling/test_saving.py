@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from docsplit.modeling.saving import ADAPTER_FOLDER
 from peft import PeftModel
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
@@ -11,7 +12,6 @@ from docsplit.data.collators import DocSplitCollator
 from docsplit.data.preparation import tokenize
 from docsplit.modeling import saving
 from docsplit.modeling.pretrained import HEAD_FILE, HEAD_INDEX
-from docsplit.modeling.saving import ADAPTER_FOLDER
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import tiny_config
 from tests.modeling.test_modeling_docsplit import random_batch

@@ -7,16 +7,16 @@ from typing import get_args
 import numpy as np
 import pytest
 import torch
+from docsplit.modeling.vectors import DENSE_WEIGHTS, Dense, activation_named, finish, pool, pool_texts
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Dense as TheirDense
-from sentence_transformers.models import Normalize, Pooling, Transformer
+from sentence_transformers.sentence_transformer.modules import Dense as TheirDense
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 from torch import nn
 from transformers import AutoTokenizer, BertModel
 
 from docsplit.embedding.encode import encode
 from docsplit.modeling.pooling import Pooling as PoolingName
-from docsplit.modeling.vectors import DENSE_WEIGHTS, Dense, activation_named, finish, pool, pool_texts
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import make_corpus, tiny_config, weights_of
 from tests.modeling.test_modeling_docsplit import double_model, loss_and_gradients, random_batch

@@ -9,7 +9,7 @@ import torch
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Dense, Normalize, Pooling, Transformer
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 from transformers import (
     AutoModelForMaskedLM,
     AutoTokenizer,
@@ -21,7 +21,7 @@ from transformers import (
 
 import convert_to_longformer
 from docsplit.data.seen_documents import TrainingDocuments
-from docsplit.embedding.loading import load_encoder
+from docsplit.modeling.loading import load_encoder
 from docsplit.release import hub
 from docsplit.release.longformer import convert
 from modeling_docsplit import DocSplitForContrastivePretraining

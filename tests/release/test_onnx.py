@@ -14,7 +14,7 @@ from transformers import AutoConfig
 
 import export_onnx
 from docsplit.embedding.lexical_ridge import RidgeSettings, fit, save_static
-from docsplit.embedding.loading import load_encoder, with_words
+from docsplit.modeling.loading import load_encoder, with_words
 from docsplit.release import onnx
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from transformers import BertConfig
 
-from docsplit.embedding.loading import load_encoder
+from docsplit.modeling.loading import load_encoder
 from docsplit.runtime import launching
 from docsplit.runtime.launching import (
     check_precision,

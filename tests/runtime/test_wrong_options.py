@@ -22,7 +22,7 @@ WORK = {  # where the work of a script begins
     "classify": ["docsplit.classifier.Classifier.load"],
     "explore": ["docsplit.embedding.encoder.Encoder"],
     "convert_to_longformer": ["docsplit.modeling.pretrained.read_start"],
-    "export_onnx": ["docsplit.embedding.loading.load_encoder"],
+    "export_onnx": ["docsplit.modeling.loading.load_encoder"],
 }
 DOCUMENTS = str(ROOT / "tests" / "data" / "documents.jsonl")
 RIGHT = {  # words of a script that are enough; FOLDER and FILE are there

@@ -11,9 +11,9 @@ from xxhash import xxh3_128_hexdigest
 import run_docsplit_pretraining
 import run_probe_classification
 from docsplit.data.views import VIEWS
-from docsplit.embedding.loading import load_encoder
 from docsplit.evaluation.heads.table import HEADS
 from docsplit.modeling.families.table import FAMILIES
+from docsplit.modeling.loading import load_encoder
 from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.runtime import plugins
 from docsplit.runtime.plugins import load_plugin

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from docsplit.modeling.saving import ADAPTER_FOLDER, TRAINING_STATE_FILE
 from safetensors.torch import load_file
 from transformers import (
     AutoModel,
@@ -24,7 +25,6 @@ import run_docsplit_pretraining
 from docsplit.data.sets.arguments import CitationArguments, LabelledArguments
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.evaluation.arguments import LinkArguments, ProbeArguments
-from docsplit.modeling.saving import ADAPTER_FOLDER, TRAINING_STATE_FILE
 from docsplit.runtime.options import parse_arguments
 from docsplit.training.arguments import ARGUMENTS, OBJECTIVES
 from tests.conftest import tiny_values, weights_of

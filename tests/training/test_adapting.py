@@ -31,8 +31,8 @@ from docsplit.data.seen_documents import (
 from docsplit.data.sets.labelled import LabelledSplit, load_probe
 from docsplit.embedding import lexical_ridge
 from docsplit.embedding.lexical_ridge import RidgeSettings, fit
-from docsplit.embedding.loading import load_encoder, words_of
 from docsplit.evaluation.heads.frozen import PROBE_C, probe_accuracy
+from docsplit.modeling.loading import load_encoder, words_of
 from docsplit.release.records import ADAPTATION_FILE, Adaptation, Candidate, Start
 from docsplit.runtime.vectors import unit
 from docsplit.training import adapting

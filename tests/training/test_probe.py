@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Normalize, Pooling, Transformer
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 from transformers import TrainerState
 
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE, TrainingDocuments, document_id, sketch
 from docsplit.data.sets.labelled import probe_counts, split_labelled
 from docsplit.embedding.lexical_ridge import RidgeSettings, fit, save_with_words
-from docsplit.embedding.loading import load_encoder
+from docsplit.modeling.loading import load_encoder
 from docsplit.release.model_card import probe_table
 from docsplit.training import documents, probe
 from docsplit.training.probe import ProbeCallback

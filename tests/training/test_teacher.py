@@ -10,8 +10,8 @@ import torch
 import run_docsplit_pretraining
 from docsplit.data.seen_documents import document_id
 from docsplit.embedding.encode import embed_documents
-from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.neighbours import smooth, word_vectors
+from docsplit.modeling.loading import load_encoder
 from docsplit.modeling.objectives.neighbour_distillation import TARGETS_FILE, Targets
 from tests.conftest import make_corpus, weights_of
 from tests.processes import run

@@ -26,13 +26,13 @@ from benchmarks.studies.adaptation.sets import labelled
 from docsplit.classifier import FEATURES, Classifier, fit_head, probabilities_of
 from docsplit.data.preparation import near_copy_groups
 from docsplit.data.sets.labelled import LabelledSplit
-from docsplit.embedding.loading import load_encoder
 from docsplit.evaluation.heads.base import HeadInput, Run, runs_of
 from docsplit.evaluation.heads.finetuning import Start
 from docsplit.evaluation.heads.setfit import setfit
 from docsplit.evaluation.heads.table import HEADS
 from docsplit.evaluation.results.bootstrap import ItemScores, interval, paired_bootstrap, resample
 from docsplit.evaluation.results.markdown import Markdown, bold, markdown_table
+from docsplit.modeling.loading import load_encoder
 from docsplit.runtime.files import read_any_json, versions, write_text, write_whole
 
 logger = logging.getLogger(__name__)

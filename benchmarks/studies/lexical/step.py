@@ -19,7 +19,7 @@ from sklearn.decomposition import TruncatedSVD
 from benchmarks.studies.adaptation.sets import DataSet, load
 from docsplit.data.words import tfidf_counter
 from docsplit.embedding.encode import embed_documents
-from docsplit.embedding.loading import load_encoder
+from docsplit.modeling.loading import load_encoder
 from docsplit.runtime.files import write_text
 from docsplit.runtime.vectors import unit
 

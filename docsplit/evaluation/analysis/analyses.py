@@ -22,7 +22,6 @@ from docsplit.embedding.attention import (
     describe_attention,
 )
 from docsplit.embedding.encoder import Encoder, EncoderGroup
-from docsplit.embedding.loading import has_graph_attention, says_pooling
 from docsplit.embedding.neighbours import nearest
 from docsplit.evaluation.analysis import attention, clustering, geometry, maps, redundancy, report, similarity
 from docsplit.evaluation.arguments import GRAPH_ATTENTION, NEED_A_TAGGER, AnalysisArguments
@@ -40,6 +39,7 @@ from docsplit.evaluation.results.report import (
     write_comparison,
 )
 from docsplit.evaluation.results.result import CLUSTERING, Facts, Result, merge_members
+from docsplit.modeling.loading import has_graph_attention, says_pooling
 from docsplit.runtime.files import versions
 from docsplit.runtime.vectors import unit
 

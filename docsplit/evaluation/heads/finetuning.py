@@ -36,10 +36,10 @@ from transformers import (
 
 from docsplit.data.readers.base import normalized
 from docsplit.data.sets.labelled import LabelledSplit
-from docsplit.embedding.loading import without_words
 from docsplit.evaluation.heads.base import HeadOutput, Run
 from docsplit.evaluation.heads.presets import FineTuning
 from docsplit.evaluation.results.result import class_measures
+from docsplit.modeling.loading import without_words
 from docsplit.runtime.launching import accelerator
 
 logger = logging.getLogger(__name__)

@@ -145,7 +145,7 @@ class Family:
 
     def module_class(self) -> Any:
         """Return the class of `module`, from this folder: no remote code is run here."""
-        return pkgutil.resolve_name(f"docsplit.modeling.families.{self.module}")
+        return self.module and pkgutil.resolve_name(f"docsplit.modeling.families.{self.module}")
 
     def write_code(self, directory: Path) -> None:
         """Copy into a checkpoint the code that other programs load it with, less its imports from this package."""

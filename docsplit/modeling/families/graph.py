@@ -70,15 +70,14 @@ class GraphDocuments(Family):
         config.check()
 
     def check_settings(self, settings: Mapping[str, Any]) -> None:
-        """Refuse a pooling of documents, and masked LM.
+        """Refuse masked LM.
 
         Raises:
-            ValueError: naming both.
+            ValueError: naming the option.
         """
-        if settings["pooling"] != "cls" or settings["mlm_weight"]:
+        if settings["mlm_weight"]:
             raise ValueError(
-                "A graph document model pools passages by --config_overrides passage_pooling=cls or =mean, and has no "
-                "masked-LM head: leave out --pooling and --mlm_weight (in Python pooling='cls', mlm_weight=0)."
+                "A graph document model has no masked-LM head: leave out --mlm_weight (in Python mlm_weight=0)."
             )
 
     def reads(self, config: Any, tokens: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from sentence_transformers.models import InputModule
+from sentence_transformers.sentence_transformer.modules import InputModule
 from transformers import AutoModel, AutoTokenizer
 
 from docsplit.data.passages import Passage, clean_text, to_passages
@@ -92,7 +92,13 @@ class GraphDocumentTransformer(InputModule):
         cache = kwargs.get("cache_folder")
         config = cls.load_config(model_name_or_path, cache_folder=cache, **hub)
         hub |= {"cache_dir": cache, "trust_remote_code": trust_remote_code}  # a tokenizer reads config.json too
-        model = AutoModel.from_pretrained(model_name_or_path, **hub, **(model_kwargs or {}))
+        options = {"output_loading_info": True} | hub | (model_kwargs or {})
+        model, info = AutoModel.from_pretrained(model_name_or_path, **options)
+        if missing := sorted(info["missing_keys"]):
+            raise ValueError(
+                f"{str(model_name_or_path)!r} lacks {len(missing)} weights of its own architecture, such as "
+                f"{missing[:3]}: they would be random. Is it the checkpoint of another model?"
+            )
         tokenizer = AutoTokenizer.from_pretrained(model_name_or_path, **hub)
         return cls(model, tokenizer, config["max_seq_length"])
 

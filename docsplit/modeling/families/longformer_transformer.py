@@ -7,7 +7,7 @@ file is in each Longformer checkpoint: `SentenceTransformer(path, trust_remote_c
 from typing import Any
 
 import torch
-from sentence_transformers.models import Transformer
+from sentence_transformers.sentence_transformer.modules import Transformer
 
 Features = dict[str, Any]  # what modules of SentenceTransformer hand on, by name
 

@@ -17,9 +17,9 @@ Similarity = Literal["cosine", "dot"]
 
 
 class Encode(Protocol):
-    """A function that encodes the batch with an encoder."""
+    """A function that encodes the batch with a SentenceTransformer."""
 
-    def __call__(self, base_model: nn.Module, view: int | None = None) -> Tensor:
+    def __call__(self, body: Any, view: int | None = None) -> Tensor:
         """Return both views of each document, (B, 2, H), or the one with this number, (B, H)."""
 
 
@@ -102,8 +102,8 @@ class Objective(nn.Module):
     loss_name: ClassVar[str] = "contrastive"
     loss_parts: ClassVar[Mapping[str, str]] = {}
 
-    def __init__(self, options: Any, base_model: nn.Module):
-        """Make what is trained besides `base_model`, the encoder; only a copy of that may be kept."""
+    def __init__(self, options: Any, body: Any):
+        """Make what is trained besides `body`, the SentenceTransformer; only a copy of that may be kept."""
         super().__init__()
         self.options = options
 
@@ -143,9 +143,9 @@ class Objective(nn.Module):
         Most objectives need none.
         """
 
-    def encode(self, encode: Encode, base_model: nn.Module) -> Tensor:
+    def encode(self, encode: Encode, body: Any) -> Tensor:
         """Choose which encoder embeds which view: (B, 2, H). An objective that overrides this has no masked LM."""
-        return encode(base_model)
+        return encode(body)
 
     def forward(self, embeddings: Tensor, document_ids: Tensor | None, counts: list[int]) -> Tensor | ObjectiveOutput:
         """Compare the documents of this process with those of all.

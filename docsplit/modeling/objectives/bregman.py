@@ -24,9 +24,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from docsplit.modeling.distributed import gather_documents
+from docsplit.modeling.encoding import embedding_width
 from docsplit.modeling.objectives.base import ObjectiveOutput, check_options, option
 from docsplit.modeling.objectives.info_nce import InfoNCE
-from docsplit.modeling.vectors import embedding_width
 
 logger = logging.getLogger(__name__)
 
@@ -193,9 +193,9 @@ class BregmanInfoNCE(InfoNCE):
         said = ", ".join(f"{letter} {settings[f'bregman_{name}']:g}" for letter, name in names.items())
         return [*super().details(settings), f"Bregman loss ({said})"]
 
-    def __init__(self, options: Any, base_model: nn.Module):
-        super().__init__(options, base_model)
-        width = embedding_width(base_model.config)
+    def __init__(self, options: Any, body: Any):
+        super().__init__(options, body)
+        width = embedding_width(body)
         outputs = options.bregman_width or (width if options.bregman_trunk == "shared" else 1)
         self.projection = Ensemble(
             width, options.bregman_subnetworks, outputs, options.bregman_trunk, options.bregman_batch_norm

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from docsplit.modeling.distributed import send
 from docsplit.modeling.objectives.base import Objective, Preparation, check_options, option
@@ -129,8 +129,8 @@ class NeighbourDistillation(Objective):
             if not 0 <= self.smoothing_share <= 1:
                 raise ValueError(f"smoothing_share is {self.smoothing_share}, expected a number from 0 to 1.")
 
-    def __init__(self, options: Any, base_model: nn.Module):
-        super().__init__(options, base_model)
+    def __init__(self, options: Any, body: Any):
+        super().__init__(options, body)
         self.targets: Targets | None = None  # of the corpus, not of the model: in no checkpoint
 
     @classmethod

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from docsplit.modeling.distributed import gather_documents
+from docsplit.modeling.encoding import embedding_width
 from docsplit.modeling.objectives.base import (
     Encode,
     Objective,
@@ -23,7 +24,6 @@ from docsplit.modeling.objectives.base import (
     option,
 )
 from docsplit.modeling.objectives.info_nce import info_nce
-from docsplit.modeling.vectors import embedding_width
 
 CT_NEGATIVES = 7  # to one positive (Contrastive Tension, section 3)
 
@@ -31,15 +31,15 @@ CT_NEGATIVES = 7  # to one positive (Contrastive Tension, section 3)
 class _SecondEncoder(Objective):
     """A copy of the encoder embeds the second view of each document."""
 
-    def __init__(self, options: Any, base_model: nn.Module):
-        super().__init__(options, base_model)
-        self.second_encoder = copy.deepcopy(base_model)
+    def __init__(self, options: Any, body: Any):
+        super().__init__(options, body)
+        self.second_encoder = copy.deepcopy(body)
 
     def further_encoders(self) -> tuple[nn.Module, ...]:
         return (self.second_encoder,)
 
-    def encode(self, encode: Encode, base_model: nn.Module) -> Tensor:
-        return torch.stack([encode(base_model, view=0), encode(self.second_encoder, view=1)], dim=1)
+    def encode(self, encode: Encode, body: Any) -> Tensor:
+        return torch.stack([encode(body, view=0), encode(self.second_encoder, view=1)], dim=1)
 
 
 class ContrastiveTension(_SecondEncoder):
@@ -155,20 +155,20 @@ class MomentumContrast(_SecondEncoder):
         """Name the queue too."""
         return [*super().details(settings), f"a queue of {settings['momentum_queue_size']:,} negatives"]
 
-    def __init__(self, options: Any, base_model: nn.Module):
-        super().__init__(options, base_model)
+    def __init__(self, options: Any, body: Any):
+        super().__init__(options, body)
         self.second_encoder.requires_grad_(False)
-        width, weights = embedding_width(base_model.config), next(base_model.parameters())
+        width, weights = embedding_width(body), next(body.parameters())
         self.queue = KeyQueue(options.momentum_queue_size, width, weights.dtype)
 
-    def encode(self, encode: Encode, base_model: nn.Module) -> Tensor:
+    def encode(self, encode: Encode, body: Any) -> Tensor:
         """Let the second encoder follow the first, in training, and embed second views with it, without gradient."""
         if self.training and torch.is_grad_enabled():
             with torch.no_grad():
                 theirs: list[Any] = list(self.second_encoder.parameters())
-                ours: list[Any] = list(base_model.parameters())
+                ours: list[Any] = list(body.parameters())
                 torch._foreach_lerp_(theirs, ours, 1 - self.options.momentum)
-        queries = encode(base_model, view=0)
+        queries = encode(body, view=0)
         with torch.no_grad():
             keys = encode(self.second_encoder, view=1)
         return torch.stack([queries, keys], dim=1)

@@ -7,8 +7,8 @@ import pytest
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.speed import graph_document, micro_batches, probing, search
-from docsplit.embedding.loading import load_encoder
 from docsplit.evaluation.heads.table import HEADS
+from docsplit.modeling.loading import load_encoder
 from tests.conftest import make_corpus
 
 

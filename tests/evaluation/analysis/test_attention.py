@@ -8,7 +8,6 @@ import torch
 
 from docsplit.data.passages import to_passages
 from docsplit.embedding.attention import attention_by_kind
-from docsplit.embedding.loading import load_encoder
 from docsplit.evaluation.analysis.attention import (
     CLASSES,
     TERCILES,
@@ -19,6 +18,7 @@ from docsplit.evaluation.analysis.attention import (
     graph_attention_analysis,
     word_weights,
 )
+from docsplit.modeling.loading import load_encoder
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
 from tests.conftest import make_corpus, tiny_config

@@ -10,13 +10,13 @@ from sentence_transformers.base.modules import Normalize
 from transformers import Trainer, set_seed
 
 from docsplit.data.passages import to_passages
-from docsplit.embedding.loading import load_encoder
 from docsplit.evaluation.heads import finetuning
 from docsplit.evaluation.heads import setfit as setfit_head
 from docsplit.evaluation.heads.base import Run
 from docsplit.evaluation.heads.finetuning import Start, finetune
 from docsplit.evaluation.heads.presets import FineTuning
 from docsplit.evaluation.heads.setfit import setfit
+from docsplit.modeling.loading import load_encoder
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
 from tests.conftest import tiny_config

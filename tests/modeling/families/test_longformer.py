@@ -11,10 +11,10 @@ from transformers import AutoModel, BertConfig, BigBirdConfig, LongformerConfig,
 from transformers.models.longformer import modeling_longformer
 
 from docsplit.embedding.encode import encode
-from docsplit.embedding.loading import load_encoder
 from docsplit.modeling.families import longformer as module
 from docsplit.modeling.families.longformer import padded_rows, use_blocked_attention, use_transformers_attention
 from docsplit.modeling.families.table import family_of
+from docsplit.modeling.loading import load_encoder
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.modeling.test_modeling_docsplit import SMALL, loss_and_gradients, random_batch
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Dense, Normalize, Pooling, Transformer
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 from tokenizers.processors import TemplateProcessing
 from torch import nn
 from transformers import (
@@ -26,9 +26,9 @@ from transformers import (
 )
 
 from docsplit.embedding.encode import embed_documents, encode
-from docsplit.embedding.loading import load_encoder
 from docsplit.modeling.families.base import Family
 from docsplit.modeling.families.table import family_of
+from docsplit.modeling.loading import load_encoder
 from docsplit.modeling.pretrained import max_positions
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from datasets import Dataset
+from docsplit.modeling.saving import TRAINING_STATE_FILE
 from safetensors.torch import load_file
 from torch import nn
 from transformers import Trainer, TrainingArguments
@@ -15,7 +16,6 @@ from docsplit.data.preparation import tokenize
 from docsplit.modeling.objectives.base import Objective, ObjectiveOutput
 from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.pretrained import checked_settings
-from docsplit.modeling.saving import TRAINING_STATE_FILE
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import make_corpus, tiny_config
 

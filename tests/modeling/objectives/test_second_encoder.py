@@ -4,10 +4,10 @@ import copy
 
 import pytest
 import torch
+from docsplit.modeling.saving import TRAINING_STATE_FILE
 from transformers import BertConfig
 
 from docsplit.modeling.objectives.second_encoder import CT_NEGATIVES, contrastive_tension
-from docsplit.modeling.saving import TRAINING_STATE_FILE
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.modeling.test_modeling_docsplit import SMALL, random_batch, slow_info_nce
 
