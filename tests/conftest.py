@@ -21,7 +21,7 @@ from accelerate.state import AcceleratorState
 from datasets import Dataset
 from safetensors.torch import load_file
 from tokenizers import ByteLevelBPETokenizer
-from transformers import BertConfig, BertModel, RobertaTokenizer
+from transformers import BertConfig, BertModel, BertTokenizer, RobertaTokenizer
 
 from docsplit.data.tokenization import train_wordpiece
 from docsplit.release import model_card
@@ -33,6 +33,10 @@ TOPICS = {
     "harbour": "ship anchor sail captain rope tide cargo wharf crane gull storm lighthouse",
     "orchard": "apple tree branch ladder basket blossom pear harvest bee root pruning cider",
 }
+# Of models that get ids and no texts
+OF_IDS = BertTokenizer(
+    {word: number for number, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"])}
+)
 COMMON = "the a of and in to it was with on for that"
 
 
@@ -190,13 +194,17 @@ def tiny_config(tokenizer, **overrides) -> BertConfig:
 @pytest.fixture
 def tiny_model(wordpiece):
     torch.manual_seed(0)
-    return DocSplitForContrastivePretraining(tiny_config(wordpiece), pooling="mean", max_seq_length=64)
+    return DocSplitForContrastivePretraining.from_config(
+        tiny_config(wordpiece), wordpiece, pooling="mean", max_seq_length=64
+    )
 
 
 def save_checkpoint(tokenizer, folder: Path, length: int = 40, seed: int = 0, **config: float) -> Path:
     """Write a random encoder of this project, mean-pooled."""
     torch.manual_seed(seed)
-    model = DocSplitForContrastivePretraining(tiny_config(tokenizer, **config), pooling="mean", max_seq_length=length)
+    model = DocSplitForContrastivePretraining.from_config(
+        tiny_config(tokenizer, **config), tokenizer, pooling="mean", max_seq_length=length
+    )
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
@@ -236,8 +244,8 @@ def reads_little(tmp_path_factory, wordpiece):
     """A folder with an encoder that words explain, nearly a mean of token vectors. It reads the first ten tokens."""
     folder = tmp_path_factory.mktemp("encoders") / "reads_little"
     torch.manual_seed(0)
-    model = DocSplitForContrastivePretraining(
-        tiny_config(wordpiece, num_hidden_layers=1), pooling="mean", max_seq_length=10
+    model = DocSplitForContrastivePretraining.from_config(
+        tiny_config(wordpiece, num_hidden_layers=1), wordpiece, pooling="mean", max_seq_length=10
     )
     embeddings = model.encoder.base_model.embeddings
     with torch.no_grad():

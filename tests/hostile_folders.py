@@ -23,7 +23,7 @@ from docsplit.embedding.lexical_ridge import save_with_words
 from docsplit.modeling.encoder_with_words import Words
 from docsplit.modeling.loading import load_encoder
 from modeling_docsplit import DocSplitForContrastivePretraining
-from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
+from modeling_graph_document import GraphDocumentConfig
 
 CANARY = "CANARY"
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
@@ -67,15 +67,13 @@ def build(kind: str, folder: Path, tokenizer: Any) -> None:
         shutil.rmtree(folder)
         save_with_words(model, Words(tokenizer.backend_tokenizer, torch.arange(9), torch.ones(9, 16)), 1.0, folder)
     else:
-        encoder = None
         if kind == "longformer":
             config = LongformerConfig(**sizes | {"pad_token_id": tokenizer.pad_token_id, "attention_window": 8})
         elif kind == "graph":
             config = GraphDocumentConfig(config, graph_hidden_size=16, graph_layers=1)
-            encoder = GraphDocumentModel(config)
         pooling = {} if kind == "graph" else {"pooling": "mean"}
         settings = {"max_seq_length": 32, "mlm_weight": 0.0}  # without a head the weights are one file
-        DocSplitForContrastivePretraining(config, encoder, **pooling, **settings).save_pretrained(folder)
+        DocSplitForContrastivePretraining.from_config(config, tokenizer, **pooling, **settings).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 

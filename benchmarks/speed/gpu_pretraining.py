@@ -26,7 +26,7 @@ def pretraining(setting: Setting, report: Report) -> None:
     from benchmarks.speed.jobs import MODELS
     from docsplit.data.collators import DocSplitCollator
     from docsplit.data.tokenization import load_tokenizer
-    from docsplit.embedding.encode import encode
+    from docsplit.embedding.encode import embed_documents
     from docsplit.runtime.launching import default_training_tokens
     from modeling_docsplit import DocSplitForContrastivePretraining
 
@@ -37,12 +37,15 @@ def pretraining(setting: Setting, report: Report) -> None:
     torch.manual_seed(0)
     config = BertConfig(vocab_size=len(tokenizer), attention_probs_dropout_prob=0.0)
     config.update(MODELS["tiny" if setting.tiny else "base"])
-    model = DocSplitForContrastivePretraining(config, pooling="mean", max_seq_length=512).to(setting.device)
+    model = DocSplitForContrastivePretraining.from_config(config, tokenizer, pooling="mean", max_seq_length=512)
+    model.to(setting.device)
     model.micro_batch_tokens = default_training_tokens(torch.device(setting.device))
     collator = DocSplitCollator.for_model(model, tokenizer, view="docsplit", max_seq_length=256)
 
     def accuracy() -> str:
-        train, test = (encode(model.encoder.base_model, tokenizer, labelled[part]) for part in ("train", "test"))
+        model.eval()
+        train, test = (embed_documents(model.body, labelled[part])[0] for part in ("train", "test"))
+        model.train()
         return said(few_shot_accuracy(train, test, labelled))
 
     report({"what": "random weights", "note": accuracy()})

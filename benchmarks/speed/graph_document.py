@@ -22,14 +22,14 @@ from accelerate.utils import send_to_device
 from tqdm import tqdm
 from transformers import BertConfig
 
-from benchmarks.speed.jobs import CLS, MASK, SEP
+from benchmarks.speed.jobs import CLS, MASK, SEP, tokenizer_of_ids
 from benchmarks.speed.long_attention import peak_flops
 from benchmarks.speed.meters import Memory, in_process, make_parser, seconds_of, write_results
 from docsplit.evaluation.results.markdown import markdown_table
 from docsplit.runtime.files import versions
 from docsplit.runtime.launching import hardware, use_all_cores
 from modeling_docsplit import DocSplitForContrastivePretraining
-from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
+from modeling_graph_document import GraphDocumentConfig
 
 ENCODER = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 256}
 BASE = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
@@ -72,7 +72,9 @@ def make_model(micro_batch_tokens: int, encoder: dict[str, int] = ENCODER) -> Do
     torch.manual_seed(0)
     config = GraphDocumentConfig(BertConfig(**encoder), graph_hidden_size=WIDTH, graph_layers=LAYERS)  # type: ignore[arg-type]
     loss = {"similarity": "dot", "contrastive_temperature": 1.0, "symmetric_loss": True}
-    model = DocSplitForContrastivePretraining(config, GraphDocumentModel(config), **loss).train()
+    model = DocSplitForContrastivePretraining.from_config(
+        config, tokenizer_of_ids(encoder["vocab_size"]), **loss
+    ).train()
     model.micro_batch_tokens, model.cache_gradients = micro_batch_tokens, True
     return model
 

@@ -60,9 +60,14 @@ def write_model(name: str, folder: Path) -> BertConfig:
     config.initializer_range = 1.6 / config.hidden_size**0.5
     torch.manual_seed(SEED)
     BertForMaskedLM(config).save_pretrained(folder)
-    vocabulary = {SPECIAL_TOKENS.get(index, f"w{index}"): index for index in range(config.vocab_size)}
-    BertTokenizer(vocab=vocabulary, model_max_length=MAX_LENGTH).save_pretrained(folder)
+    tokenizer_of_ids(config.vocab_size).save_pretrained(folder)
     return config
+
+
+def tokenizer_of_ids(vocab_size: int) -> BertTokenizer:
+    """Return a tokenizer with a word for each of so many ids."""
+    vocabulary = {SPECIAL_TOKENS.get(index, f"w{index}"): index for index in range(vocab_size)}
+    return BertTokenizer(vocab=vocabulary, model_max_length=MAX_LENGTH)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from torch import Tensor
 from tqdm import tqdm
 from transformers import BertConfig
 
-from benchmarks.speed.jobs import CLS, LENGTH_MU, LENGTH_SIGMA, MASK, MAX_LENGTH
+from benchmarks.speed.jobs import CLS, LENGTH_MU, LENGTH_SIGMA, MASK, MAX_LENGTH, tokenizer_of_ids
 from benchmarks.speed.meters import make_parser, seconds_of, write_results
 from docsplit.evaluation.results.markdown import markdown_table
 from docsplit.modeling.encoding import micro_batches
@@ -55,7 +55,9 @@ def measure_step(rows: int, budget: int, steps: int) -> float:
     """Measure the milliseconds of forward and backward pass on the CPU: the fastest after one to warm up."""
     torch.manual_seed(0)
     config = BertConfig(attention_probs_dropout_prob=0.0, **SMALL)  # type: ignore[arg-type]
-    model = DocSplitForContrastivePretraining(config, max_seq_length=MAX_LENGTH, mlm_weight=0.0).train()
+    model = DocSplitForContrastivePretraining.from_config(
+        config, tokenizer_of_ids(config.vocab_size), max_seq_length=MAX_LENGTH, mlm_weight=0.0
+    ).train()
     model.micro_batch_tokens = budget
 
     def step(batch: dict[str, Tensor]) -> None:

@@ -29,7 +29,7 @@ import torch.multiprocessing as mp
 from torch.nn.parallel import DistributedDataParallel
 from transformers import BertConfig
 
-from benchmarks.speed.jobs import MODELS
+from benchmarks.speed.jobs import MODELS, tokenizer_of_ids
 from benchmarks.speed.meters import add_device, make_parser, native_precision, write_results
 from docsplit.runtime.files import write_text
 from docsplit.runtime.launching import default_training_tokens, hardware
@@ -92,7 +92,9 @@ def measure(rank: int, job: dict[str, Any], port: int, output: str) -> None:
         attention_probs_dropout_prob=0.0,
         **MODELS[job["model"]],  # type: ignore[arg-type]
     )
-    model = DocSplitForContrastivePretraining(config, max_seq_length=job["longest"]).to(device).train()
+    tokenizer = tokenizer_of_ids(VOCABULARY)
+    model = DocSplitForContrastivePretraining.from_config(config, tokenizer, max_seq_length=job["longest"])
+    model.to(device).train()
     model.micro_batch_tokens, model.cache_gradients = job["micro_batch_tokens"], job["cache_gradients"]
     parallel: Any = DistributedDataParallel(model) if world_size > 1 else model
     batch = random_batch(job["documents"], job["mean_length"], job["longest"], seed=0)

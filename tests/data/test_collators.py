@@ -15,8 +15,8 @@ from docsplit.data.passages import SECTION_BREAK, to_passages
 from docsplit.data.preparation import Segmentation
 from docsplit.modeling.pretrained import prompt_of
 from modeling_docsplit import DocSplitForContrastivePretraining
-from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
-from tests.conftest import make_corpus, tiny_config
+from modeling_graph_document import GraphDocumentConfig
+from tests.conftest import OF_IDS, make_corpus, tiny_config
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +201,9 @@ def test_the_size_of_a_batch_is_that_of_its_documents(dataset, documents, collat
 def test_a_collator_for_a_model_draws_what_the_settings_say(dataset, wordpiece):
     """Length, view, prompt and masking are the model's; what is given takes their place there."""
     config = tiny_config(wordpiece)
-    model = DocSplitForContrastivePretraining(config, max_seq_length=24, view="ict", passage_words=20, mlm_weight=0.0)
+    model = DocSplitForContrastivePretraining.from_config(
+        config, wordpiece, max_seq_length=24, view="ict", passage_words=20, mlm_weight=0.0
+    )
     features = [dataset[number] for number in range(8)]
     batch = DocSplitCollator.for_model(model, wordpiece, seed=3)(features)
     assert equal([batch], [DocSplitCollator(wordpiece, "ict", 24, mlm=False, seed=3)(features)])
@@ -224,7 +226,7 @@ def test_a_collator_for_a_model_draws_what_the_settings_say(dataset, wordpiece):
 
 def test_a_collator_for_a_graph_makes_passages(documents, tokenizer):
     config = GraphDocumentConfig(tiny_config(tokenizer), graph_hidden_size=16)
-    model = DocSplitForContrastivePretraining(config, GraphDocumentModel(config), max_seq_length=48)
+    model = DocSplitForContrastivePretraining.from_config(config, OF_IDS, max_seq_length=48)
     collator = DocSplitCollator.for_model(model, tokenizer, max_passages=4)
     assert type(collator) is PassageCollator
     assert (collator.max_passages, collator.max_seq_length) == (4, 48)

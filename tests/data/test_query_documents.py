@@ -12,7 +12,6 @@ from docsplit.data.query_documents import MOST_PASSAGES, NO_ID, Collection, Quer
 from docsplit.data.sets.rankings import Ranking
 from docsplit.modeling.families.graph import GRAPH_DOCUMENTS
 from modeling_docsplit import DocSplitForContrastivePretraining
-from modeling_graph_document import GraphDocumentModel
 from tests.conftest import make_corpus, tiny_config
 
 TEXTS = [row["text"] for row in make_corpus(30, seed=7)]
@@ -131,7 +130,7 @@ def test_passages_of_a_document_and_a_query_that_is_one(wordpiece):
     assert np.array_equal(rows["is_query"], rows["view"] == 0)
     torch.manual_seed(0)
     config = GRAPH_DOCUMENTS.make_config(tiny_config(wordpiece), {"graph_hidden_size": 16, "graph_kind": "section"})
-    model = DocSplitForContrastivePretraining(config, GraphDocumentModel(config), max_seq_length=24).eval()
+    model = DocSplitForContrastivePretraining.from_config(config, wordpiece, max_seq_length=24).eval()
     output = model(**{name: batch[name] for name in batch.keys() - {"seen_ids", "sketches"}})
     assert output.embeddings.shape == (2, 3, 16)
     assert torch.isfinite(output.loss)

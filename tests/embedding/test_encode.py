@@ -43,7 +43,9 @@ QUERIES = ["bread and butter", "the ship was at anchor", ""]
 def test_bulk_equals_one_by_one_and_sentence_transformers(wordpiece, texts, pooling, tmp_path, monkeypatch):
     monkeypatch.setattr(encode_module, "CHUNK_TEXTS", 7)
     torch.manual_seed(0)
-    model = DocSplitForContrastivePretraining(tiny_config(wordpiece), pooling=pooling, max_seq_length=40)
+    model = DocSplitForContrastivePretraining.from_config(
+        tiny_config(wordpiece), wordpiece, pooling=pooling, max_seq_length=40
+    )
     model.train()
     encoder = model.encoder.base_model
     together = encode(encoder, wordpiece, texts, micro_batch_tokens=100)

@@ -41,7 +41,7 @@ def checkpoint(tmp_path_factory, wordpiece):
         tiny_config(wordpiece, initializer_range=0.3), graph_hidden_size=16, graph_kind="section", passage_words=WORDS
     )
     settings = {"similarity": "dot", "contrastive_temperature": 1.0, "max_seq_length": 24}
-    model = DocSplitForContrastivePretraining(config, GraphDocumentModel(config), **settings)
+    model = DocSplitForContrastivePretraining.from_config(config, wordpiece, **settings)
     model.save_pretrained(folder)
     wordpiece.save_pretrained(folder)
     return folder

@@ -163,10 +163,10 @@ def fitted_words(model):
     return fit(model, CORPUS, model.encode(CORPUS), RidgeSettings(1.0, 0)).words
 
 
-def saved(config, tokenizer, folder, *encoder, **settings):
+def saved(config, tokenizer, folder, **settings):
     """An encoder of random weights, loaded from a folder."""
     torch.manual_seed(0)
-    DocSplitForContrastivePretraining(config, *encoder, **settings).save_pretrained(folder)
+    DocSplitForContrastivePretraining.from_config(config, tokenizer, **settings).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return load_encoder(str(folder), device="cpu")
 

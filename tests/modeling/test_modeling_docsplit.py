@@ -1,7 +1,5 @@
 """The model: one loss whatever the micro-batches, each part against a slow obvious version, checkpoints that load."""
 
-import copy
-
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -19,7 +17,7 @@ from transformers import (
 from docsplit.data import preparation
 from docsplit.data.collators import IGNORED, DocSplitCollator
 from modeling_docsplit import DocSplitForContrastivePretraining
-from tests.conftest import tiny_config
+from tests.conftest import OF_IDS, tiny_config
 from tests.modeling.objectives.test_info_nce import slow_info_nce
 
 SMALL = {
@@ -53,11 +51,14 @@ def random_batch(documents=7, longest=40, seed=0):
     }
 
 
+from_config = DocSplitForContrastivePretraining.from_config
+
+
 def double_model(name="bert", **settings):
     torch.manual_seed(0)
     settings = {"pooling": "mean", "max_seq_length": 64} | settings
     config = BertConfig(**SMALL | {"num_hidden_layers": 1}) if name == "one layer" else CONFIGS[name]
-    return DocSplitForContrastivePretraining(config, **settings).double().eval()
+    return from_config(config, OF_IDS, **settings).double().eval()
 
 
 def loss_and_gradients(model, batch, forward=None):
@@ -236,7 +237,7 @@ def test_the_loss_is_divided_by_the_accumulation_steps(tmp_path, wordpiece, corp
     models, batches = [], []
     for _ in range(2):
         torch.manual_seed(0)
-        models.append(DocSplitForContrastivePretraining(copy.deepcopy(config), max_seq_length=64))
+        models.append(from_config(config, wordpiece, max_seq_length=64))
     start, model = models
     trainer = Trainer(model, args, DocSplitCollator(wordpiece, max_seq_length=64), dataset)
     model.register_forward_pre_hook(lambda module, args, inputs: batches.append(inputs), with_kwargs=True)
@@ -260,7 +261,7 @@ def test_cached_gradients_replay_dropout_and_autocast():
     results = []
     for cache_gradients in (False, True):
         torch.manual_seed(0)
-        model = DocSplitForContrastivePretraining(BertConfig(**SMALL), pooling="mean", max_seq_length=40).train()
+        model = from_config(BertConfig(**SMALL), OF_IDS, pooling="mean", max_seq_length=40).train()
         model.micro_batch_tokens, model.cache_gradients = 60, cache_gradients
         torch.manual_seed(1)
         with torch.autocast("cpu", torch.bfloat16):
@@ -276,7 +277,7 @@ def test_under_autocast_the_gradients_of_micro_batches_are_summed_in_full_precis
     """Some 40 micro-batches: summed in bfloat16 they would be five times as far from the exact gradient."""
     batch = random_batch(documents=40)
     torch.manual_seed(0)
-    model = DocSplitForContrastivePretraining(BertConfig(**SMALL), pooling="mean", max_seq_length=40).eval()
+    model = from_config(BertConfig(**SMALL), OF_IDS, pooling="mean", max_seq_length=40).eval()
     gradients = []
     for micro_batch_tokens, bf16 in ((None, True), (60, True), (None, False)):
         model.micro_batch_tokens = micro_batch_tokens

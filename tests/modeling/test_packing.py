@@ -16,6 +16,7 @@ from docsplit.modeling.packing import (
     packed_attention,
 )
 from modeling_docsplit import DocSplitForContrastivePretraining
+from tests.conftest import OF_IDS
 from tests.modeling.families.test_graph import make_model, passage_batch
 from tests.modeling.test_modeling_docsplit import SMALL, loss_and_gradients, random_batch
 
@@ -43,7 +44,9 @@ def make(kind="bert", **settings):
     for name in vars(config).copy():
         if "dropout" in name:
             setattr(config, name, 0.0)
-    model = DocSplitForContrastivePretraining(config, **{"pooling": "mean", "max_seq_length": 64} | settings).double()
+    model = DocSplitForContrastivePretraining.from_config(
+        config, OF_IDS, **{"pooling": "mean", "max_seq_length": 64} | settings
+    ).double()
     family_of(config).prepare_for_training(model)
     return model.train()
 

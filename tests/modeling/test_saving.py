@@ -25,7 +25,9 @@ def test_weights_that_are_not_finite_are_not_written(where, wordpiece, tmp_path)
     """A release that is there loses nothing, its head included."""
     settings = {"objective": "momentum_contrast", "momentum_queue_size": 8, "mlm_weight": 0}
     settings = settings if where == "objective" else {}
-    model = DocSplitForContrastivePretraining(tiny_config(wordpiece), pooling="mean", max_seq_length=64, **settings)
+    model = DocSplitForContrastivePretraining.from_config(
+        tiny_config(wordpiece), wordpiece, pooling="mean", max_seq_length=64, **settings
+    )
     if where == "adapter":
         model.add_lora(2)
     model.save_pretrained(tmp_path / "good")
@@ -50,7 +52,9 @@ def test_weights_that_are_not_finite_are_not_written(where, wordpiece, tmp_path)
 def test_a_release_has_what_each_loader_looks_for_and_nothing_else(name, mlm_weight, tmp_path, wordpiece):
     torch.manual_seed(0)
     config = configs(wordpiece)[name]
-    model = DocSplitForContrastivePretraining(config, pooling="mean", max_seq_length=64, mlm_weight=mlm_weight)
+    model = DocSplitForContrastivePretraining.from_config(
+        config, wordpiece, pooling="mean", max_seq_length=64, mlm_weight=mlm_weight
+    )
     folder = saved(model, wordpiece, tmp_path / "release")
     with load_reports() as reports:
         base = AutoModel.from_pretrained(folder)
@@ -85,7 +89,7 @@ def test_a_release_has_what_each_loader_looks_for_and_nothing_else(name, mlm_wei
 @pytest.mark.parametrize("step", range(3))
 def test_a_kill_while_a_release_is_written_leaves_a_folder_that_loads(step, tmp_path, wordpiece, monkeypatch):
     """The encoder comes first, then its head, which is there as a whole or not at all."""
-    model = DocSplitForContrastivePretraining(tiny_config(wordpiece), pooling="mean")
+    model = DocSplitForContrastivePretraining.from_config(tiny_config(wordpiece), wordpiece, pooling="mean")
     calls = []
 
     def dying(write):
@@ -113,8 +117,10 @@ def test_a_kill_while_a_release_is_written_leaves_a_folder_that_loads(step, tmp_
 
 
 def test_a_head_that_was_not_trained_is_not_released_and_old_weights_do_not_stay(tmp_path, wordpiece):
-    trained = DocSplitForContrastivePretraining(tiny_config(wordpiece))
-    contrastive_alone = DocSplitForContrastivePretraining(tiny_config(wordpiece), mlm_weight=0.0)
+    trained = DocSplitForContrastivePretraining.from_config(tiny_config(wordpiece), wordpiece)
+    contrastive_alone = DocSplitForContrastivePretraining.from_config(
+        tiny_config(wordpiece), wordpiece, mlm_weight=0.0
+    )
     for model in (contrastive_alone, trained, contrastive_alone):  # one file, then several, then one
         folder = saved(model, wordpiece, tmp_path / "release")
         assert (folder / HEAD_FILE).exists() == (folder / HEAD_INDEX).exists() == (model is trained)
@@ -127,7 +133,9 @@ def test_a_head_that_was_not_trained_is_not_released_and_old_weights_do_not_stay
 
 def test_other_weights_saved_over_a_release_are_continued_without_its_head(tmp_path, wordpiece, caplog):
     """As `SentenceTransformer.save` and `AutoModel.save_pretrained` do, which know nothing of the head."""
-    DocSplitForContrastivePretraining(tiny_config(wordpiece), pooling="mean").save_pretrained(tmp_path)
+    DocSplitForContrastivePretraining.from_config(tiny_config(wordpiece), wordpiece, pooling="mean").save_pretrained(
+        tmp_path
+    )
     wordpiece.save_pretrained(tmp_path)
     assert from_pretrained(tmp_path).config.docsplit["mlm_weight"] > 0
     other = SentenceTransformer(str(tmp_path), device="cpu")
@@ -145,9 +153,9 @@ def start(wordpiece, tmp_path_factory):
     """The encoder that is adapted."""
     folder = tmp_path_factory.mktemp("start")
     torch.manual_seed(0)
-    DocSplitForContrastivePretraining(tiny_config(wordpiece), pooling="mean", max_seq_length=32).save_pretrained(
-        folder
-    )
+    DocSplitForContrastivePretraining.from_config(
+        tiny_config(wordpiece), wordpiece, pooling="mean", max_seq_length=32
+    ).save_pretrained(folder)
     wordpiece.save_pretrained(folder)
     return folder
 

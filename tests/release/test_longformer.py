@@ -95,7 +95,9 @@ def test_the_longformer_is_its_source_on_short_texts(source, corpus, run_here, t
 
 def test_a_checkpoint_of_ours_keeps_its_pooling(run_here, wordpiece, tmp_path, monkeypatch):
     torch.manual_seed(0)
-    model = DocSplitForContrastivePretraining(tiny_config(wordpiece), pooling="mean", max_seq_length=64)
+    model = DocSplitForContrastivePretraining.from_config(
+        tiny_config(wordpiece), wordpiece, pooling="mean", max_seq_length=64
+    )
     model.save_pretrained(tmp_path / "source")
     wordpiece.save_pretrained(tmp_path / "source")
     TrainingDocuments(is_complete=False).save(tmp_path / "source")

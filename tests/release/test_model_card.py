@@ -28,7 +28,7 @@ from docsplit.release.model_card import (
 )
 from docsplit.release.records import CardEvaluation, read_evaluations
 from modeling_docsplit import DocSplitForContrastivePretraining
-from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
+from modeling_graph_document import GraphDocumentConfig
 from tests.conftest import make_corpus, tiny_config
 from tests.evaluation.results.examples import make_group, make_result
 from tests.processes import ROOT
@@ -64,7 +64,9 @@ SHIPPED = sorted((ROOT / "model_cards").glob("*/README.md"))
 def saved(tmp_path_factory, wordpiece):
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("saved") / "encoder"
-    DocSplitForContrastivePretraining(tiny_config(wordpiece), pooling="mean").save_pretrained(folder)
+    DocSplitForContrastivePretraining.from_config(tiny_config(wordpiece), wordpiece, pooling="mean").save_pretrained(
+        folder
+    )
     return folder
 
 
@@ -144,7 +146,9 @@ def test_without_files_the_card_says_that_nothing_is_known(directory):
     ],
 )  # fmt: skip
 def test_a_card_says_what_was_learnt_and_how_to_go_on(settings, view, expected, wordpiece, tmp_path):
-    DocSplitForContrastivePretraining(tiny_config(wordpiece), **settings).save_pretrained(tmp_path)
+    DocSplitForContrastivePretraining.from_config(tiny_config(wordpiece), wordpiece, **settings).save_pretrained(
+        tmp_path
+    )
     (tmp_path / "run.json").write_text(json.dumps(RUN | {"options": {"view": view}}))
     text = write_card(tmp_path, "someone/e")
     assert expected in text
@@ -158,7 +162,7 @@ def test_a_card_says_what_was_learnt_and_how_to_go_on(settings, view, expected, 
 def test_the_card_of_a_graph_document_model(tmp_path, wordpiece):
     config = GraphDocumentConfig(tiny_config(wordpiece), graph_hidden_size=16, graph_kind="star", passage_words=60)
     settings = {"similarity": "dot", "max_seq_length": 48}
-    DocSplitForContrastivePretraining(config, GraphDocumentModel(config), **settings).save_pretrained(tmp_path)
+    DocSplitForContrastivePretraining.from_config(config, wordpiece, **settings).save_pretrained(tmp_path)
     text = " ".join(write_card(tmp_path, "someone/graph").split())
     for shown in ("It turns a document of any length, read in passages of about 60 words (up to 48 tokens each), into "
                   "a vector of 16 numbers.", "of 2 layers, with 2 of graph attention over its passages (`star` graph)",

@@ -17,7 +17,7 @@ from docsplit.embedding.lexical_ridge import RidgeSettings, fit, save_static
 from docsplit.modeling.loading import load_encoder, with_words
 from docsplit.release import onnx
 from modeling_docsplit import DocSplitForContrastivePretraining
-from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
+from modeling_graph_document import GraphDocumentConfig
 from tests.conftest import make_corpus, tiny_config, tiny_values
 
 TEXTS = [row["text"] for row in make_corpus(6, seed=3)] + ["Bread.", ""]
@@ -33,7 +33,7 @@ def checkpoint(tmp_path, wordpiece):
         if architecture == "longformer":
             values |= {"attention_window": 16}
         config = AutoConfig.for_model(architecture, **values)
-        model = DocSplitForContrastivePretraining(config, **{"max_seq_length": 24} | settings)
+        model = DocSplitForContrastivePretraining.from_config(config, wordpiece, **{"max_seq_length": 24} | settings)
         with torch.no_grad():  # of a length that is not 1 by chance
             for name, weight in model.named_parameters():
                 if name.endswith(("LayerNorm.weight", "norm.weight")):
@@ -142,7 +142,7 @@ def test_onnx_gives_the_vector_of_a_document_of_passages(settings, wordpiece, tm
     torch.manual_seed(0)
     config = tiny_config(wordpiece, initializer_range=0.3, num_hidden_layers=1)
     config = GraphDocumentConfig(config, graph_hidden_size=16, passage_words=12, **settings)
-    model = DocSplitForContrastivePretraining(config, GraphDocumentModel(config), max_seq_length=24)
+    model = DocSplitForContrastivePretraining.from_config(config, wordpiece, max_seq_length=24)
     model.save_pretrained(tmp_path / "checkpoint")
     wordpiece.save_pretrained(tmp_path / "checkpoint")
     run_here(export_onnx.main, tmp_path / "checkpoint", tmp_path / "onnx")

@@ -91,7 +91,7 @@ def test_a_family_of_a_plugin_is_needed_to_embed(wordpiece, tmp_path, forget, ca
     load_plugin(EXAMPLES / "custom_family.py")
     torch.manual_seed(0)
     config = XmodConfig(**tiny_values(wordpiece), languages=["de_DE", "en_XX"])
-    model = DocSplitForContrastivePretraining(config, max_seq_length=64)
+    model = DocSplitForContrastivePretraining.from_config(config, wordpiece, max_seq_length=64)
     model.save_pretrained(tmp_path / "xmod")
     wordpiece.save_pretrained(tmp_path / "xmod")
     encoder = load_encoder(str(tmp_path / "xmod"), device="cpu")

@@ -113,7 +113,7 @@ def test_spread_histograms_and_stall_are_those_since_the_last_log(monkeypatch):
 def test_a_trainer_of_ones_own_tells_the_truth(has_callback, workers, corpus, wordpiece, tmp_path, caplog):
     """Other views in each epoch, or a line that says not; what was drawn in config.json; the parts of the loss."""
     torch.manual_seed(0)
-    model = DocSplitForContrastivePretraining(tiny_config(wordpiece), max_seq_length=64)
+    model = DocSplitForContrastivePretraining.from_config(tiny_config(wordpiece), wordpiece, max_seq_length=64)
     documents = tokenize(corpus.select(range(24)), wordpiece)[0].with_format("numpy")
     collator = DocSplitCollator.for_model(model, wordpiece, view="crop", max_seq_length=20, prompt="storm ")
     args = TrainingArguments(

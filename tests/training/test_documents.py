@@ -139,7 +139,7 @@ def test_queries_are_divided_into_those_trained_on_and_held_out(options, collect
 def test_the_collator_draws_as_many_negatives_as_the_options_say(options, collection, wordpiece):
     run_options = options(collection, {"negatives": ["random"], "negatives_per_query": 3})
     data = load_queries(run_options, None, None)
-    model = DocSplitForContrastivePretraining(tiny_config(wordpiece), max_seq_length=64)
+    model = DocSplitForContrastivePretraining.from_config(tiny_config(wordpiece), wordpiece, max_seq_length=64)
     batch = make_query_collator(model, data, run_options, 32)([data.train[0], data.train[1]])
     assert batch["input_ids"].shape[:2] == (2, 5)  # the query, a relevant document and three others
     assert batch["input_ids"].shape[2] <= 32

@@ -92,7 +92,7 @@ def test_a_graph_that_is_resumed_is_the_uninterrupted_one(run_here, headless, co
 
 def test_masked_lm_alone_is_asked_for(tiny_model, load, saved, caplog):
     weights = {"contrastive_weight": 0, "mlm_weight": 1}
-    start = saved(DocSplitForContrastivePretraining(tiny_model.config, tiny_model.encoder, **weights), "start")
+    start = saved(DocSplitForContrastivePretraining(tiny_model.body, tiny_model.encoder, **weights), "start")
     with pytest.raises(ValueError, match=r"masked LM alone: its contrastive_weight is 0.*Say --contrastive_weight 1"):
         load(start)
     assert load(start, contrastive_weight=0)[0].config.docsplit["contrastive_weight"] == 0

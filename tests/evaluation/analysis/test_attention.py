@@ -20,7 +20,7 @@ from docsplit.evaluation.analysis.attention import (
 )
 from docsplit.modeling.loading import load_encoder
 from modeling_docsplit import DocSplitForContrastivePretraining
-from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
+from modeling_graph_document import GraphDocumentConfig
 from tests.conftest import make_corpus, tiny_config
 
 GENERATOR = np.random.default_rng(0)
@@ -98,7 +98,7 @@ def encoder(tmp_path_factory, wordpiece):
     config = GraphDocumentConfig(
         tiny_config(wordpiece, initializer_range=0.5), graph_hidden_size=16, graph_kind="section", passage_words=8
     )
-    DocSplitForContrastivePretraining(config, GraphDocumentModel(config), max_seq_length=24).save_pretrained(folder)
+    DocSplitForContrastivePretraining.from_config(config, wordpiece, max_seq_length=24).save_pretrained(folder)
     wordpiece.save_pretrained(folder)
     return load_encoder(str(folder), device="cpu")
 

@@ -18,7 +18,7 @@ from docsplit.evaluation.heads.presets import FineTuning
 from docsplit.evaluation.heads.setfit import setfit
 from docsplit.modeling.loading import load_encoder
 from modeling_docsplit import DocSplitForContrastivePretraining
-from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
+from modeling_graph_document import GraphDocumentConfig
 from tests.conftest import tiny_config
 from tests.evaluation.heads.examples import LEARNING_RATE, accuracy, everything, few, make_split
 
@@ -152,7 +152,7 @@ def test_a_graph_document_model_reads_so_many_passages(wordpiece, tmp_path, monk
     monkeypatch.setattr(finetuning, "TRAIN_PASSAGES", 2)
     monkeypatch.setattr(finetuning, "TEST_PASSAGES", 3)
     config = GraphDocumentConfig(tiny_config(wordpiece), graph_hidden_size=16, passage_words=10)
-    model = DocSplitForContrastivePretraining(config, GraphDocumentModel(config), max_seq_length=24)
+    model = DocSplitForContrastivePretraining.from_config(config, wordpiece, max_seq_length=24)
     model.save_pretrained(tmp_path)
     wordpiece.save_pretrained(tmp_path)
     read = []

@@ -14,7 +14,7 @@ from docsplit.modeling.families.graph import GRAPH_DOCUMENTS
 from docsplit.modeling.families.graph_document_transformer import GraphDocumentTransformer
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
-from tests.conftest import make_corpus, tiny_config
+from tests.conftest import OF_IDS, make_corpus, tiny_config
 from tests.modeling.test_modeling_docsplit import SMALL, loss_and_gradients
 
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -188,7 +188,7 @@ def make_model(dropout=0.0, graph=None, **settings):
     torch.manual_seed(0)
     probabilities = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
     config = GraphDocumentConfig(BertConfig(**SMALL, **probabilities), graph_hidden_size=16, **graph or {})
-    model = DocSplitForContrastivePretraining(config, GraphDocumentModel(config), **EQUATION_5 | settings)
+    model = DocSplitForContrastivePretraining.from_config(config, OF_IDS, **EQUATION_5 | settings)
     return model.double().train()
 
 

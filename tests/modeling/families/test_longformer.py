@@ -16,6 +16,7 @@ from docsplit.modeling.families.longformer import padded_rows, use_blocked_atten
 from docsplit.modeling.families.table import family_of
 from docsplit.modeling.loading import load_encoder
 from modeling_docsplit import DocSplitForContrastivePretraining
+from tests.conftest import OF_IDS
 from tests.modeling.test_modeling_docsplit import SMALL, loss_and_gradients, random_batch
 
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -26,7 +27,7 @@ BIGBIRD = SMALL | NO_DROPOUT | {"block_size": 4, "num_random_blocks": 1, "max_po
 def make_model(config, **settings):
     torch.manual_seed(0)
     settings = {"pooling": "cls", "max_seq_length": 100} | settings
-    return DocSplitForContrastivePretraining(config, **settings).double().train()
+    return DocSplitForContrastivePretraining.from_config(config, OF_IDS, **settings).double().train()
 
 
 @pytest.mark.parametrize(

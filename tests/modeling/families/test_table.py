@@ -32,7 +32,7 @@ from docsplit.modeling.loading import load_encoder
 from docsplit.modeling.pretrained import max_positions
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig
-from tests.conftest import make_corpus
+from tests.conftest import OF_IDS, make_corpus
 from tests.modeling.families.test_longformer import BIGBIRD, make_model
 
 
@@ -174,13 +174,13 @@ def test_a_bare_language_model_gives_its_last_token(starts):
 
 def test_a_random_one_is_made_without_a_head():
     config = Qwen3Config(**SIZES, vocab_size=120)
-    model = DocSplitForContrastivePretraining(config)
+    model = DocSplitForContrastivePretraining.from_config(config, OF_IDS)
     assert (model.config.docsplit["pooling"], model.config.docsplit["mlm_weight"]) == ("lasttoken", 0.0)
     assert type(model.encoder).__name__ == "Qwen3Model"
     both_ways = SimpleNamespace(model_type="gemma3_text", use_bidirectional_attention=True)
     assert family_of(both_ways).default_settings["pooling"] == "mean"
     with pytest.raises(ValueError, match=r"mlm_weight is 0\.1, but a language model that writes the next token"):
-        DocSplitForContrastivePretraining(config, mlm_weight=0.1)
+        DocSplitForContrastivePretraining.from_config(config, OF_IDS, mlm_weight=0.1)
 
 
 def test_an_empty_text_has_a_vector_where_no_special_tokens_are_added(starts, left_padded, tmp_path):

@@ -17,7 +17,7 @@ from docsplit.modeling.objectives.base import Objective, ObjectiveOutput
 from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.pretrained import checked_settings
 from modeling_docsplit import DocSplitForContrastivePretraining
-from tests.conftest import make_corpus, tiny_config
+from tests.conftest import OF_IDS, make_corpus, tiny_config
 
 
 class Predicted(Objective):
@@ -49,7 +49,9 @@ def _predicted(monkeypatch):
 def train(tokenizer, output_dir, settings, checkpoint=None):
     torch.manual_seed(0)
     config = tiny_config(tokenizer, hidden_dropout_prob=0.1)
-    model = DocSplitForContrastivePretraining(config, pooling="mean", max_seq_length=32, **settings)
+    model = DocSplitForContrastivePretraining.from_config(
+        config, OF_IDS, pooling="mean", max_seq_length=32, **settings
+    )
     arguments = TrainingArguments(
         output_dir=str(output_dir), use_cpu=True, per_device_train_batch_size=10, max_steps=4, save_steps=2,
         learning_rate=1e-2, remove_unused_columns=False, disable_tqdm=True, logging_strategy="no", report_to="none",
@@ -89,7 +91,9 @@ def test_a_resumed_training_is_the_uninterrupted_one_and_the_release_the_encoder
 
 def test_its_options_are_kept_and_those_of_others_refused(wordpiece, tmp_path):
     config = tiny_config(wordpiece)
-    model = DocSplitForContrastivePretraining(config, max_seq_length=64, objective="predicted", head_width=5)
+    model = DocSplitForContrastivePretraining.from_config(
+        config, wordpiece, max_seq_length=64, objective="predicted", head_width=5
+    )
     assert model.objective.options == Predicted.Options(head_width=5)
     model.save_pretrained(tmp_path)
     again = DocSplitForContrastivePretraining.from_pretrained(tmp_path)
@@ -103,7 +107,9 @@ def test_its_options_are_kept_and_those_of_others_refused(wordpiece, tmp_path):
 
 
 def test_the_training_state_follows_what_is_loaded(wordpiece):
-    model = DocSplitForContrastivePretraining(tiny_config(wordpiece), max_seq_length=64, objective="predicted")
+    model = DocSplitForContrastivePretraining.from_config(
+        tiny_config(wordpiece), wordpiece, max_seq_length=64, objective="predicted"
+    )
     whole = model.state_dict()
     encoder = {name: value for name, value in whole.items() if name.startswith("encoder.")}
     assert model.training_state == "fresh"
@@ -118,7 +124,7 @@ def test_the_training_state_follows_what_is_loaded(wordpiece):
 
 
 def test_a_state_without_an_encoder_is_not_released(wordpiece, tmp_path):
-    model = DocSplitForContrastivePretraining(tiny_config(wordpiece), max_seq_length=64)
+    model = DocSplitForContrastivePretraining.from_config(tiny_config(wordpiece), wordpiece, max_seq_length=64)
     with pytest.raises(ValueError, match=r"begins with 'encoder.'"):
         model.save_pretrained(tmp_path, state_dict=model.encoder.state_dict())
     assert not any(tmp_path.iterdir())

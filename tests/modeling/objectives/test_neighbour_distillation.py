@@ -8,7 +8,7 @@ from safetensors import safe_open
 
 from docsplit.modeling.objectives.neighbour_distillation import Targets
 from modeling_docsplit import DocSplitForContrastivePretraining
-from tests.conftest import tiny_config
+from tests.conftest import OF_IDS, tiny_config
 from tests.mutations import mutated_copy
 
 IDS = torch.tensor([40, 7, 2**62, 11, 3])
@@ -34,7 +34,7 @@ def make_model(tokenizer, path):
     torch.manual_seed(0)
     settings = {"pooling": "mean", "mlm_weight": 0.0, "objective": "neighbour_distillation"}
     config = tiny_config(tokenizer, hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.5)
-    model = DocSplitForContrastivePretraining(config, max_seq_length=64, **settings)
+    model = DocSplitForContrastivePretraining.from_config(config, OF_IDS, max_seq_length=64, **settings)
     model.objective.targets = Targets(path)
     return model.train()
 

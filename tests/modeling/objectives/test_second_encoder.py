@@ -9,6 +9,7 @@ from transformers import BertConfig
 
 from docsplit.modeling.objectives.second_encoder import CT_NEGATIVES, contrastive_tension
 from modeling_docsplit import DocSplitForContrastivePretraining
+from tests.conftest import OF_IDS
 from tests.modeling.test_modeling_docsplit import SMALL, random_batch, slow_info_nce
 
 CT = {"objective": "contrastive_tension", "mlm_weight": 0.0}
@@ -18,7 +19,11 @@ QUEUE = {"objective": "momentum_contrast", "momentum_queue_size": 20, "momentum"
 def make_model(dropout=0.0, **settings):
     torch.manual_seed(0)
     config = BertConfig(**SMALL, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
-    return DocSplitForContrastivePretraining(config, pooling="mean", max_seq_length=64, **settings).double().train()
+    return (
+        DocSplitForContrastivePretraining.from_config(config, OF_IDS, pooling="mean", max_seq_length=64, **settings)
+        .double()
+        .train()
+    )
 
 
 def embed(base_model, batch, index):
