@@ -40,8 +40,8 @@ def place(tmp_path, monkeypatch, wordpiece, reads_little):
     (tmp_path / MINILM).parent.mkdir()
     (tmp_path / MINILM).symlink_to(reads_little)
     bert = tiny_config(wordpiece, max_position_embeddings=512)
-    DocSplitForContrastivePretraining(bert, pooling="mean").save_pretrained(tmp_path / "bert-base-uncased")
-    wordpiece.save_pretrained(tmp_path / "bert-base-uncased")
+    model = DocSplitForContrastivePretraining.from_config(bert, wordpiece, pooling="mean")
+    model.save_pretrained(tmp_path / "bert-base-uncased")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

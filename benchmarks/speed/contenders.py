@@ -384,12 +384,13 @@ class DocSplitEncode(EncodingContender):
     """This project's bulk embedding, with its defaults."""
 
     def __init__(self, job: Job):
-        from docsplit.embedding.encode import encode
+        from docsplit.embedding.encode import embed_documents
+        from docsplit.modeling.loading import load_encoder
 
         super().__init__(job)
-        model = DocSplitForContrastivePretraining.from_pretrained(job.folder).to(job.device)
-        self.encoder = model.encoder.base_model
-        self.encode = functools.partial(encode, self.encoder, self.tokenizer)  # type: ignore[method-assign]
+        model = load_encoder(str(job.folder), device=job.device)
+        self.encoder = model[0].model
+        self.encode = lambda texts: embed_documents(model, texts)[0]  # type: ignore[method-assign]
 
 
 class SentenceTransformerEncode(EncodingContender):

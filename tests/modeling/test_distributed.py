@@ -14,7 +14,6 @@ from tests.modeling.families.test_graph import make_model as make_graph_model
 from tests.modeling.families.test_longformer import LONGFORMER, make_model
 from tests.modeling.objectives.test_info_nce import queries_batch
 from tests.modeling.test_modeling_docsplit import double_model, loss_and_gradients, random_batch
-from tests.modeling.test_vectors import WITH_DENSE
 from tests.waits import OnDevice, Watch, register, watched
 
 ROWS = (3, 4, 1)  # documents of each process
@@ -26,7 +25,7 @@ CASES = {
     "longformer": {"kind": "longformer"},  # in whose attention [CLS] has projections of its own
     "graph": {"kind": "graph", "symmetric_loss": True},
     "lora": {"lora_r": 2},
-    "dense": {"pooling": "weightedmean", **WITH_DENSE},
+    "dense": {"pooling": "weightedmean", "with_dense": True},
 }
 
 

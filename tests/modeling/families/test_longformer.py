@@ -10,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, BertConfig, BigBirdConfig, LongformerConfig, LongformerModel
 from transformers.models.longformer import modeling_longformer
 
-from docsplit.embedding.encode import encode
+from docsplit.embedding.encode import embed_documents
 from docsplit.modeling.families import longformer as module
 from docsplit.modeling.families.longformer import padded_rows, use_blocked_attention, use_transformers_attention
 from docsplit.modeling.families.table import family_of
@@ -80,21 +80,19 @@ def test_embedding_probing_and_export_attend_alike(longformer, corpus, byte_leve
         plain = AutoModel.from_pretrained(path, add_pooling_layer=False).eval()
         with torch.no_grad():
             expected.append(plain(**batch, global_attention_mask=is_global)[0][0, 0].numpy())
-    bare = AutoModel.from_pretrained(path, add_pooling_layer=False)
     for name, embeddings in {
-        "in training": encode(model.encoder.base_model, byte_level_bpe, texts),
-        "bare": encode(bare, byte_level_bpe, texts, micro_batch_tokens=100),
+        "in training": embed_documents(model.body, texts)[0],
+        "in small micro-batches": embed_documents(model.body, texts, micro_batch_tokens=100)[0],
         "for probing": load_encoder(str(path), device="cpu").encode(texts),
         "exported": SentenceTransformer(str(path), device="cpu", trust_remote_code=True).encode(texts),
     }.items():
         np.testing.assert_allclose(embeddings, expected, atol=1e-5, err_msg=name)
     local = plain(**batch)[0][0, 0].detach().numpy()
     assert np.abs(local - expected[-1]).max() > 1e-4
-    assert "forward" not in vars(bare)  # left as it was
-    twin = copy.deepcopy(model.encoder.base_model)
+    twin = copy.deepcopy(model.body)
     with torch.no_grad():
-        twin.embeddings.word_embeddings.weight.mul_(2)
-    assert np.abs(encode(twin, byte_level_bpe, texts) - expected).max() > 1e-2  # a copy uses its own weights
+        twin[0].model.embeddings.word_embeddings.weight.mul_(2)
+    assert np.abs(embed_documents(twin, texts)[0] - expected).max() > 1e-2  # a copy uses its own weights
 
 
 def make_longformer(windows, positions, dtype=torch.float64, dropout=0.0, hidden_size=16):

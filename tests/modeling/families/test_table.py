@@ -25,7 +25,7 @@ from transformers import (
     XLMRobertaConfig,
 )
 
-from docsplit.embedding.encode import embed_documents, encode
+from docsplit.embedding.encode import embed_documents
 from docsplit.modeling.families.base import Family
 from docsplit.modeling.families.table import family_of
 from docsplit.modeling.loading import load_encoder
@@ -163,10 +163,10 @@ def test_a_bare_language_model_gives_its_last_token(starts):
     """Nothing is said of its pooling: [CLS] would be the first token, which has seen no other."""
     bare = starts / "bare_qwen3"
     model = from_pretrained(bare)
-    assert model.config.docsplit["pooling"] == "lasttoken"
+    assert model.body[1].pooling_mode == "lasttoken"
     loaded = load_encoder(str(bare), device="cpu")
     assert loaded[1].pooling_mode == "lasttoken"
-    ours = encode(model.encoder.base_model, AutoTokenizer.from_pretrained(bare), TEXTS)
+    ours = embed_documents(model.eval().body, TEXTS, dtype=torch.float32)[0]
     np.testing.assert_allclose(ours, embed_documents(loaded, TEXTS, dtype=torch.float32)[0], atol=1e-5)
     with pytest.raises(ValueError, match="transformers has no masked-LM head for a qwen3: leave out --new_mlm_head"):
         from_pretrained(bare, new_mlm_head=True)
@@ -175,7 +175,7 @@ def test_a_bare_language_model_gives_its_last_token(starts):
 def test_a_random_one_is_made_without_a_head():
     config = Qwen3Config(**SIZES, vocab_size=120)
     model = DocSplitForContrastivePretraining.from_config(config, OF_IDS)
-    assert (model.config.docsplit["pooling"], model.config.docsplit["mlm_weight"]) == ("lasttoken", 0.0)
+    assert (model.body[1].pooling_mode, model.config.docsplit["mlm_weight"]) == ("lasttoken", 0.0)
     assert type(model.encoder).__name__ == "Qwen3Model"
     both_ways = SimpleNamespace(model_type="gemma3_text", use_bidirectional_attention=True)
     assert family_of(both_ways).default_settings["pooling"] == "mean"

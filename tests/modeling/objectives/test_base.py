@@ -6,7 +6,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from datasets import Dataset
-from docsplit.modeling.saving import TRAINING_STATE_FILE
 from safetensors.torch import load_file
 from torch import nn
 from transformers import Trainer, TrainingArguments
@@ -15,9 +14,9 @@ from docsplit.data.collators import DocSplitCollator
 from docsplit.data.preparation import tokenize
 from docsplit.modeling.objectives.base import Objective, ObjectiveOutput
 from docsplit.modeling.objectives.table import OBJECTIVES
-from docsplit.modeling.pretrained import checked_settings
+from docsplit.modeling.start import checked_settings
 from modeling_docsplit import DocSplitForContrastivePretraining
-from tests.conftest import OF_IDS, make_corpus, tiny_config
+from tests.conftest import make_corpus, tiny_config
 
 
 class Predicted(Objective):
@@ -29,9 +28,9 @@ class Predicted(Objective):
 
         head_width: int = field(default=8, metadata={"help": "Of the predictor."})
 
-    def __init__(self, options, base_model):
-        super().__init__(options, base_model)
-        hidden = base_model.config.hidden_size
+    def __init__(self, options, body):
+        super().__init__(options, body)
+        hidden = body.get_embedding_dimension()
         self.head = nn.Sequential(nn.Linear(hidden, options.head_width), nn.BatchNorm1d(options.head_width), nn.ReLU())
         self.predict = nn.Linear(options.head_width, hidden)
 
@@ -50,7 +49,7 @@ def train(tokenizer, output_dir, settings, checkpoint=None):
     torch.manual_seed(0)
     config = tiny_config(tokenizer, hidden_dropout_prob=0.1)
     model = DocSplitForContrastivePretraining.from_config(
-        config, OF_IDS, pooling="mean", max_seq_length=32, **settings
+        config, tokenizer, pooling="mean", max_seq_length=32, **settings
     )
     arguments = TrainingArguments(
         output_dir=str(output_dir), use_cpu=True, per_device_train_batch_size=10, max_steps=4, save_steps=2,
@@ -59,8 +58,6 @@ def train(tokenizer, output_dir, settings, checkpoint=None):
     dataset = tokenize(Dataset.from_list(make_corpus(40)), tokenizer)[0].with_format("numpy")
     collator = DocSplitCollator(tokenizer, "simcse", 32, mlm=bool(model.config.docsplit["mlm_weight"]))
     trainer = Trainer(model, arguments, collator, dataset)
-    if checkpoint is not None:
-        model.load_training_state(checkpoint)
     trainer.train(resume_from_checkpoint=checkpoint and str(checkpoint))
     return model
 
@@ -75,18 +72,24 @@ def train(tokenizer, output_dir, settings, checkpoint=None):
     ids=lambda settings: settings["objective"],
 )
 def test_a_resumed_training_is_the_uninterrupted_one_and_the_release_the_encoder_alone(settings, wordpiece, tmp_path):
-    whole = train(wordpiece, tmp_path / "whole", settings).state_dict()
+    model = train(wordpiece, tmp_path / "whole", settings)
+    whole = model.state_dict()
     checkpoint = tmp_path / "whole" / "checkpoint-2"
     resumed = train(wordpiece, tmp_path / "resumed", settings, checkpoint).state_dict()
     for name, value in whole.items():
         assert torch.equal(resumed[name], value), name
     trained = {name: value for name, value in whole.items() if name.startswith("objective.")}
-    written = load_file(checkpoint / TRAINING_STATE_FILE)
-    assert {f"objective.{name}" for name in written} == set(trained)
-    assert any((trained[f"objective.{name}"] != value).any() for name, value in written.items())  # it learns
+    written = load_file(checkpoint / "model.safetensors")
+    assert {name.split(".")[0] for name in written} == {"bert", "cls", "objective"}
+    assert {name for name in written if name.startswith("objective.")} == set(trained)
+    assert any((value != written[name]).any() for name, value in trained.items())  # it learns
 
-    # What others load knows nothing of it.
-    assert {name.split(".")[0] for name in load_file(checkpoint / "model.safetensors")} == {"bert", "cls"}
+    # A release knows nothing of it, and does not pass for a checkpoint to resume from
+    model.save_pretrained(tmp_path / "release")
+    released = load_file(tmp_path / "release" / "model.safetensors")
+    assert not any("objective" in name for name in released)
+    with pytest.raises(RuntimeError, match=r"missing \['objective"):
+        model.load_state_dict(released, strict=False)
 
 
 def test_its_options_are_kept_and_those_of_others_refused(wordpiece, tmp_path):
@@ -106,66 +109,8 @@ def test_its_options_are_kept_and_those_of_others_refused(wordpiece, tmp_path):
     assert set(model(**batch).objective_parts) == {"head_norm"}
 
 
-def test_the_training_state_follows_what_is_loaded(wordpiece):
-    model = DocSplitForContrastivePretraining.from_config(
-        tiny_config(wordpiece), wordpiece, max_seq_length=64, objective="predicted"
-    )
-    whole = model.state_dict()
-    encoder = {name: value for name, value in whole.items() if name.startswith("encoder.")}
-    assert model.training_state == "fresh"
-    model.load_state_dict(encoder, strict=False)
-    assert model.training_state == "missing"
-    model.load_state_dict(whole)
-    assert model.training_state == "fresh"
-    model.training_state = "loaded"
-    model.load_state_dict(whole)
-    model.load_state_dict(encoder, strict=False)
-    assert model.training_state == "missing"  # the state belongs to the whole that was loaded before
-
-
-def test_a_state_without_an_encoder_is_not_released(wordpiece, tmp_path):
+def test_weights_of_others_are_not_written_in_its_name(wordpiece, tmp_path):
     model = DocSplitForContrastivePretraining.from_config(tiny_config(wordpiece), wordpiece, max_seq_length=64)
-    with pytest.raises(ValueError, match=r"begins with 'encoder.'"):
+    with pytest.raises(ValueError, match="state_dict"):
         model.save_pretrained(tmp_path, state_dict=model.encoder.state_dict())
     assert not any(tmp_path.iterdir())
-
-
-CT = {"objective": "contrastive_tension", "mlm_weight": 0.0}
-MOMENTUM = {"objective": "momentum_contrast", "momentum_queue_size": 20, "mlm_weight": 0.0}
-BREGMAN = {"objective": "info_nce+bregman", "mlm_weight": 0.0}
-NEIGHBOURS = {"objective": "neighbour_distillation", "mlm_weight": 0.0}
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"objective": "guessing"}, "objective is 'guessing', expected one of"),
-        ({"colour": "red"}, "There is no setting 'colour'"),
-        ({"pooling": "last"}, "pooling is 'last'"),
-        ({"max_seq_length": 129}, "positions for 128 tokens"),
-        ({"contrastive_weight": -1.0}, "contrastive_weight is -1.0"),
-        ({"contrastive_weight": 0.0, "mlm_weight": 0.0}, "nothing is left to train"),
-        ({"contrastive_temperature": 0.0}, "contrastive_temperature is 0.0, expected more than 0"),
-        ({"similarity": "euclidean"}, "similarity.*expected one of"),
-        ({"momentum_queue_size": 8}, "an option of objective momentum_contrast, not of info_nce"),
-        ({"objective": "contrastive_tension"}, "set mlm_weight=0"),
-        (CT | {"contrastive_weight": 0.0}, "set mlm_weight=0 and contrastive_weight=1"),
-        (MOMENTUM | {"symmetric_loss": True}, "symmetric_loss is an option of objective info_nce .*not of momentum"),
-        (MOMENTUM | {"momentum_queue_size": 0}, "momentum_queue_size is 0, expected 1 or more"),
-        (MOMENTUM | {"momentum": 1.5}, "momentum is 1.5, expected a number from 0 to 1"),
-        (BREGMAN | {"bregman_weight": -1.0}, "bregman_weight is -1.0, expected 0"),
-        (BREGMAN | {"bregman_temperature": 0.0}, "bregman_temperature is 0.0, expected more than 0"),
-        (BREGMAN | {"bregman_width": 0}, "bregman_width is 0, expected 1 or more"),
-        (BREGMAN | {"bregman_subnetworks": 1}, "all divergences are 0"),
-        (BREGMAN | {"bregman_subnetworks": 1, "bregman_trunk": "shared", "bregman_width": 1}, "all divergences are 0"),
-        (BREGMAN | {"bregman_trunk": "both"}, "expected one of"),
-        (BREGMAN | {"contrastive_weight": 0.0, "mlm_weight": 0.1}, "objective='info_nce' for masked LM alone"),
-        (NEIGHBOURS | {"num_neighbours": -1}, "num_neighbours is -1"),
-        (NEIGHBOURS | {"smoothing_share": 1.1}, "smoothing_share is 1.1"),
-        (NEIGHBOURS | {"neighbour_temperature": 0.0}, "neighbour_temperature is 0.0"),
-    ],
-    ids=str,
-)
-def test_settings_that_cannot_work_are_refused(settings, message, wordpiece):
-    with pytest.raises(ValueError, match=message):
-        checked_settings(tiny_config(wordpiece), settings)

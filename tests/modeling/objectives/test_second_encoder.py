@@ -4,7 +4,6 @@ import copy
 
 import pytest
 import torch
-from docsplit.modeling.saving import TRAINING_STATE_FILE
 from transformers import BertConfig
 
 from docsplit.modeling.objectives.second_encoder import CT_NEGATIVES, contrastive_tension
@@ -128,22 +127,7 @@ def test_evaluation_moves_neither_queue_nor_encoder():
 def test_embeddings_alone_are_those_of_the_first_encoder():
     model = make_model(**CT).eval()
     with torch.no_grad():
-        model.objective.second_encoder.embeddings.word_embeddings.weight.mul_(2)
+        model.objective.second_encoder[0].model.embeddings.word_embeddings.weight.mul_(2)
     batch = random_batch()
     expected = torch.stack([embed(model.encoder.base_model, batch, index) for index in range(2)], dim=1)
     torch.testing.assert_close(model(**batch, return_loss=False).embeddings, expected)
-
-
-# --- Checkpoints ---------------------------------------------------------------------------------------------------
-
-
-def test_training_state_is_saved_with_its_own_weights_alone_and_missed(tmp_path):
-    model = make_model(**QUEUE)
-    model.load_state_dict({k: v for k, v in model.state_dict().items() if k.startswith("encoder.")}, strict=False)
-    model.save_pretrained(tmp_path)  # the best weights, which came without their second encoder
-    assert not (tmp_path / TRAINING_STATE_FILE).exists()
-    make_model().load_training_state(tmp_path)  # it needs none
-    with pytest.raises(FileNotFoundError, match=TRAINING_STATE_FILE):
-        make_model(**CT).load_training_state(tmp_path)
-    make_model(**QUEUE).save_pretrained(tmp_path)
-    assert (tmp_path / TRAINING_STATE_FILE).exists()
