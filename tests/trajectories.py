@@ -51,7 +51,7 @@ GRAPH_START = (
 )  # fmt: skip
 PRETRAINED_START = ("--model_name_or_path", str(ENCODER))
 COMMON = (
-    "--corpus", str(DOCUMENTS), "--pooling", "mean", "--max_seq_length", "64", "--micro_batch_tokens", "256",
+    "--corpus", str(DOCUMENTS), "--max_seq_length", "64", "--micro_batch_tokens", "256",
     "--use_cpu", "--bf16", "False", "--seed", "42", "--per_device_train_batch_size", "10", "--learning_rate", "1e-3",
     "--logging_steps", "1", "--disable_tqdm", "True",
 )  # fmt: skip
@@ -86,7 +86,7 @@ VARIANTS = {
     "neighbours": Variant(
         "--objective neighbour_distillation --view simcse --mlm_weight 0 --num_neighbours 5", start=PRETRAINED_START
     ),
-    "graph": Variant("--view passages --passage_words 15 --pooling cls --symmetric_loss", start=GRAPH_START),
+    "graph": Variant("--view passages --passage_words 15 --symmetric_loss", start=GRAPH_START),
     "queries": Variant(
         "--view query_document --queries first_sentence --negatives bm25 self --negatives_per_query 2 --mlm_weight 0"
     ),
@@ -113,7 +113,8 @@ class Trajectory:
 
 def options_of(variant: Variant) -> list[str]:
     """The words of the command line, without those that say how long to train and where to write."""
-    return [*COMMON, *variant.start, *(word.format(documents=DOCUMENTS) for word in variant.options.split())]
+    pooling = [] if "--pooling" in variant.options or variant.start == GRAPH_START else ["--pooling", "mean"]
+    return [*COMMON, *pooling, *variant.start, *(word.format(documents=DOCUMENTS) for word in variant.options.split())]
 
 
 def read_log(checkpoint: Path) -> list[dict[str, Any]]:

@@ -54,7 +54,8 @@ def save(model: Any, directory: Path) -> None:
     untied = {key: value for key, value in native.items() if f"{ENCODER}{key}" not in model.all_tied_weights_keys}
     written = {key.removeprefix(prefix): value for key, value in untied.items() if key.startswith(prefix)}
     head = {key: value for key, value in untied.items() if not key.startswith(prefix) and settings["mlm_weight"]}
-    if re.fullmatch(rf"{PREFIX_CHECKPOINT_DIR}-\d+", directory.name):
+    is_of_trainer = re.fullmatch(rf"{PREFIX_CHECKPOINT_DIR}-\d+", directory.name)
+    if is_of_trainer:
         others = {key: value for key, value in whole.items() if key.startswith((AFTER, OBJECTIVE))}
         others |= {f"{ADAPTER}{key}": value for key, value in encoder.state_dict().items() if ".lora_" in key}
         written, head = untied | others, {}
@@ -70,8 +71,9 @@ def save(model: Any, directory: Path) -> None:
         _save_adapter(base_model, model.lora_config, directory / ADAPTER_FOLDER)
     if family_of(model.config).rows == "views":  # Trainer's tokenizer may have another length
         _change_json(directory / TRANSFORMER_FILES[0], {"max_seq_length": model.body.max_seq_length})
-    if dtype := settings.get(RELEASED_DTYPE):
-        _change_json(directory / "config.json", {"dtype": dtype})
+    about = {"dtype": settings[RELEASED_DTYPE]} if RELEASED_DTYPE in settings else {}
+    about |= {"architectures": [type(encoder).__name__]} if is_of_trainer else {}
+    _change_json(directory / "config.json", about)
 
 
 def refuse_not_finite(state: Mapping[str, Tensor]) -> None:

@@ -388,6 +388,11 @@ def _has_head(name: Any, hub: Mapping[str, Any]) -> bool:
     return False
 
 
+def _set_to_zero(module: torch.nn.Module) -> None:
+    for parameter in module.parameters(recurse=False):
+        torch.nn.init.zeros_(parameter)
+
+
 def new_start(
     config: PreTrainedConfig, tokenizer: Any, pooling: str | None = None, max_seq_length: int | None = None
 ) -> Start:
@@ -408,12 +413,10 @@ def new_start(
 def start_around(model: Any, tokenizer: Any, pooling: str | None, max_seq_length: int) -> Start:
     """Make a start of a masked language model, or an encoder without that head, that is in memory."""
     encoder = model.base_model
-    if has_pooler(encoder.config) and getattr(encoder, "pooler", None) is None:  # which `AutoModel` will look for
+    if has_pooler(encoder.config) and encoder.pooler is None:  # `AutoModel` may look for one
         with torch.device("meta"):
-            whole: Any = AutoModel.from_config(encoder.config)
-        encoder.pooler = whole.pooler.to_empty(device=encoder.device)
-        for parameter in encoder.pooler.parameters():
-            torch.nn.init.zeros_(parameter)
+            pooler: Any = AutoModel.from_config(encoder.config).pooler
+        encoder.pooler = pooler and pooler.to_empty(device=encoder.device).apply(_set_to_zero)
     pooling = pooling or default_pooling(encoder.config)
     body = encoder_around(encoder, tokenizer, pooling, max_seq_length)
     return Start(body, None if model is encoder else model)

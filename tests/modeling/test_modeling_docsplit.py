@@ -135,7 +135,7 @@ def test_mlm_weight_zero_leaves_the_head_alone():
     model = double_model(mlm_weight=0.0)
     head = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
     assert head
-    assert all("cls" in name for name in head)
+    assert all("cls" in name or "pooler" in name for name in head)
     batch = random_batch()
     without = {key: value for key, value in batch.items() if not key.startswith("mlm")}
     assert model(**without).mlm_loss is None
@@ -200,8 +200,10 @@ def with_names_of_the_hub(folder):
 
 
 @pytest.mark.parametrize("rank", [0, 2])
-def test_a_start_with_names_of_the_hub_can_be_resumed(tmp_path, rank):
-    double_model().float().encoder.save_pretrained(tmp_path / "start")
+def test_a_start_with_names_of_the_hub_can_be_resumed(tmp_path, rank, wordpiece):
+    wide = from_config(tiny_config(wordpiece), wordpiece)
+    wide.encoder.save_pretrained(tmp_path / "start")
+    wordpiece.save_pretrained(tmp_path / "start")
     with_names_of_the_hub(tmp_path / "start")
     models = [DocSplitForContrastivePretraining.from_pretrained(tmp_path / "start") for _ in range(2)]
     for model in models:
@@ -214,7 +216,6 @@ def test_a_start_with_names_of_the_hub_can_be_resumed(tmp_path, rank):
     models[0].save_pretrained(tmp_path / "checkpoint-1")
     saved = load_file(tmp_path / "checkpoint-1" / "model.safetensors")
     assert not any("gamma" in name for name in saved)
-    models[1].load_training_state(tmp_path / "checkpoint-1")
     models[1].load_state_dict(saved, strict=False)  # as Trainer does
     for ours, theirs in zip(*(model.parameters() for model in models), strict=True):
         assert torch.equal(ours, theirs)
@@ -256,6 +257,8 @@ def test_the_loss_is_divided_by_the_accumulation_steps(tmp_path, wordpiece, corp
     assert len(gradients) == 4
     moved = 0.0
     for (name, before), after in zip(start.named_parameters(), model.parameters(), strict=True):
+        if not before.requires_grad:  # the pooler
+            continue
         expected = before - 0.1 * sum(gradient[name] for gradient in gradients) / 4
         torch.testing.assert_close(after, expected, atol=1e-5, rtol=1e-4)
         moved += (after - before).abs().sum().item()

@@ -24,10 +24,10 @@ LONGFORMER = SMALL | NO_DROPOUT | {"attention_window": [16, 16], "max_position_e
 BIGBIRD = SMALL | NO_DROPOUT | {"block_size": 4, "num_random_blocks": 1, "max_position_embeddings": 200}
 
 
-def make_model(config, **settings):
+def make_model(config, tokenizer=OF_IDS, **settings):
     torch.manual_seed(0)
     settings = {"pooling": "cls", "max_seq_length": 100} | settings
-    return DocSplitForContrastivePretraining.from_config(config, OF_IDS, **settings).double().train()
+    return DocSplitForContrastivePretraining.from_config(config, tokenizer, **settings).double().train()
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_what_the_encoder_pads_to_is_padding():
 @pytest.fixture
 def longformer(byte_level_bpe, tmp_path):
     values = LONGFORMER | {"vocab_size": len(byte_level_bpe), "pad_token_id": byte_level_bpe.pad_token_id}
-    model = make_model(LongformerConfig(**values), max_seq_length=64).float()
+    model = make_model(LongformerConfig(**values), byte_level_bpe, max_seq_length=64).float()
     model.save_pretrained(tmp_path)
     byte_level_bpe.save_pretrained(tmp_path)
     return tmp_path, model
@@ -81,8 +81,8 @@ def test_embedding_probing_and_export_attend_alike(longformer, corpus, byte_leve
         with torch.no_grad():
             expected.append(plain(**batch, global_attention_mask=is_global)[0][0, 0].numpy())
     for name, embeddings in {
-        "in training": embed_documents(model.body, texts)[0],
-        "in small micro-batches": embed_documents(model.body, texts, micro_batch_tokens=100)[0],
+        "in training": embed_documents(model.body, texts, dtype=torch.float32)[0],
+        "in small micro-batches": embed_documents(model.body, texts, dtype=torch.float32, micro_batch_tokens=100)[0],
         "for probing": load_encoder(str(path), device="cpu").encode(texts),
         "exported": SentenceTransformer(str(path), device="cpu", trust_remote_code=True).encode(texts),
     }.items():
