@@ -20,7 +20,7 @@ from docsplit.data.tokenization import prompt_affix, special_affixes
 from docsplit.data.views import FIRST_IS_QUERY, MOST_PASSAGES, OF_PASSAGES, VIEWS, View, simcse
 from docsplit.modeling.encoding import IGNORED
 from docsplit.modeling.families.table import family_of
-from docsplit.modeling.loading import changed_prompts, document_prompt
+from docsplit.modeling.loading import changed_prompts, document_prompt, replace_tokenizer
 from docsplit.modeling.start import checked_length, checked_settings
 
 MaskedRow = tuple[np.ndarray, np.ndarray, np.ndarray]  # ids, masked ids and targets, (L,) each
@@ -119,8 +119,8 @@ class DocSplitCollator:
         mlm, of_documents = new["mlm_weight"] > 0, document_prompt(prompts, default)
         collator = kind(tokenizer, view, length, mlm, prompt=of_documents, **options)
         settings.update(new)
-        body.tokenizer, body.prompts, body.default_prompt_name = tokenizer, prompts, default
-        body.max_seq_length = length
+        body.prompts, body.default_prompt_name, body.max_seq_length = prompts, default, length
+        replace_tokenizer(body, tokenizer)
         if view not in OF_PASSAGES:
             settings.pop("passage_words", None)
         return collator

@@ -27,7 +27,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from docsplit.modeling.families.table import family_of
 from docsplit.modeling.pretrained import HEAD_FILE, HEAD_INDEX, TRANSFORMER_FILES
-from docsplit.modeling.start import RELEASED_DTYPE
+from docsplit.modeling.start import OF_HEAD, RELEASED_DTYPE, digest_of_encoder
 from docsplit.runtime.files import write_text, write_whole
 
 WEIGHTS_FILE = "model.safetensors"
@@ -105,10 +105,10 @@ def _write_head(directory: Path, of_encoder: list[str], head: Mapping[str, Tenso
     write_whole(directory / HEAD_FILE, lambda temporary: _save_tensors(head, temporary))
     index = directory / f"{WEIGHTS_FILE}.index.json"
     files = json.loads(index.read_text(encoding="utf-8"))["weight_map"] if index.exists() else {}
-    places = {key: files.get(key.partition(".")[2], WEIGHTS_FILE) for key in of_encoder} | dict.fromkeys(
-        head, HEAD_FILE
-    )
-    write_text(directory / HEAD_INDEX, json.dumps({"metadata": {}, "weight_map": places}, indent=2) + "\n")
+    places = {key: files.get(key.partition(".")[2], WEIGHTS_FILE) for key in of_encoder}
+    digest = digest_of_encoder([directory / file for file in sorted(set(places.values()))])
+    content = {"metadata": {OF_HEAD: digest}, "weight_map": places | dict.fromkeys(head, HEAD_FILE)}
+    write_text(directory / HEAD_INDEX, json.dumps(content, indent=2) + "\n")
 
 
 def _save_tensors(tensors: Mapping[str, Tensor], path: Any) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import sentence_transformers
-from sentence_transformers.sentence_transformer.modules import Module, Pooling, Transformer
+from sentence_transformers.sentence_transformer.modules import Module, Normalize, Pooling, Transformer
 from sentence_transformers.util import import_from_string, is_sentence_transformer_model
 from tokenizers import Tokenizer
 
@@ -60,7 +60,7 @@ class KnownModules(dict[str, Any]):
         """Return the class of a module: one of this project or of sentence-transformers.
 
         Raises:
-            CannotLoad: for another: its code is not run.
+            ValueError: for another: its code is not run.
         """
         for family in FAMILIES.values():
             if name == family.module:
@@ -72,7 +72,7 @@ class KnownModules(dict[str, Any]):
             with contextlib.suppress(ImportError, AttributeError):
                 module_class = import_from_string(name)
         if not (isinstance(module_class, type) and issubclass(module_class, Module)):
-            raise CannotLoad(f"The module {name!r} is neither one of sentence-transformers nor of this project.")
+            raise ValueError(f"The module {name!r} is neither one of sentence-transformers nor of this project.")
         return _refusing_random_weights(module_class)
 
 
@@ -407,7 +407,14 @@ def _first_prompt(names: Sequence[str], prompts: Mapping[str, str | None]) -> st
     return next((prompt for name in names if (prompt := prompts.get(name))), "")
 
 
-# --- Another pooling, and words ---
+# --- Another tokenizer, another pooling, and words ---
+
+
+def replace_tokenizer(model: Any, tokenizer: Any) -> None:
+    """Let an encoder read texts by another tokenizer, as long as before."""
+    first, length = model[0], model.max_seq_length
+    setattr(first, "processor" if isinstance(first, Transformer) else "tokenizer", tokenizer)
+    model.max_seq_length = length
 
 
 def replace_pooling(model: Any, pooling: PoolingMode) -> str:
@@ -428,7 +435,8 @@ def replace_pooling(model: Any, pooling: PoolingMode) -> str:
         raise ValueError(f"--override_pooling {pooling} needs an encoder with a pooling module, not {brought}.")
     position = is_pooling.index(True)
     old, width = model[position], model[position].embedding_dimension
-    if old.get_embedding_dimension() != width and position < len(model) - 1:
+    is_bound = any(not isinstance(module, Normalize) for module in list(model)[position + 1 :])
+    if old.get_embedding_dimension() != width and is_bound:
         raise ValueError(f"--override_pooling {pooling} gives {width} numbers; what follows {brought} takes more.")
     model[position] = Pooling(width, pooling_mode=pooling, include_prompt=old.include_prompt)
     return brought

@@ -12,13 +12,15 @@ float32 `RELEASED_DTYPE`.
 
 import contextlib
 import copy
+import hashlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import torch
+from safetensors import safe_open
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from sentence_transformers.util import is_sentence_transformer_model
 from transformers import AutoModel, AutoModelForMaskedLM, PreTrainedConfig, PreTrainedModel
@@ -41,6 +43,7 @@ from docsplit.modeling.loading import (
 )
 from docsplit.modeling.objectives.table import OBJECTIVES, objectives_with, option_names
 from docsplit.modeling.pretrained import (
+    HEAD_FILE,
     HEAD_INDEX,
     LENGTH,
     NO_CODE,
@@ -166,6 +169,7 @@ def checked_length(config: PreTrainedConfig, max_seq_length: int | None) -> int:
 
 # --- A name to a start ---
 
+OF_HEAD = "encoder"  # in the metadata of its index: the `digest_of_encoder` that it belongs to
 _PASSAGE_POOLING = (
     "A graph document model pools passages by --config_overrides passage_pooling=cls or =mean: leave out --pooling "
     "(in Python pooling)."
@@ -212,11 +216,11 @@ def load_start(
     check_types(saved, f"{name}: config.json")
     if config.is_encoder_decoder:
         raise ValueError(f"{name} is a {config.model_type}, an encoder with a decoder: choose an encoder alone.")
-    changed: dict[str, Any] = {}
+    changed: dict[str, Any] = {"dtype": torch.float32}
     if model_type is not None and model_type == config.model_type:
         FAMILIES[model_type].override(name, config, config_overrides or {})
         changed["config"] = config
-    body = load_encoder(str(name), device="cpu", **options, **changed)
+    body = load_encoder(str(name), device="cpu", **options | changed)
     if (words := words_of(body)) is not None:
         logger.info(
             f"{name} is an encoder with words of {len(words.pieces):,} tokens: the start is the encoder inside, and "
@@ -227,7 +231,7 @@ def load_start(
         new = _build_on(body, name, model_type, config_overrides or {}, max_seq_length)
         return Start(new, None, _without_head(name, new[0].config, settings, {}))
     _refuse_what_cannot_be_trained(body, name)
-    dtype = str(config.dtype or body[0].model.dtype).removeprefix("torch.")
+    dtype = str(config.dtype or "float32").removeprefix("torch.")
     if "objective" not in saved:
         _describe(body, name, dtype)
     if pooling not in (None, pooling_of(body)):
@@ -353,7 +357,7 @@ def _load_head(
         options = {"variant": "mlm"} | dict(options)
     with loading(name), without_load_reports():
         masked_lm, info = AutoModelForMaskedLM.from_pretrained(
-            name, output_loading_info=True, **{"dtype": torch.float32} | NO_CODE | dict(options)
+            name, output_loading_info=True, **NO_CODE | dict(options) | {"dtype": torch.float32}
         )
     prefixes = tuple(
         f"{path}." for path, module in masked_lm.named_modules() if path and module is masked_lm.base_model
@@ -371,6 +375,17 @@ def share_encoder(masked_lm: Any, encoder: Any) -> Any:
     return masked_lm
 
 
+def digest_of_encoder(files: Sequence[Path]) -> str:
+    """Hash the biases and scales of an encoder's weights, which any training changes, for the head beside them."""
+    digest = hashlib.blake2b(digest_size=12)
+    for file in files:
+        with safe_open(file, "pt") as weights:
+            for key in weights.keys():  # noqa: SIM118
+                if len(weights.get_slice(key).get_shape()) == 1:
+                    digest.update(weights.get_tensor(key).contiguous().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
 def _has_head(name: Any, hub: Mapping[str, Any]) -> bool:
     """Tell whether a head lies beside the weights, and those that it belongs to: others may have been saved there."""
 
@@ -382,8 +397,11 @@ def _has_head(name: Any, hub: Mapping[str, Any]) -> bool:
     if not is_there(HEAD_INDEX):
         return False
     index = read_file(name, HEAD_INDEX, hub)
-    if all(map(is_there, set(index.get("weight_map", {}).values()))):
-        return True
+    files = set(index.get("weight_map", {}).values())
+    if all(map(is_there, files)):
+        others = [Path(str(find_file(name, file, hub))) for file in sorted(files - {HEAD_FILE})]
+        if index.get("metadata", {}).get(OF_HEAD) == digest_of_encoder(others):
+            return True
     logger.warning(f"{name} has other weights than its masked-LM head belongs to: the head is left out.")
     return False
 

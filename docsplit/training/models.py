@@ -11,6 +11,7 @@ from docsplit.data.views import OF_PASSAGES, VIEWS
 from docsplit.embedding.encode import LONG
 from docsplit.embedding.lexical_start import check_table, start_with_words
 from docsplit.modeling.families.table import family_named, family_of
+from docsplit.modeling.loading import replace_tokenizer
 from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.pretrained import check_vocabulary, read_config
 from docsplit.modeling.start import OF_VIEWS, Settings, checked_length, checked_settings, default_settings
@@ -170,8 +171,7 @@ def prepare_model(
     family_of(model.config).prepare_for_training(model, model_args.attn_implementation)
     if model_args.lora_r:
         model.add_lora(model_args.lora_r)
-    length, model.body.tokenizer = model.body.max_seq_length, tokenizer
-    model.body.max_seq_length = length
+    replace_tokenizer(model.body, tokenizer)
     model.micro_batch_tokens, model.cache_gradients = args.micro_batch_tokens, args.cache_gradients
     if args.packed_sequences != "false":
         model.to(args.device)  # type: ignore[arg-type]  # transformers' decorator hides its type

@@ -13,11 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from docsplit.modeling.saving import trust_argument
-from docsplit.modeling.vectors import KEPT, normalizes
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
-from sentence_transformers import SentenceTransformer
+from sentence_transformers import CrossEncoder, SentenceTransformer, SparseEncoder
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 from torch import nn
 from transformers import (
@@ -25,7 +23,10 @@ from transformers import (
     AutoModelForMaskedLM,
     AutoTokenizer,
     BertConfig,
+    BertForMaskedLM,
     BertForPreTraining,
+    BertForSequenceClassification,
+    BertForTokenClassification,
     BertModel,
     DistilBertConfig,
     LongformerConfig,
@@ -36,19 +37,14 @@ from transformers import (
     T5Model,
 )
 
-from docsplit.data.tokenization import load_tokenizer
-from docsplit.embedding.encode import encode
-from docsplit.modeling.loading import load_encoder
-from docsplit.modeling.pretrained import (
+from docsplit.embedding.encode import embed_documents
+from docsplit.modeling.checkpoint import trust_argument
+from docsplit.modeling.loading import changed_prompts, document_prompt, load_encoder, prompts_of, query_prompt
+from docsplit.modeling.pretrained import CannotLoad, load_tokenizer, loading, max_positions
+from docsplit.modeling.start import (
     DEFAULT_SETTINGS,
-    CannotLoad,
-    changed_prompts,
+    checked_length,
     checked_settings,
-    document_prompt,
-    loading,
-    max_positions,
-    prompt_of,
-    query_prompt,
     setting_names,
     settings_for,
 )
@@ -133,7 +129,6 @@ def test_errors_of_this_project_and_ctrl_c_stay_as_they_are():
 
 
 SMALL = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8, "vocab_size": 20}
-MODEL = {"prompts": {}, "similarity_fn_name": "cosine"}
 
 
 def config_with(**settings):
@@ -143,40 +138,28 @@ def config_with(**settings):
 
 
 def test_overrides_come_before_the_checkpoint_and_that_before_the_defaults():
-    settings = checked_settings(config_with(pooling="max", mlm_weight=0.5, max_seq_length=64), {"mlm_weight": 0.2})
-    assert (settings["pooling"], settings["mlm_weight"], settings["max_seq_length"]) == ("max", 0.2, 64)
-    assert settings["contrastive_weight"] == DEFAULT_SETTINGS["contrastive_weight"]
-    assert settings["objective"] == "info_nce"
+    settings = checked_settings(config_with(contrastive_weight=2.0, mlm_weight=0.5), {"mlm_weight": 0.2})
+    assert (settings["contrastive_weight"], settings["mlm_weight"]) == (2.0, 0.2)
+    assert settings["objective"] == DEFAULT_SETTINGS["objective"] == "info_nce"
     assert "contrastive_temperature" in settings  # an option of the objective
 
 
 def test_the_default_length_is_what_the_encoder_has_positions_for():
-    assert checked_settings(config_with(), {})["max_seq_length"] == 100
-    for saved, given in (({}, {"max_seq_length": 101}), ({"max_seq_length": 101}, {})):
-        with pytest.raises(ValueError, match="positions for 100 tokens: set max_seq_length=100 or less"):
-            checked_settings(config_with(**saved), given)
+    assert checked_length(config_with(), None) == 100
+    with pytest.raises(ValueError, match="positions for 100 tokens: set max_seq_length=100 or less"):
+        checked_length(config_with(), 101)
     unlimited = BertConfig(**SMALL, max_position_embeddings=-1)
     assert max_positions(unlimited) is None
-    assert checked_settings(unlimited, {})["max_seq_length"] == 512
+    assert checked_length(unlimited, None) == 512
 
 
 def test_another_objective_drops_the_options_of_the_one_before():
-    saved = {"objective": "momentum_contrast", "momentum_queue_size": 8, "mlm_weight": 0.0, "pooling": "mean"}
-    assert settings_for("info_nce", saved) == {"objective": "info_nce", "mlm_weight": 0.0, "pooling": "mean"}
+    saved = {"objective": "momentum_contrast", "momentum_queue_size": 8, "mlm_weight": 0.0, "view": "crop"}
+    assert settings_for("info_nce", saved) == {"objective": "info_nce", "mlm_weight": 0.0, "view": "crop"}
     settings = checked_settings(config_with(**saved), {"objective": "info_nce"})
     assert settings["objective"] == "info_nce"
     assert "momentum_queue_size" not in settings
     assert set(settings) <= setting_names()
-
-
-def test_a_similarity_that_is_given_is_the_sentence_transformers_too():
-    kept = {"normalize": True, "model": MODEL}
-    config = config_with(**{KEPT: kept})
-    assert normalizes(config.docsplit)
-    settings = checked_settings(config, {"similarity": "dot"})
-    assert settings[KEPT]["model"]["similarity_fn_name"] == settings["similarity"] == "dot"
-    assert kept["model"] is MODEL
-    assert MODEL["similarity_fn_name"] == "cosine"  # the start's own stay
 
 
 from_pretrained = DocSplitForContrastivePretraining.from_pretrained
@@ -224,8 +207,7 @@ def assert_equal(first, second):
 def test_the_pooler_is_the_start_s_where_it_has_one(tmp_path, wordpiece):
     torch.manual_seed(0)
     start = BertForPreTraining(tiny_config(wordpiece))
-    start.save_pretrained(tmp_path / "start")
-    model = from_pretrained(tmp_path / "start")
+    model = from_pretrained(saved(start, wordpiece, tmp_path / "start"))
     assert model.config.docsplit["mlm_weight"] == 0.1  # its head is there
     assert_equal(model.encoder.cls.predictions.state_dict(), start.cls.predictions.state_dict())
     folder = saved(model, wordpiece, tmp_path / "release")
@@ -287,9 +269,7 @@ def test_what_cannot_be_trained_is_refused(tmp_path, headless, wordpiece):
         from_pretrained(headless, attn_implementation="fast")
     config = json.loads((headless / "config.json").read_text())
     (headless / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 3}))
-    with pytest.raises(
-        ValueError, match=r"lacks \d+ weights of its own architecture, such as \['bert.encoder.layer.2"
-    ):
+    with pytest.raises(ValueError, match=r"lacks \d+ weights of its own architecture, such as \['encoder.layer.2"):
         from_pretrained(headless)
     (headless / "config.json").write_text(json.dumps(config))
     (headless / "model.safetensors").write_bytes((headless / "model.safetensors").read_bytes()[:1000])
@@ -402,7 +382,7 @@ def test_what_comes_out_takes_the_place_of_what_came_in(kind, make_start, run_he
             AutoModel.from_pretrained(folder)
         is_reported = folder != out and "dense" in kind  # Trainer resumes them from a checkpoint's weights
         assert (reports != []) == is_reported
-        assert all("dense_layers" in line for text in reports for line in text.splitlines() if "UNEXPECTED " in line)
+        assert all("after." in line for text in reports for line in text.splitlines() if "UNEXPECTED " in line)
         assert [str(module) for module in ours] == [str(module) for module in theirs]
         for name in ("prompts", "default_prompt_name", "similarity_fn_name", "max_seq_length", "dtype"):
             assert getattr(ours, name) == getattr(theirs, name), name
@@ -446,14 +426,11 @@ def test_a_prompt_that_is_given_takes_the_place_of_one_and_leaves_the_other(give
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        (pooling(pooling_mode="mean_sqrt_len_tokens"), "pools with mean_sqrt_len_tokens.*--pooling mean"),
-        (pooling(pooling_mode=["cls", "mean"]), "pools with cls and mean"),
-        (modules("Transformer", "Pooling", "Dense"), "2_Dense/config.json a Dense layer of no known number"),
-        (modules("Transformer", "Pooling", "Normalize", "Dense"), r"has the module .*\.Normalize"),
-        (modules("BoW"), r"has the module sentence_transformers\.models\.BoW"),
-        (modules("Transformer", package="custom_st"), "custom_st"),
-        (modules("Transformer"), "has no pooling"),
-        (modules("Transformer", "Pooling", path="0_Transformer"), "in the folder '0_Transformer'"),
+        (modules("Transformer", "Pooling", "Dense"), "cannot be loaded as an encoder"),  # which has no config.json
+        (modules("BoW"), "cannot be loaded as an encoder"),
+        (modules("Transformer", package="custom_st"), "custom_st.Transformer' is neither one of"),
+        (modules("Transformer"), "has no module that pools"),
+        (modules("Transformer", "Pooling", "CNN"), "cannot be loaded as an encoder"),
         (
             pooling(pooling_mode="mean", include_prompt=False)
             | {"config_sentence_transformers.json": {"prompts": PROMPTS}},
@@ -467,27 +444,57 @@ def test_what_cannot_be_kept_is_refused_by_name(files, message, make_start):
         from_pretrained(make_start(files=files, normalize=False))
 
 
-def test_a_pooling_that_is_overridden_may_be_any(make_start, caplog):
-    start = make_start(files=pooling(pooling_mode="mean_sqrt_len_tokens"))
-    assert from_pretrained(start, pooling="mean").config.docsplit["pooling"] == "mean"
-    assert "pooling mean takes the place of" in caplog.text
-    assert "mean_sqrt_len_tokens" in caplog.text
+@pytest.mark.parametrize("given", [{}, {"pooling": "mean"}])
+def test_a_pooling_of_several_modes_is_trained_or_overridden(given, make_start, caplog):
+    model = from_pretrained(make_start(files=pooling(pooling_mode=["cls", "mean_sqrt_len_tokens"])), **given)
+    assert model.body[1].pooling_mode == given.get("pooling", ("cls", "mean_sqrt_len_tokens"))
+    assert ("pooling mean takes the place of" in caplog.text) == bool(given)
 
 
-def test_a_checkpoint_that_sentence_transformers_saved_anew_is_what_its_files_say(
-    make_start, wordpiece, tmp_path, caplog
-):
+def test_a_similarity_that_is_given_is_the_sentence_transformers_too(make_start):
+    start = make_start(similarity_fn_name="euclidean")
+    assert from_pretrained(start).body.similarity_fn_name == "euclidean"
+    assert from_pretrained(start, similarity="dot").body.similarity_fn_name == "dot"
+
+
+def test_a_checkpoint_that_sentence_transformers_saved_anew_is_what_its_files_say(make_start, tmp_path):
     model = from_pretrained(make_start(prompts=PROMPTS))
     model.save_pretrained(tmp_path / "ours")
-    wordpiece.save_pretrained(tmp_path / "ours")
     assert from_pretrained(tmp_path / "ours").config.docsplit == model.config.docsplit
-    assert "they count" not in caplog.text
     changed = SentenceTransformer(str(tmp_path / "ours"), device="cpu", prompts={"document": "doc: "})
     changed.max_seq_length = 20
     changed.save(str(tmp_path / "theirs"), create_model_card=False)
-    again = from_pretrained(tmp_path / "theirs")
-    assert again.config.docsplit["max_seq_length"] == 20
-    assert prompt_of(again.config.docsplit) == "doc: "
-    assert "another max_seq_length and prompts than its config.json" in caplog.text
-    embeddings = encode(again.encoder.base_model, wordpiece, TEXTS)
+    again = from_pretrained(tmp_path / "theirs").eval()
+    assert (again.body.max_seq_length, prompts_of(again.body)[0]) == (20, "doc: ")
+    embeddings, _ = embed_documents(again.body, TEXTS, dtype=torch.float32)
     assert np.allclose(embeddings, changed.encode_document(TEXTS), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["classifier", "token classifier", "cross-encoder", "sparse encoder", "no pooling"])
+def test_what_is_no_encoder_is_refused_by_what_it_is(kind, wordpiece, tmp_path):
+    """In every script, for they load encoders here: else a classifier is embedded by what is left of it."""
+    config, name = tiny_config(wordpiece), "Bert"
+    if kind == "cross-encoder":
+        BertForSequenceClassification(config).save_pretrained(tmp_path / "plain")
+        wordpiece.save_pretrained(tmp_path / "plain")
+        CrossEncoder(str(tmp_path / "plain"), device="cpu").save_pretrained(str(tmp_path / "start"))
+        name = "CrossEncoder"
+    elif kind == "sparse encoder":
+        BertForMaskedLM(config).save_pretrained(tmp_path / "plain")
+        wordpiece.save_pretrained(tmp_path / "plain")
+        SparseEncoder(str(tmp_path / "plain"), device="cpu").save_pretrained(str(tmp_path / "start"))
+        name = "SparseEncoder"
+    elif kind == "no pooling":
+        BertModel(config).save_pretrained(tmp_path / "plain")
+        wordpiece.save_pretrained(tmp_path / "plain")
+        model = SentenceTransformer(modules=[Transformer(str(tmp_path / "plain"))], device="cpu")
+        model.save(str(tmp_path / "start"), create_model_card=False)
+        name = "no module that pools"
+    else:
+        made = BertForSequenceClassification if kind == "classifier" else BertForTokenClassification
+        made(config).save_pretrained(tmp_path / "start")
+        wordpiece.save_pretrained(tmp_path / "start")
+    for use in (embed, start_training):
+        with pytest.raises(ValueError, match=f"start (is a|has) {name}.*embeddings of documents") as error:
+            use(str(tmp_path / "start"))
+        assert "\n" not in str(error.value)
