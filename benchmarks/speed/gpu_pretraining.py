@@ -43,9 +43,7 @@ def pretraining(setting: Setting, report: Report) -> None:
     collator = DocSplitCollator.for_model(model, tokenizer, view="docsplit", max_seq_length=256)
 
     def accuracy() -> str:
-        model.eval()
         train, test = (embed_documents(model.body, labelled[part])[0] for part in ("train", "test"))
-        model.train()
         return said(few_shot_accuracy(train, test, labelled))
 
     report({"what": "random weights", "note": accuracy()})

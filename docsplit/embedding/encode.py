@@ -90,7 +90,7 @@ def embed_documents(  # noqa: PLR0913 (as `SentenceTransformer.encode` has them)
     computes its share of the chunks, and all return the whole.
 
     Args:
-        model: of `load_encoder`, or the `body` of a model in training, in eval mode.
+        model: of `load_encoder`, or the `body` of a model in training; it is left as it was.
         texts: any sequence, such as a column of a `datasets.Dataset`; one chunk at a time is brought into memory.
         prompt: put before each text. Default: the model's own for documents, else its default prompt.
         long_documents: what is beyond the model's maximum length is cut off (`truncate`), or a text is embedded in
@@ -138,7 +138,20 @@ def embed_documents(  # noqa: PLR0913 (as `SentenceTransformer.encode` has them)
         key = _fingerprint(plain, prompt, str(dtype), micro_batch_tokens, long_documents)
         cache_dir = cache_dir / f"embeddings-{key}"
     shape = (len(texts), model.truncate_dim or plain.get_embedding_dimension() or 0)
-    return embed_in_chunks(texts, embedder, shape, show_progress, cache_dir, add, output_file)
+    with evaluating(model):
+        return embed_in_chunks(texts, embedder, shape, show_progress, cache_dir, add, output_file)
+
+
+@contextlib.contextmanager
+def evaluating(model: torch.nn.Module) -> Iterator[None]:
+    """Let a model compute without dropout, and leave it as it was."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
 
 
 def add_words_of_texts(model: Any, texts: list[str], vectors: np.ndarray) -> np.ndarray:
@@ -554,6 +567,8 @@ def identity(model: SentenceTransformer) -> str:
         digest.update(words.tokenizer.to_str().encode())
         modules.append(model[-1])
     for name, tensor in sorted(model.state_dict().items()):
+        if "pooler." in name and not tensor.any():  # which may be there or not
+            continue
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     tokenizer, backend = tokenizer_of(model), fast_tokenizer(model)

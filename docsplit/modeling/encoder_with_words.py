@@ -251,6 +251,8 @@ class EncoderWithWords(InputModule):
             inner_class: Any = import_module_class(inner_type, model_name_or_path, trust_remote_code=trusts, **hub)
         else:
             inner_class = module_classes.get(inner_type)
+        if issubclass(inner_class, cls):
+            raise ValueError(f"The module {inner_type!r} is inside itself by {FOLDER}/{CONFIG}.")
         words = Words.load(str(files[TABLE]), str(files[TOKENIZER]))
         return cls(inner_class.load(model_name_or_path, **kwargs), words, inner_type)
 

@@ -211,13 +211,9 @@ def load_start(
         ValueError: if there is no such encoder, it cannot be trained here, naming why, or a new head is asked for
             where there is one.
     """
-    config = read_config(name, **{key: value for key, value in options.items() if key != "attn_implementation"})
-    saved = getattr(config, "docsplit", None) or {}
-    check_types(saved, f"{name}: config.json")
-    if config.is_encoder_decoder:
-        raise ValueError(f"{name} is a {config.model_type}, an encoder with a decoder: choose an encoder alone.")
+    of_config = {key: value for key, value in options.items() if key != "attn_implementation"}
     changed: dict[str, Any] = {"dtype": torch.float32}
-    if model_type is not None and model_type == config.model_type:
+    if model_type is not None and (config := read_config(name, **of_config)).model_type == model_type:
         FAMILIES[model_type].override(name, config, config_overrides or {})
         changed["config"] = config
     body = load_encoder(str(name), device="cpu", **options | changed)
@@ -227,11 +223,15 @@ def load_start(
             "its words are left out."
         )
         body = without_words(body)
-    if model_type is not None and model_type != config.model_type:
+    _refuse_what_cannot_be_trained(body, name)
+    if model_type is not None and model_type != body[0].config.model_type:
         new = _build_on(body, name, model_type, config_overrides or {}, max_seq_length)
         return Start(new, None, _without_head(name, new[0].config, settings, {}))
-    _refuse_what_cannot_be_trained(body, name)
-    dtype = str(config.dtype or "float32").removeprefix("torch.")
+    config = changed.get("config") or read_config(name, **of_config)
+    if config.is_encoder_decoder:
+        raise ValueError(f"{name} is a {config.model_type}, an encoder with a decoder: choose an encoder alone.")
+    saved, dtype = getattr(config, "docsplit", None) or {}, str(config.dtype or "float32").removeprefix("torch.")
+    check_types(saved, f"{name}: config.json")
     if "objective" not in saved:
         _describe(body, name, dtype)
     if pooling not in (None, pooling_of(body)):

@@ -176,7 +176,7 @@ def measured_on(split: LabelledSplit) -> set[int]:
     return {preparation.document_id(text) for name in ("validation", "test") for text in split.texts[name]}
 
 
-def load_tokenizer(options: RunOptions, corpus: Dataset, checkpoint: Path | None, start: Any) -> Any:
+def load_tokenizer(options: RunOptions, corpus: Dataset, checkpoint: Path | None, start: Any = None) -> Any:
     """Load the checkpoint's tokenizer when resuming, else the one named, else the start's, else train one.
 
     All processes must call it: the first one trains for all, since training one twice gives other ids.

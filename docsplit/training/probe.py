@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -72,11 +72,8 @@ class ProbeCallback(TrainerCallback):
     def _embed(self, parts: list[str]) -> None:
         texts = [text for part in parts for text in self.split.texts[part]]
         show_progress = not self.trainer.args.disable_tqdm and sys.stderr.isatty()  # a log has a line of the results
-        model: Any = self.trainer.model
-        was_training = model.training
-        model.eval()
-        embeddings, _ = embed_documents(model.body, texts, dtype=torch.float32, show_progress=show_progress)
-        model.train(was_training)
+        body = cast(Any, self.trainer.model).body
+        embeddings, _ = embed_documents(body, texts, dtype=torch.float32, show_progress=show_progress)
         ends = np.cumsum([len(self.split.texts[part]) for part in parts])
         self.features |= dict(zip(parts, np.split(embeddings, ends[:-1])))
 

@@ -13,10 +13,10 @@ from docsplit.data import preparation
 from docsplit.data.collators import IGNORED, MLM_PROBABILITY, DocSplitCollator, PassageCollator, truncated_shares
 from docsplit.data.passages import SECTION_BREAK, to_passages
 from docsplit.data.preparation import Segmentation
-from docsplit.modeling.pretrained import prompt_of
+from docsplit.modeling.loading import prompts_of
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig
-from tests.conftest import OF_IDS, make_corpus, tiny_config
+from tests.conftest import make_corpus, tiny_config
 
 
 @pytest.fixture(scope="module")
@@ -211,11 +211,10 @@ def test_a_collator_for_a_model_draws_what_the_settings_say(dataset, wordpiece):
     collator = DocSplitCollator.for_model(model, wordpiece, view="crop", max_seq_length=30, prompt="ship ")
     assert equal([collator(features)], [DocSplitCollator(wordpiece, "crop", 30, mlm=False, prompt="ship ")(features)])
     settings = model.config.docsplit
-    assert (settings["view"], settings["max_seq_length"], prompt_of(settings)) == ("crop", 30, "ship ")
+    assert (settings["view"], model.body.max_seq_length, prompts_of(model.body)[0]) == ("crop", 30, "ship ")
     assert "passage_words" not in settings
-    assert prompt_of(DocSplitForContrastivePretraining(model.config).config.docsplit) == "ship "
     DocSplitCollator.for_model(model, wordpiece, prompt="")
-    assert prompt_of(model.config.docsplit) == ""
+    assert prompts_of(model.body)[0] == ""
     assert model(**collator(features)).loss > 0
     with pytest.raises(ValueError, match="positions for 128 tokens"):
         DocSplitCollator.for_model(model, wordpiece, max_seq_length=129)
@@ -226,7 +225,7 @@ def test_a_collator_for_a_model_draws_what_the_settings_say(dataset, wordpiece):
 
 def test_a_collator_for_a_graph_makes_passages(documents, tokenizer):
     config = GraphDocumentConfig(tiny_config(tokenizer), graph_hidden_size=16)
-    model = DocSplitForContrastivePretraining.from_config(config, OF_IDS, max_seq_length=48)
+    model = DocSplitForContrastivePretraining.from_config(config, tokenizer, max_seq_length=48)
     collator = DocSplitCollator.for_model(model, tokenizer, max_passages=4)
     assert type(collator) is PassageCollator
     assert (collator.max_passages, collator.max_seq_length) == (4, 48)

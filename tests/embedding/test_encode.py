@@ -23,7 +23,6 @@ from docsplit.embedding.encode import (
     QueryFacts,
     embed_documents,
     embed_queries,
-    encode,
     identity,
 )
 from docsplit.embedding.encoder import Encoder, embed
@@ -47,10 +46,9 @@ def test_bulk_equals_one_by_one_and_sentence_transformers(wordpiece, texts, pool
         tiny_config(wordpiece), wordpiece, pooling=pooling, max_seq_length=40
     )
     model.train()
-    encoder = model.encoder.base_model
-    together = encode(encoder, wordpiece, texts, micro_batch_tokens=100)
-    assert encoder.training  # left as it was
-    alone = np.concatenate([encode(encoder, wordpiece, [text]) for text in texts])
+    together = vectors(model.body, texts, micro_batch_tokens=100)
+    assert model.body[0].model.training  # left as it was
+    alone = np.concatenate([vectors(model.body, [text]) for text in texts])
     np.testing.assert_allclose(together, alone, atol=1e-5)
     assert np.unique(together.round(4), axis=0).shape[0] > 25
 
@@ -335,8 +333,7 @@ class OnDisk:
 
 def embed_in_each_way(checkpoint, texts, output_file=None, **options):
     model = load_encoder(str(checkpoint), device="cpu", max_seq_length=12)
-    encoder, options = model[0].model, {"micro_batch_tokens": 100, "output_file": output_file} | options
-    yield "encode", encode(encoder, model.tokenizer, texts, **options)
+    options = {"micro_batch_tokens": 100, "output_file": output_file} | options
     yield "truncate", vectors(model, texts, **options)
     yield "chunk_mean", vectors(model, texts, long_documents="chunk_mean", **options)
 

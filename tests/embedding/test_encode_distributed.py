@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from docsplit.embedding import encode as encode_module
-from docsplit.embedding.encode import embed_documents, encode
+from docsplit.embedding.encode import embed_documents
 from docsplit.modeling.encoder_with_words import Words
 from docsplit.modeling.loading import load_encoder, with_words
 from tests.conftest import free_port, make_corpus, save_checkpoint, spawn
@@ -26,15 +26,16 @@ def checkpoint(wordpiece, tmp_path_factory):
 def embed_all(checkpoint, folder):
     """Everything that is compared, by name; files and caches go to `folder`."""
     model = load_encoder(str(checkpoint), device="cpu")
-    encoder, tokenizer = model[0].model, model.tokenizer
-    words = with_words(model, Words(tokenizer.backend_tokenizer, torch.arange(5, 30), torch.eye(25, 32)))
+    words = with_words(model, Words(model.tokenizer.backend_tokenizer, torch.arange(5, 30), torch.eye(25, 32)))
     cached = {"dtype": torch.float32, "micro_batch_tokens": 100}
     cached |= {"long_documents": "chunk_mean", "cache_dir": folder / "cache"}
     return {
-        "encode": encode(encoder, tokenizer, TEXTS, micro_batch_tokens=100),
-        "encode, file": encode(encoder, tokenizer, OnDisk(TEXTS), 100, output_file=folder / "encode.npy"),
-        "fewer chunks than processes": encode(encoder, tokenizer, TEXTS[:3]),
-        "no texts": encode(encoder, tokenizer, []),
+        "plain": embed_documents(model, TEXTS, micro_batch_tokens=100)[0],
+        "in a file": embed_documents(model, OnDisk(TEXTS), micro_batch_tokens=100, output_file=folder / "plain.npy")[
+            0
+        ],
+        "fewer chunks than processes": embed_documents(model, TEXTS[:3])[0],
+        "no texts": embed_documents(model, [])[0],
         "pieces": embed_documents(model, TEXTS, **cached)[0],
         "pieces, cached": embed_documents(model, TEXTS, **cached)[0],
         "words, cached, file": embed_documents(words, TEXTS, **cached, output_file=folder / "words.npy")[0],
@@ -55,14 +56,14 @@ def worker(rank, world_size, port, checkpoint, folder):
     tokenized, kind = [], type(model.tokenizer)
     original = kind.__call__
     kind.__call__ = lambda self, texts, **options: tokenized.extend(texts) or original(self, texts, **options)
-    encode(model[0].model, model.tokenizer, TEXTS)
+    embed_documents(model, TEXTS)
     (folder / f"{rank}.tokenized").write_text("\n".join(tokenized))
 
     (folder / "taken.npy.partial").mkdir(exist_ok=True)  # process 0, which writes, cannot
     others = [*TEXTS[:-1], f"{TEXTS[-1]} of process {rank}"]
     for name, texts in {"different": others, "taken": TEXTS}.items():
         try:
-            encode(model[0].model, model.tokenizer, texts, output_file=folder / f"{name}.npy")
+            embed_documents(model, texts, output_file=folder / f"{name}.npy")
         except Exception as error:
             (folder / f"{rank}.{name}").write_text(f"{type(error).__name__}: {error}")
     dist.destroy_process_group()
@@ -79,7 +80,7 @@ def test_processes_together_give_the_array_of_one(checkpoint, tmp_path, monkeypa
         assert set(together) == set(alone)
         for name, expected in alone.items():
             np.testing.assert_array_equal(together[name], expected, err_msg=name)
-    names = ["encode.npy", "words.npy"]
+    names = ["plain.npy", "words.npy"]
     assert sorted(path.name for path in tmp_path.glob("*.npy")) == names  # and no different.npy
     for name in names:
         np.testing.assert_array_equal(np.load(tmp_path / name), np.load(tmp_path / "alone" / name))

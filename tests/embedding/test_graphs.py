@@ -12,7 +12,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from docsplit.data.passages import to_passages
-from docsplit.embedding.encode import embed_documents, encode
+from docsplit.embedding.encode import embed_documents
 from docsplit.embedding.encoder import Encoder
 from docsplit.modeling.families.graph_document_transformer import GraphDocumentTransformer
 from docsplit.modeling.loading import load_encoder
@@ -65,21 +65,21 @@ def expected(checkpoint):
 def test_every_way_to_embed_gives_the_same_vectors(checkpoint, expected):
     assert np.abs(expected[0] - expected[1]).max() > 1e-2
     assert max(len(to_passages(text, WORDS)) for text in TEXTS) > 4
-    model, tokenizer = AutoModel.from_pretrained(checkpoint).train(), AutoTokenizer.from_pretrained(checkpoint)
-    assert model.config.docsplit["max_seq_length"] == 24
+    body = DocSplitForContrastivePretraining.from_pretrained(checkpoint).train().body
+    options = {"dtype": torch.float32}
     encoder = load_encoder(str(checkpoint), device="cpu")
     assert type(encoder[0]) is GraphDocumentTransformer
     assert encoder.similarity_fn_name == "dot"
     assert encoder.max_seq_length == 24
     for name, vectors in {
-        "in training": encode(model, tokenizer, TEXTS),
-        "in small micro-batches": encode(model, tokenizer, TEXTS, micro_batch_tokens=50),
+        "in training": embed_documents(body, TEXTS, **options)[0],
+        "in small micro-batches": embed_documents(body, TEXTS, micro_batch_tokens=50, **options)[0],
         "in bulk": embed_documents(encoder, TEXTS, dtype=torch.float32)[0],
         "by sentence-transformers": encoder.encode(TEXTS, batch_size=7),
         "as its documents": encoder.encode_document(TEXTS),
     }.items():
         np.testing.assert_allclose(vectors, expected, atol=1e-5, rtol=0, err_msg=name)
-    assert model.training
+    assert body[0].model.training
     _, facts = Encoder(str(checkpoint)).embed_all(TEXTS[:3])
     assert facts["long_documents"] == "passages"
     encoder.truncate_dim = 5

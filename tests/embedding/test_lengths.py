@@ -22,7 +22,6 @@ from docsplit.embedding.encode import reading_of
 from docsplit.embedding.encoder import Encoder
 from docsplit.index.index import encoder_of_index
 from docsplit.modeling.loading import load_encoder
-from docsplit.modeling.pretrained import stated_length
 from docsplit.training.adapting import FEWEST_DOCUMENTS
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import make_corpus, tiny_values
@@ -77,8 +76,8 @@ def test_word_700_is_read_but_for_max_seq_length_512(kind, wordpiece, tmp_path):
         encoder = Encoder(name, options)
         assert encoder.max_seq_length == (length or POSITIONS)
         assert differs(*encoder.embed(DOCUMENTS)) == (length is None)
-    of_training = DocSplitForContrastivePretraining.from_pretrained(name, pooling="mean").config.docsplit
-    assert of_training["max_seq_length"] == POSITIONS
+    of_training = DocSplitForContrastivePretraining.from_pretrained(name, pooling="mean").body
+    assert of_training.max_seq_length == POSITIONS
 
 
 def test_length_is_that_of_sentence_transformer_and_of_positions(wordpiece, tmp_path):
@@ -90,9 +89,9 @@ def test_length_is_that_of_sentence_transformer_and_of_positions(wordpiece, tmp_
         name = save(config, wordpiece, tmp_path / str(number), length)
         expected = SentenceTransformer(name).max_seq_length
         assert expected == min(length or POSITIONS, POSITIONS)
-        assert load_encoder(name).max_seq_length == stated_length(length, config) == expected
+        assert load_encoder(name).max_seq_length == expected
         own = DocSplitForContrastivePretraining.from_pretrained(name, mlm_weight=0)
-        assert own.config.docsplit["max_seq_length"] == expected
+        assert own.body.max_seq_length == expected
     roberta = RobertaConfig(**values)  # whose positions are counted from padding
     name = save(roberta, wordpiece, tmp_path / "roberta")
     assert load_encoder(name).max_seq_length == POSITIONS - (roberta.pad_token_id + 1)

@@ -27,7 +27,7 @@ from docsplit.training.arguments import PretrainingArguments
 from tests.conftest import write_checkpoint
 
 MODEL = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=64"
-WEIGHTS = "model-00001-of-00002.safetensors"  # of an encoder with a head
+WEIGHTS = "model.safetensors"
 TOKEN = "hf_CanaryTokenThatNobodyMaySee"
 
 

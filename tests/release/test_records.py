@@ -116,7 +116,7 @@ def test_files_lie_beside_the_checkpoint_and_a_start_keeps_its_card(tmp_path, mo
 
 def test_what_a_kill_left_half_written_is_no_part_of_a_checkpoint(tmp_path):
     write_checkpoint(tmp_path / "checkpoint-5")
-    left = tmp_path / "checkpoint-5" / f".training_state.safetensors.4242{PARTIAL}"
+    left = tmp_path / "checkpoint-5" / f".mlm_head.safetensors.4242{PARTIAL}"
     left.write_bytes(b"half")
     seal(left.parent)
     assert not left.exists()

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file as load_numpy
 from safetensors.torch import load_file
-from transformers import AutoTokenizer
 
-from docsplit.embedding.encode import encode
+from docsplit.embedding.encode import embed_documents
 from docsplit.training import checkpoints
 from modeling_docsplit import DocSplitForContrastivePretraining
 from run_docsplit_pretraining import main
@@ -157,7 +157,7 @@ def test_each_directory_loads_elsewhere_with_the_same_embeddings(finished, tmp_p
     for number, directory in enumerate(directories):
         loaded = np.load(tmp_path / f"{number}.npz")
         model = DocSplitForContrastivePretraining.from_pretrained(directory)
-        ours = encode(model.encoder.base_model, AutoTokenizer.from_pretrained(directory), TEXTS)
+        ours, _ = embed_documents(model.body, TEXTS, dtype=torch.float32)
         np.testing.assert_allclose(loaded["ours"], ours, atol=1e-5)
         np.testing.assert_allclose(loaded["theirs"], ours, atol=1e-5)
         assert np.abs(ours[0] - ours[1]).max() > 1e-3

@@ -162,7 +162,7 @@ def test_encoders_from_several_seeds_are_one_row_and_their_cards_get_it(run_here
 def nan_encoder(encoders, folder):
     """Make somebody else's checkpoint, whose card we do not write."""
     shutil.copytree(encoders[0], folder / "broken")
-    (file,) = (folder / "broken").glob("model-00001-of-*.safetensors")
+    (file,) = (folder / "broken").glob("model.safetensors")
     weights = load_file(file)
     (name,) = (name for name in weights if name.endswith("embeddings.word_embeddings.weight"))
     save_file(weights | {name: torch.full_like(weights[name], float("nan"))}, file, metadata={"format": "pt"})

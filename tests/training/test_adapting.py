@@ -207,7 +207,7 @@ def test_where_words_explain_nothing_the_encoder_is_written_with_a_warning(
     adapted = adapt(str(reads_little), TEXTS, tmp_path / "out", options())
     assert (adapted.kept, adapted.weight, adapted.facts) == ("start", None, None)
     assert f"Words explain nothing of the vectors of {reads_little}" in caplog.text
-    files = [folder / "model-00001-of-00002.safetensors" for folder in (tmp_path / "out", reads_little)]
+    files = [folder / "model.safetensors" for folder in (tmp_path / "out", reads_little)]
     assert files[0].read_bytes() == files[1].read_bytes()
     with pytest.raises(ValueError, match=r"Words explain nothing .* leave out --static, or give more documents"):
         adapt(str(reads_little), TEXTS, tmp_path / "static", options(static=True))

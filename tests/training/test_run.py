@@ -45,7 +45,7 @@ def test_the_release_is_on_the_disk_before_any_result_says_so(tiny_model, option
         fsync(number)
 
     def describe_run(*about):
-        names = ("model-00001-of-00002.safetensors", "config.json", "modules.json", "1_Pooling")
+        names = ("model.safetensors", "config.json", "modules.json", "1_Pooling")
         assert {str(path) for path in (*(tmp_path / name for name in names), tmp_path)} <= flushed
         raise RuntimeError("the run is described")
 
@@ -73,7 +73,7 @@ def test_a_users_file_is_never_overwritten(options, tmp_path, name, has_run):
 def test_a_new_run_removes_what_runs_write_and_nothing_else(tiny_model, options, tmp_path):
     """Names that a user gave stay, in the folder of a checkpoint too; a run that resumes removes nothing prepared."""
     mined = f"negatives/{'0a' * 12}"
-    ours = [f"{mined}/negatives.npy", f"{mined}/files.json", "training_state.safetensors", "all_results.json"]
+    ours = [f"{mined}/negatives.npy", f"{mined}/files.json", "all_results.json"]
     users = ["checkpoint-4/notes.txt", "negatives/mine.npy", "adapter/notes.txt", "notes.txt", "checkpoint-4-copy/a"]
     folder = take_output(options)
     folder.begin_results()
