@@ -9,6 +9,7 @@ Folders of encoders with modules of this project carry a copy of their code for 
 """
 
 import contextlib
+import copy
 import functools
 import json
 import logging
@@ -305,7 +306,7 @@ def encoder_around(encoder: Any, tokenizer: Any, pooling: str | None, max_seq_le
     with tempfile.TemporaryDirectory() as folder:
         tokenizer.save_pretrained(folder)
         first: Any = InMemory.load(folder)
-    first.__class__, first.processor = kind, tokenizer
+    first.__class__ = kind
     first.max_seq_length = max_seq_length
     pooler = Pooling(first.get_embedding_dimension(), str(pooling))  # type: ignore[arg-type]  # one of `PoolingMode`
     return SentenceTransformer(modules=[first, pooler], device="cpu")
@@ -411,9 +412,9 @@ def _first_prompt(names: Sequence[str], prompts: Mapping[str, str | None]) -> st
 
 
 def replace_tokenizer(model: Any, tokenizer: Any) -> None:
-    """Let an encoder read texts by another tokenizer, as long as before."""
+    """Let an encoder read texts by a copy of another tokenizer, as long as before."""
     first, length = model[0], model.max_seq_length
-    setattr(first, "processor" if isinstance(first, Transformer) else "tokenizer", tokenizer)
+    setattr(first, "processor" if isinstance(first, Transformer) else "tokenizer", copy.deepcopy(tokenizer))
     model.max_seq_length = length
 
 

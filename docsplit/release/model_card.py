@@ -12,7 +12,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import pandas as pd
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
+from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
 from docsplit.data.views import QUERY_DOCUMENT
@@ -47,11 +48,10 @@ from docsplit.evaluation.results.report import (
     table_of,
 )
 from docsplit.modeling.checkpoint import trust_argument
-from docsplit.modeling.encoding import embedding_width
 from docsplit.modeling.families.table import family_of
-from docsplit.modeling.loading import load_encoder, pooling_of, prompts_of
+from docsplit.modeling.loading import document_prompt
 from docsplit.modeling.objectives.table import OBJECTIVES
-from docsplit.modeling.pretrained import HEAD_FILE, has_pooler, read_config
+from docsplit.modeling.pretrained import HEAD_FILE, MODEL_FILE, has_pooler, read_config, read_file, read_modules
 from docsplit.modeling.start import check_types, current_settings
 from docsplit.release.hub import download_card_files, push_at_the_end, release_files
 from docsplit.release.records import (
@@ -351,15 +351,38 @@ def evaluation_text(results: Json, evaluations: Sequence[CardEvaluation]) -> str
 # --- What was trained ---
 
 
+@dataclass(frozen=True)
+class EmbeddingFacts:
+    """What a SentenceTransformer's files say of its embeddings, without the weights, which a card is made without."""
+
+    max_seq_length: int
+    pooling: str  # "" of an encoder that combines passages
+    width: int | None  # None: of the states
+    after: list[str]  # the folders of modules after the pooling
+    prompt: str
+
+    @classmethod
+    def read(cls, directory: Path) -> "EmbeddingFacts":
+        """Read them from a folder of this project."""
+        folder, paths = str(directory), [module["path"] for module in read_modules(directory, {}) or []]
+        configs = [Pooling.load_config(folder, subfolder=path) for path in paths[1:]]
+        modes = configs[0].get("pooling_mode", "mean") if configs else ""
+        widths = [config["out_features"] for config in configs if "out_features" in config]
+        model = read_file(directory, MODEL_FILE, {}) or {}
+        return cls(
+            Pooling.load_config(folder, config_filename=Transformer.config_file_name)["max_seq_length"],
+            modes if isinstance(modes, str) else "+".join(modes),
+            widths[-1] if widths else None,
+            paths[2:],
+            document_prompt(model.get("prompts") or {}, model.get("default_prompt_name")),
+        )
+
+
 def _of_pretraining(directory: Path, run: RunRecord | None, results: Json, address: str) -> dict[str, Any]:
     """Return what the template says of a pretraining; without a record of the run, that it is not known."""
     config = read_config(directory)  # knows that DistilBERT's `dim` is its hidden_size
     check_types(config.docsplit, str(directory / "config.json"))
-    settings, family, body = (
-        current_settings(config.docsplit),
-        family_of(config),
-        load_encoder(str(directory), device="cpu"),
-    )
+    settings, family, embedding = current_settings(config.docsplit), family_of(config), EmbeddingFacts.read(directory)
     reader, options = family.token_encoder(config), run.options if run else {}
     start = "random weights" if run else "weights that were not recorded"
     if name := options.get("model_name_or_path"):
@@ -383,36 +406,35 @@ def _of_pretraining(directory: Path, run: RunRecord | None, results: Json, addre
     papers = [PAPERS.get(name) for name in ("docsplit", view, settings["objective"], *with_lora)]
     return {
         "kind": "pretrained",
-        "reads": family.reads(config, f"up to {body.max_seq_length:,} tokens"),
-        "width": embedding_width(body),
+        "reads": family.reads(config, f"up to {embedding.max_seq_length:,} tokens"),
+        "width": embedding.width or config.hidden_size,
         "model": f"{code(reader.model_type)} of {reader.num_hidden_layers} layers{family.layers(config)}",
         "start": start,
         "learnt": learnt,
         "dtype": one_line(str(config.dtype or "float32")).removeprefix("torch."),
-        "with_transformers": _with_transformers(config, body, python_literal(address)),
+        "with_transformers": _with_transformers(config, embedding, python_literal(address)),
         "has_head": (directory / HEAD_FILE).exists(),
         "going_on": f"{shlex.quote(one_line(address))} {going_on}",
         "training": _training_table(results, run, corpus),
         "recipe": code(run.recipe) if run and run.recipe else "",
         "options": [f"{one_line(name)}: {one_line(value)}" for name, value in sorted(options.items())],
-        "longest": f"{body.max_seq_length:,}",
+        "longest": f"{embedding.max_seq_length:,}",
         "unit": "passage" if family.rows == "passages" else "document",
         "documents": f"corpus: {corpus}",
         "papers": [paper for paper in dict.fromkeys([*papers, family.paper]) if paper],
     }
 
 
-def _with_transformers(config: Any, body: Any, address: str) -> str:
+def _with_transformers(config: Any, embedding: EmbeddingFacts, address: str) -> str:
     """Say how transformers alone gives an embedding."""
     if of_family := family_of(config).with_transformers(address):
         return of_family
-    text = f"`AutoModel.from_pretrained({address})` and {code(pooling_of(body))} pooling of its last hidden states"
-    if prompt := prompts_of(body)[0]:
+    text = f"`AutoModel.from_pretrained({address})` and {code(embedding.pooling)} pooling of its last hidden states"
+    if prompt := embedding.prompt:
         text += f" of {code(prompt + 'TEXT')}"
-    after = [type(module).__name__ for module in list(body)[2:]]
-    if layers := [f"`{number}_{name}`" for number, name in enumerate(after, 2) if name != "Normalize"]:
+    if layers := [code(folder) for folder in embedding.after if not folder.endswith("_Normalize")]:
         text += f", changed by {' and '.join(layers)}"
-    text += ", at unit length. " if "Normalize" in after else ". "
+    text += ". " if len(layers) == len(embedding.after) else ", at unit length. "
     return text + ("Not its `pooler_output`: that was not trained here, and may be all zeros. " * has_pooler(config))
 
 

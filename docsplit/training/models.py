@@ -172,6 +172,7 @@ def prepare_model(
     if model_args.lora_r:
         model.add_lora(model_args.lora_r)
     replace_tokenizer(model.body, tokenizer)
+    tokenizer.model_max_length = model.body.max_seq_length  # Trainer saves it
     model.micro_batch_tokens, model.cache_gradients = args.micro_batch_tokens, args.cache_gradients
     if args.packed_sequences != "false":
         model.to(args.device)  # type: ignore[arg-type]  # transformers' decorator hides its type
