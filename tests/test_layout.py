@@ -40,7 +40,7 @@ WITHOUT_TORCH = [
     *("docsplit.data.sets.arguments", "docsplit.data.segmentation", "docsplit.data.views"),
     "docsplit.data.python_docs.corpus",
 ]
-OF_MODELS = {"docsplit.runtime.files", "docsplit.runtime.plugins"}  # which need the standard library
+OF_MODELS = {"docsplit.runtime.files", "docsplit.runtime.gpus", "docsplit.runtime.plugins"}
 NOT_ON_WINDOWS = {"fcntl", "grp", "pwd", "resource", "termios"}
 
 
@@ -124,9 +124,10 @@ def test_a_model_needs_little(module):
     names = reached(module, set())
     assert {name for name in names if room_of(name) == "docsplit.runtime"} <= OF_MODELS
     roots = {name.split(".")[0] for name in names} - {"docsplit", "modeling_graph_document"}
-    # safetensors and NumPy come with transformers; peft is for `add_lora`, and datasets for its cache's place.
-    lazily = {"peft", "datasets", "sentence_transformers", "xxhash"}
-    needed = {"torch", "transformers"} | ({"safetensors", "numpy"} if module == "modeling_docsplit" else set())
+    # The others come with transformers; peft is for `add_lora`, and datasets for its cache's place.
+    lazily, needed = {"peft", "datasets", "xxhash"}, {"torch", "transformers"}
+    if module == "modeling_docsplit":
+        needed |= {"sentence_transformers", "tokenizers", "safetensors", "numpy"}
     assert roots - set(sys.stdlib_module_names) - lazily == needed
     for name in filter(room_of, [module, *names]):
         at_the_top = [node for node in ast.parse(path_of(name).read_text()).body if isinstance(node, ast.ImportFrom)]

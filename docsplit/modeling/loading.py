@@ -39,7 +39,7 @@ from docsplit.modeling.pretrained import (
     share_among_threads,
 )
 from docsplit.runtime.files import refuse_missing_path, write_text
-from docsplit.runtime.launching import refuse_unusable_gpu
+from docsplit.runtime.gpus import refuse_unusable_gpu
 
 logger = logging.getLogger(__name__)
 

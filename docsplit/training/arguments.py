@@ -14,6 +14,7 @@ from docsplit.data.views import QUERY_DOCUMENT, VIEWS
 from docsplit.modeling.distributed import WITHOUT_QUEUE
 from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.start import Settings
+from docsplit.runtime.gpus import refuse_unusable_gpu
 from docsplit.runtime.launching import (
     PRECISION,
     accelerator,
@@ -23,7 +24,6 @@ from docsplit.runtime.launching import (
     default_dtype,
     default_training_tokens,
     refuse_sharded_parameters,
-    refuse_unusable_gpu,
 )
 from docsplit.runtime.options import TOKEN_REFUSED, check_bounds, check_choices, first_lines, option
 from docsplit.training.options import (

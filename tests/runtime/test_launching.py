@@ -15,6 +15,7 @@ from transformers import BertConfig
 
 from docsplit.modeling.loading import load_encoder
 from docsplit.runtime import launching
+from docsplit.runtime.gpus import refuse_unusable_gpu
 from docsplit.runtime.launching import (
     check_precision,
     check_processes,
@@ -25,7 +26,6 @@ from docsplit.runtime.launching import (
     join_processes,
     refuse_one_process,
     refuse_sharded_parameters,
-    refuse_unusable_gpu,
     use_all_cores,
     warn_of_emulation,
 )
