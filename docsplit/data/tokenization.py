@@ -70,15 +70,6 @@ def prompt_affix(tokenizer: PreTrainedTokenizerBase, prompt: str) -> tuple[list[
     return _plain(tokenizer, [prompt])[0], False
 
 
-def lower_case(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Make a tokenizer turn texts into lower case first, as SentenceTransformer's `do_lower_case` does."""
-    backend: Any = tokenizer.backend_tokenizer
-    if '"Lowercase"' in backend.to_str():  # of a checkpoint that started from such a model
-        return
-    others = [backend.normalizer] if backend.normalizer is not None else []
-    backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *others])
-
-
 def has_initial_form(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Whether a word is encoded differently at the start of a text than after a space (byte-level BPE)."""
     return tokenizer("It", add_special_tokens=False)["input_ids"] != _continued(tokenizer, ["It"])[0]

@@ -55,12 +55,11 @@ class CannotLoad(ValueError):
 
 
 @contextlib.contextmanager
-def loading(name: Any, what: str = ENCODER, file: str = "", keeps: type[ValueError] | None = None) -> Iterator[None]:
+def loading(name: Any, what: str = ENCODER, file: str = "") -> Iterator[None]:
     """Turn whatever goes wrong while this is loaded into one line, with the first damaged file of a folder.
 
     Args:
         file: that is read.
-        keeps: errors that stay as they are, for this project raises them.
 
     Raises:
         CannotLoad: naming folder, cause and remedy.
@@ -71,8 +70,7 @@ def loading(name: Any, what: str = ENCODER, file: str = "", keeps: type[ValueErr
         raise
     except BaseException as error:
         # Libraries raise anything at all for damaged files; tokenizers panics in Rust, which is no `Exception`
-        is_known = keeps is not None and isinstance(error, keeps)
-        if is_known or not (isinstance(error, Exception) or type(error).__name__ == "PanicException"):
+        if not (isinstance(error, Exception) or type(error).__name__ == "PanicException"):
             raise
         remedy = ""
         if not any((Path(str(name)) / known).exists() for known in ("config.json", MODULES)):

@@ -122,8 +122,8 @@ def test_the_canary_sings_where_code_is_run(wordpiece, tmp_path):
 def test_errors_of_this_project_and_ctrl_c_stay_as_they_are():
     with pytest.raises(KeyboardInterrupt), loading("name"):
         raise KeyboardInterrupt
-    with pytest.raises(ValueError, match=r"^choose another$"), loading("name", keeps=ValueError):
-        raise ValueError("choose another")
+    with pytest.raises(CannotLoad, match=r"^choose another$"), loading("name"):
+        raise CannotLoad("choose another")
     with pytest.raises(CannotLoad, match=r"name a model .* The cause: TypeError: 5 and 6$"), loading("name"):
         raise TypeError("5\nand 6")
 

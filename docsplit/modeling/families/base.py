@@ -3,11 +3,10 @@
 The rest of the library asks `docsplit.modeling.families.table.family_of(config)`, and knows no family by its name.
 """
 
-import contextlib
 import pkgutil
 import re
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -119,18 +118,6 @@ class Family:
             is_ours: False for a SentenceTransformer of others, which was trained as it is called there.
         """
         self.patch_forward(base_model)
-
-    @contextlib.contextmanager
-    def attending(self, encoder: Any) -> Iterator[None]:
-        """Let an encoder in memory attend as in training, and leave it as it was."""
-        if "forward" in vars(encoder):  # patched already, or compiled
-            yield
-            return
-        self.patch_forward(encoder)
-        try:
-            yield
-        finally:
-            vars(encoder).pop("forward", None)
 
     def return_attention(self, base_model: Any) -> None:
         """Let an encoder return its attention weights: transformers' eager attention, which computes them."""

@@ -15,7 +15,6 @@ global tokens their queries are taken through the transposed projection instead:
 and sum p (W h + b) = W sum p h + b sum p.
 """
 
-import contextlib
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,19 +76,6 @@ class Longformer(Family):
             self.patch_forward(base_model)
         if type(base_model) is LongformerModel:
             use_blocked_attention(base_model)
-
-    @contextlib.contextmanager
-    def attending(self, encoder: Any) -> Iterator[None]:
-        """Compute attention in tiles, too."""
-        is_to_be_blocked = type(encoder) is LongformerModel
-        with super().attending(encoder):
-            if is_to_be_blocked:
-                use_blocked_attention(encoder)
-            try:
-                yield
-            finally:
-                if is_to_be_blocked:
-                    use_transformers_attention(encoder)
 
     def return_attention(self, base_model: Any) -> None:
         """Bring transformers' attention back: tiles keep no weights."""

@@ -3,9 +3,8 @@
 `FAMILIES` is a dictionary by the config's `model_type`; add a row to it for an encoder with habits of its own.
 """
 
-import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -57,17 +56,6 @@ def _with_full_attention_of_short_rows(self: Any, input_ids: Tensor | None = Non
 
 class BigBird(Family):
     """Block-sparse attention in long rows and full attention in short ones."""
-
-    @contextlib.contextmanager
-    def attending(self, encoder: Any) -> Iterator[None]:
-        """Put the kind of attention back, too."""
-        is_bare = "forward" not in vars(encoder)
-        try:
-            with super().attending(encoder):
-                yield
-        finally:
-            if is_bare:
-                encoder.set_attention_type(encoder.config.attention_type)
 
     def check_recomputation(self, recomputes_layers: bool, cache_gradients: bool) -> None:
         """Refuse to recompute a layer with the attention of another micro-batch.
