@@ -38,9 +38,8 @@ import numpy as np
 from docsplit.data.corpora import PYTHON_DOCS, add_text, load_corpus, of_hub
 from docsplit.data.passages import SECTION_BREAK, clean_text, heading_at
 from docsplit.data.python_docs.parts import PART, PART_NAMES, split_references
-from docsplit.data.readers.base import Problems
 from docsplit.data.readers.files import File, read_fields
-from docsplit.data.readers.rows import headings_of, id_of_cell, join_sections, read_rows, text_of_cell
+from docsplit.data.readers.rows import headings_of, id_of_cell, join_sections, rows_of_table, text_of_cell
 from docsplit.data.seen_documents import document_id
 from docsplit.data.segmentation import load_sentence_splitter
 from docsplit.data.sets.arguments import RankingArguments
@@ -365,7 +364,7 @@ def read_beir(folder: Path, split: str | None) -> Source:
             raise ValueError(f"{folder} should hold one qrels.tsv, or qrels/NAME.tsv, and not both.")
         judged["test"] = alone[0]
     file = choose_split(judged, split, f"{folder}: one qrels.tsv, or qrels/NAME.tsv")
-    documents, queries = (_table(_rows_in(_only(folder, f"{part}.jsonl*"))) for part in ("corpus", "queries"))
+    documents, queries = (_table(rows_of_table(_only(folder, f"{part}.jsonl*"))) for part in ("corpus", "queries"))
     return Source(str(folder), documents, queries, _judgments(file, 3))
 
 
@@ -416,8 +415,8 @@ def read_wikir(folder: Path, split: str | None) -> Source:
     known = {name: folder / part for name, part in splits.items() if (folder / part).is_dir()}
     part = choose_split(known, split, str(folder))
     file = _only(folder, "documents.[cj]s*")
-    documents = _table(_rows_in(file), ("id_right", "text_right"))
-    queries = _table(_rows_in(_only(part, "queries.csv*")), ("id_left", "text_left"))
+    documents = _table(rows_of_table(file), ("id_right", "text_right"))
+    queries = _table(rows_of_table(_only(part, "queries.csv*")), ("id_left", "text_left"))
     source = Source(str(folder), documents, queries, _judgments(_only(part, "qrels*"), 4))
     if ".csv" in file.suffixes:
         source.notes.append(f"{file.name} has no sections: documents.jsonl can have them (docs/datasets.md).")
@@ -470,14 +469,6 @@ def _only(folder: Path, pattern: str) -> Path:
         names = ", ".join(file.name for file in files) or "none"
         raise ValueError(f"{folder} should hold one file {pattern.rstrip('*')}, found {names}.")
     return files[0]
-
-
-def _rows_in(file: Path) -> Iterator[tuple[str, JsonObject]]:
-    """Read a data file with the place of each row."""
-    problems = Problems(refuses_rows=True)
-    for number, row in read_rows(File(file, str(file)), problems):
-        yield f"{file}, row {number + 1}", row
-    problems.log()
 
 
 def _table(rows: Iterable[tuple[str, JsonObject]], columns: tuple[str, str] = ("_id", "text")) -> Rows:
