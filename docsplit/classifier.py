@@ -44,7 +44,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
-from docsplit.data.preparation import near_copy_groups
+from docsplit.data.near_copies import near_copy_groups
 from docsplit.data.readers.base import normalized
 from docsplit.data.readers.documents import Documents, documents_of, refuse_other_than_texts
 from docsplit.data.seen_documents import document_id

@@ -4,7 +4,6 @@ A row holds a query, one of its relevant documents, and others that are not rele
 epoch from (seed, epoch, query) alone: a resumed run sees what the uninterrupted one would have seen.
 """
 
-import hashlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,10 +17,11 @@ from pyarrow import compute
 from transformers import PreTrainedTokenizerBase
 
 from docsplit.data.collators import Batch, DocSplitCollator, Feature, MaskedRow, PassageCollator, truncated_shares
+from docsplit.data.near_copies import SKETCH_SIZE, sketch
 from docsplit.data.preparation import Segmentation, tokenize
-from docsplit.data.seen_documents import SKETCH_SIZE, document_id, sketch
+from docsplit.data.seen_documents import document_id, fingerprint_of
 from docsplit.data.sets.rankings import Ranking
-from docsplit.runtime.files import add_texts, build_once, cache_directory, hash_of_code, map_once
+from docsplit.runtime.files import build_once, cache_directory, hash_of_code, map_once
 
 logger = logging.getLogger(__name__)
 
@@ -60,14 +60,13 @@ class Collection:
             num_proc: number of processes, None for this one alone.
         """
         whole = [ranking.whole.get(name, text) for name, text in zip(ranking.document_ids, ranking.documents)]
-        digest = hashlib.blake2b(ranking.fingerprint().encode(), digest_size=8)
-        add_texts(digest, whole if ranking.whole else ())
+        key = fingerprint_of([ranking.fingerprint(), *(whole if ranking.whole else ())])
 
         def write(folder: Path) -> None:
             Dataset.from_dict({"text": ranking.documents, "whole": whole}).save_to_disk(folder / "documents")
             Dataset.from_dict({"text": ranking.queries}).save_to_disk(folder / "queries")
 
-        folder = build_once(cache_directory() / f"collection-{digest.hexdigest()}", write)
+        folder = build_once(cache_directory() / f"collection-{key}", write)
         documents = load_from_disk(str(folder / "documents"))
         features = Features({"seen_id": Value("int64"), "sketch": List(Value("uint32"), length=SKETCH_SIZE)})
         seen = map_once(

@@ -8,7 +8,7 @@ from sklearn.cluster import MiniBatchKMeans
 from tqdm.auto import tqdm
 
 from docsplit.data.group_names import name_groups_of_texts
-from docsplit.data.preparation import jaccard_of_pairs
+from docsplit.data.near_copies import jaccard_of_pairs
 from docsplit.index.index import Index
 
 logger = logging.getLogger(__name__)

@@ -14,11 +14,12 @@ from pyarrow import parquet
 
 from docsplit.data import corpora
 from docsplit.data.corpora import PROBLEMS, documents_to_search, load_corpus, load_local, stream_corpus, take_problems
+from docsplit.data.near_copies import sketch
 from docsplit.data.passages import clean_text, to_passages
 from docsplit.data.readers.base import Columns, Problems
 from docsplit.data.readers.documents import read_documents
 from docsplit.data.readers.rows import join_sections
-from docsplit.data.seen_documents import document_id, sketch
+from docsplit.data.seen_documents import document_id
 from docsplit.data.segmentation import load_sentence_splitter
 from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.data.sets.labelled import load_labelled

@@ -20,7 +20,6 @@ links and 98 % of those of `python_docs` (`docsplit.data.python_docs.parts`). Pa
 
 import ast
 import dataclasses
-import hashlib
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -34,8 +33,8 @@ from docsplit.data.corpora import PYTHON_DOCS, load_corpus
 from docsplit.data.python_docs.parts import PART, PART_NAMES, find_communities, split_references, undirected
 from docsplit.data.readers.files import read_fields
 from docsplit.data.readers.rows import id_of_cell, join_sections, rows_of_table, text_of_cell
+from docsplit.data.seen_documents import fingerprint_of
 from docsplit.data.sets.arguments import CitationArguments
-from docsplit.runtime.files import add_texts
 
 logger = logging.getLogger(__name__)
 
@@ -78,12 +77,8 @@ class CitationPairs:
 
     def fingerprint(self) -> str:
         """Hash all texts, ids and pairs, in order: 16 hexadecimal digits, equal for equal data."""
-        digest = hashlib.blake2b(digest_size=8)
-        add_texts(digest, (*self.ids, *self.texts))
-        for part in self.parts.values():
-            for column in (part.first, part.second, part.labels):
-                digest.update(column.astype("<i8").tobytes())
-        return digest.hexdigest()
+        columns = [column for part in self.parts.values() for column in (part.first, part.second, part.labels)]
+        return fingerprint_of([*self.ids, *self.texts, *(column.astype("<i8").tobytes() for column in columns)])
 
 
 def load_citation_pairs(options: CitationArguments, seed: int = 0) -> CitationPairs:

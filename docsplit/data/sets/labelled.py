@@ -9,7 +9,6 @@ Only the data and a seed decide a split: every encoder, every head and TF-IDF ar
 documents. The trade-off: the texts of the chosen documents are held in memory.
 """
 
-import hashlib
 import logging
 import warnings
 from collections import Counter
@@ -25,14 +24,14 @@ from sklearn.datasets._twenty_newsgroups import strip_newsgroup_footer, strip_ne
 from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
 
 from docsplit.data.corpora import PYTHON_DOCS, add_text, load_corpus
-from docsplit.data.preparation import near_copy_groups, near_duplicates
+from docsplit.data.near_copies import near_copy_groups, near_duplicates
 from docsplit.data.python_docs.parts import PART
 from docsplit.data.readers.files import saved_files, saved_splits
 from docsplit.data.readers.rows import join_columns, refuse_missing_columns
-from docsplit.data.seen_documents import document_id
+from docsplit.data.seen_documents import document_id, fingerprint_of
 from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.data.sets.labels import LabelColumn, classes_of, majority_labels, read_labels
-from docsplit.runtime.files import add_texts, refuse_missing_path
+from docsplit.runtime.files import refuse_missing_path
 
 logger = logging.getLogger(__name__)
 
@@ -113,14 +112,12 @@ class LabelledSplit:
 
     def fingerprint(self) -> str:
         """Hash all texts, labels and class names, in order: 16 hexadecimal digits, equal for equal data."""
-        digest = hashlib.blake2b(digest_size=8)
-        parts = [(getattr(self, f"{name}_texts") or [], getattr(self, f"{name}_labels")) for name in PARTS]
-        for texts, labels in [(self.class_names, None), *parts]:
-            digest.update(f"{len(texts)};".encode())
-            add_texts(digest, texts)
-            if labels is not None:
-                digest.update(f"{labels.shape};".encode() + labels.astype("<i8").tobytes())
-        return digest.hexdigest()
+        pieces: list[str | bytes] = [f"{len(self.class_names)};".encode(), *self.class_names]
+        for name in PARTS:
+            texts, labels = getattr(self, f"{name}_texts") or [], getattr(self, f"{name}_labels")
+            pieces += [f"{len(texts)};".encode(), *texts]
+            pieces += [] if labels is None else [f"{labels.shape};".encode(), labels.astype("<i8").tobytes()]
+        return fingerprint_of(pieces)
 
 
 @dataclass
@@ -373,7 +370,7 @@ def folds_of(
 
     Args:
         targets: (N,) classes, or (N, C) of several labels, whose proportions are left to chance.
-        groups: (N,) of `docsplit.data.preparation.near_copy_groups`; a group counts once, with the class of its first.
+        groups: (N,) of `docsplit.data.near_copies.near_copy_groups`; a group counts once, with the class of its first.
         count: of folds; there are no more than the largest class has groups.
 
     Returns: of each fold the rows to train on and those held out; nothing where that makes a single fold.

@@ -40,10 +40,10 @@ from docsplit.data.passages import SECTION_BREAK, clean_text, heading_at
 from docsplit.data.python_docs.parts import PART, PART_NAMES, split_references
 from docsplit.data.readers.files import File, read_fields
 from docsplit.data.readers.rows import headings_of, id_of_cell, join_sections, rows_of_table, text_of_cell
-from docsplit.data.seen_documents import document_id
+from docsplit.data.seen_documents import document_id, fingerprint_of
 from docsplit.data.segmentation import load_sentence_splitter
 from docsplit.data.sets.arguments import RankingArguments
-from docsplit.runtime.files import JsonObject, add_texts, read_any_json
+from docsplit.runtime.files import JsonObject, read_any_json
 
 logger = logging.getLogger(__name__)
 
@@ -111,12 +111,10 @@ class Ranking:
 
     def fingerprint(self) -> str:
         """Hash all ids, texts and judgments: 16 hexadecimal digits, equal for equal collections."""
-        digest = hashlib.blake2b(digest_size=8)
-        add_texts(digest, (*self.document_ids, *self.documents, *self.query_ids, *self.queries))
-        for query in self.query_ids:
-            add_texts(digest, (f"{name} {grade}" for name, grade in sorted(self.judgments[query].items())))
-        add_texts(digest, ("ignore_identical_ids",) if self.ignore_identical_ids else ())
-        return digest.hexdigest()
+        grades = [item for query in self.query_ids for item in sorted(self.judgments[query].items())]
+        pieces = [*self.document_ids, *self.documents, *self.query_ids, *self.queries]
+        pieces += [f"{name} {grade}" for name, grade in grades]
+        return fingerprint_of(pieces + ["ignore_identical_ids"] * self.ignore_identical_ids)
 
     def in_order_of_hash(self) -> "Ranking":
         """Copy the collection with its documents in the order of a hash of their ids.
