@@ -111,30 +111,21 @@ def documents_in(found: FoundFiles, columns: Columns) -> Iterator[Document]:
     """
     if found.is_folder and any(file.suffix in FORMATS for file in found.files):
         logger.info("The ids of rows begin with the name of their file, such as `papers.csv#12`.")
+
+    def read(file: File, problems: Problems) -> Iterator[Document]:
+        if file.suffix not in FORMATS:
+            yield read_file(file, problems, columns.encoding)
+            return
+        id_of = ids_of_rows(file, columns.id, found.is_folder, problems)
+        for number, row, text in read_texts(file, columns, problems):
+            title = row.get("title")
+            is_title = isinstance(title, str | int | float) and not isinstance(title, bool) and title == title
+            given = text_of_scalar(title).strip() if is_title else ""
+            yield Document(id_of(number, row), text, given or title_of(text))
+
     num_read = 0
-    for file in found.files:
-        of_file, before = Problems(), num_read
-        try:
-            if file.suffix in FORMATS:
-                id_of = ids_of_rows(file, columns.id, found.is_folder, of_file)
-                for number, row, text in read_texts(file, columns, of_file):
-                    title = row.get("title")
-                    is_title = isinstance(title, str | int | float) and not isinstance(title, bool) and title == title
-                    given = text_of_scalar(title).strip() if is_title else ""
-                    yield Document(id_of(number, row), text, given or title_of(text))
-                    num_read += 1
-            else:
-                yield read_file(file, of_file, columns.encoding)
-                num_read += 1
-        except Unreadable as error:
-            if not (found.is_folder or num_read):
-                raise
-            found.problems.add("file", f"{file.suffix} {error.reason}", file.name)
-            found.unread.add(file.name)
-        if of_file.number_of("row"):
-            found.unread.add(file.name)
-        if num_read > before:  # those of a file without any row that can be read are in its error
-            found.problems.merge(of_file)
+    for num_read, document in enumerate(found.read(read), start=1):  # noqa: B007
+        yield document
     if not num_read:
         there = ". ".join(found.problems.warnings()) or "There is no file in it"
         of_files = ", ".join(TEXT_SUFFIXES + HTML_SUFFIXES + CONVERTED_SUFFIXES)

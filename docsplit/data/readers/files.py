@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import pyarrow
 from charset_normalizer import from_bytes
@@ -27,6 +27,7 @@ from charset_normalizer import from_bytes
 from docsplit.data.readers.base import Problems, Unreadable, normalized
 from docsplit.runtime.files import read_json
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 OPEN: dict[str, Callable[[Path], Any]] = {
@@ -35,7 +36,6 @@ OPEN: dict[str, Callable[[Path], Any]] = {
     ".xz": lzma.open,
     ".zst": lambda path: pyarrow.CompressedInputStream(path.open("rb"), "zstd"),
 }
-COMPRESSIONS = tuple(OPEN)
 DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError)  # what reading a file may raise
 INDEX_FILE = "manifest.json"  # of an index of search.py, which is a folder
 MARKS = (  # UTF-32 first: its mark begins with that of UTF-16
@@ -338,6 +338,30 @@ class FoundFiles:
     def is_folder(self) -> bool:
         """Whether a folder was named, and not one file, or a saved data set, which is like a file in several parts."""
         return self.path.is_dir() and saved_files(self.path) is None
+
+    def read(self, read: Callable[[File, Problems], Iterator[T]]) -> Iterator[T]:
+        """Read file after file, and count what cannot be read: rows, and in a folder files.
+
+        Raises:
+            Unreadable: if the one file, or its beginning, cannot be read; if rows are refused.
+        """
+        num_read = 0
+        for file in self.files:
+            problems, before = Problems(refuses_rows=self.problems.refuses_rows), num_read
+            try:
+                for item in read(file, problems):
+                    yield item
+                    num_read += 1
+            except Unreadable as error:
+                if problems.refuses_rows or not (self.is_folder or num_read):
+                    raise
+                self.problems.add("file", f"{file.suffix} {error.reason}", file.name)
+                self.unread.add(file.name)
+                if num_read == before:  # the error has what was wrong with its rows
+                    continue
+            self.problems.merge(problems)
+            if problems.number_of("row"):
+                self.unread.add(file.name)
 
     def in_unread(self, ids: set[str]) -> set[str]:
         """Return those ids whose documents may be in what was not read."""
