@@ -29,17 +29,18 @@ from pyarrow import compute
 from docsplit.data.python_docs.corpus import python_docs_fingerprint, read_python_docs
 from docsplit.data.python_docs.parts import PART, TEST, TRAIN, VALIDATION, divide
 from docsplit.data.readers.base import USUAL, Columns, Document, Problems, grouped, normalized
-from docsplit.data.readers.documents import (
+from docsplit.data.readers.documents import converter_version, documents_in, read_documents, read_file
+from docsplit.data.readers.files import (
     CONVERTED_SUFFIXES,
-    converter_version,
-    documents_in,
-    find_documents,
-    read_documents,
-    read_file,
-)
-from docsplit.data.readers.files import DAMAGED, File, FoundFiles, saved_files, saved_split
-from docsplit.data.readers.rows import (
+    DAMAGED,
     FORMATS,
+    File,
+    FoundFiles,
+    find_files,
+    saved_files,
+    saved_split,
+)
+from docsplit.data.readers.rows import (
     check_text_column,
     parts_of,
     read_rows,
@@ -114,7 +115,7 @@ def _load_python_docs() -> Dataset:
         rows = list(read_python_docs())
         Dataset.from_list([row | {PART: part} for row, part in zip(rows, divide(rows))]).save_to_disk(directory)
 
-    divided_by = "docsplit/data/python_docs/parts.py", "docsplit/data/near_copies.py"
+    divided_by = "docsplit/data/python_docs/parts.py", "docsplit/data/copies.py"
     name = f"{PYTHON_DOCS}-{python_docs_fingerprint()}-{hash_of_code(*divided_by)}"
     return datasets.load_from_disk(build_once(cache_directory() / name, build))
 
@@ -200,7 +201,7 @@ def load_local(path: Path, text_column: str | None = None, encoding: str | None 
 
 def _find_corpus(path: Path, text_column: str | None) -> tuple[FoundFiles, str | None]:
     """Find the files of a corpus, and the format of data files if it is one."""
-    found = find_documents(path)
+    found = find_files(path)
     rows = [file for file in found.files if file.suffix in FORMATS]
     loaders = {FORMATS[file.suffix] for file in rows}
     if len(loaders) != 1 or (text_column is not None and len(rows) < len(found.files)):

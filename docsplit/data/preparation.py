@@ -16,9 +16,8 @@ from datasets.fingerprint import Hasher
 from datasets.table import InMemoryTable
 from transformers import PreTrainedTokenizerBase
 
-from docsplit.data.near_copies import SKETCH_SIZE, sketch
+from docsplit.data.copies import SKETCH_SIZE, document_id, sketch
 from docsplit.data.passages import clean_text, segment
-from docsplit.data.seen_documents import document_id
 from docsplit.data.segmentation import DEFAULT_SPLITTER, SentenceSplitter, load_sentence_splitter
 from docsplit.data.tokenization import cut_in_two, has_initial_form, tokenize_units
 from docsplit.runtime.files import hash_of_code, map_once
@@ -59,7 +58,7 @@ def tokenize(
         num_proc: number of processes, None for this one alone.
 
     Returns: the data set, and the number of documents used and of those dropped for each reason. Its columns are
-        `document_id` (int64); `sketch` (uint32, of `docsplit.data.near_copies.sketch`); `input_ids`, the ids of all
+        `document_id` (int64); `sketch` (uint32, of `docsplit.data.copies.sketch`); `input_ids`, the ids of all
         units, one after another, without special tokens; `unit_lengths`, how many each unit has; for byte-level BPE
         `initial_input_ids` and `initial_unit_lengths`, each unit as it reads at the start of a text. With passages
         also `passage_units`, how many units each has, and `passage_sections`, the section that each is in. Every

@@ -17,9 +17,8 @@ from pyarrow import compute
 from transformers import PreTrainedTokenizerBase
 
 from docsplit.data.collators import Batch, DocSplitCollator, Feature, MaskedRow, PassageCollator, truncated_shares
-from docsplit.data.near_copies import SKETCH_SIZE, sketch
+from docsplit.data.copies import SKETCH_SIZE, document_id, fingerprint_of, sketch
 from docsplit.data.preparation import Segmentation, tokenize
-from docsplit.data.seen_documents import document_id, fingerprint_of
 from docsplit.data.sets.rankings import Ranking
 from docsplit.runtime.files import build_once, cache_directory, hash_of_code, map_once
 

@@ -11,15 +11,14 @@ similarity of the two documents' runs, with a standard deviation of 0.18 at 0.5.
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from docsplit.data.near_copies import NO_HASH, SKETCH_SIZE, resemblance, sketch
-from docsplit.data.passages import clean_text
-from docsplit.runtime.files import add_arrays, add_texts, write_whole
+from docsplit.data.copies import NO_HASH, SKETCH_SIZE, document_id, resemblance, sketch
+from docsplit.runtime.files import add_arrays, write_whole
 
 TRAINING_DOCUMENTS_FILE = "training_documents.safetensors"
 SHARES = ("seen_in_pretraining_share", "near_duplicate_share")  # of the test documents, in rows of results
@@ -27,23 +26,6 @@ NEAR_DUPLICATE = 0.5  # estimated resemblance
 MOST_SKETCHES = 1_000_000  # documents; with more, near-duplicates are unknown
 
 logger = logging.getLogger(__name__)
-
-
-def document_id(text: str) -> int:
-    """Hash a text up to white space to 63 bits: equal for exact duplicates, and the key of a document's draws."""
-    digest = hashlib.blake2b(" ".join(clean_text(text).split()).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") >> 1
-
-
-def fingerprint_of(pieces: Iterable[str | bytes]) -> str:
-    """Hash texts, each with its length, and bytes, in order: 16 hexadecimal digits, equal for equal data."""
-    digest = hashlib.blake2b(digest_size=8)
-    for piece in pieces:
-        if isinstance(piece, str):
-            add_texts(digest, [piece])
-        else:
-            digest.update(piece)
-    return digest.hexdigest()
 
 
 @dataclass

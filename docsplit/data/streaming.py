@@ -34,12 +34,12 @@ from torch.utils.data import get_worker_info
 from transformers import PreTrainedTokenizerBase
 
 from docsplit.data.collators import Feature
+from docsplit.data.copies import document_id
 from docsplit.data.corpora import CorpusStream, take_problems
 from docsplit.data.passages import clean_text, segment
 from docsplit.data.preparation import Segmentation, tokenize_batch
 from docsplit.data.readers.base import Problems
 from docsplit.data.readers.rows import DAMAGED_ROWS, check_text_column, text_of_row
-from docsplit.data.seen_documents import document_id
 from docsplit.data.segmentation import load_sentence_splitter
 from docsplit.runtime.files import Damaged, cache_directory, read_json, read_sealed, write_sealed, write_text
 

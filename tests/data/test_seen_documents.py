@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from docsplit.data import seen_documents
-from docsplit.data.near_copies import resemblance, sketch
-from docsplit.data.seen_documents import DocumentSet, TrainingDocuments, contamination, document_id
-from tests.data.test_near_copies import ODD, RNG, TEXTS, changed, random_text
+from docsplit.data.copies import document_id, resemblance, sketch
+from docsplit.data.seen_documents import DocumentSet, TrainingDocuments, contamination
+from tests.data.test_copies import ODD, RNG, TEXTS, changed, random_text
 
 FILE = seen_documents.TRAINING_DOCUMENTS_FILE
 

@@ -21,8 +21,7 @@ from safetensors.torch import save_file
 from torch.multiprocessing.spawn import ProcessExitedException
 from transformers import AutoTokenizer
 
-from docsplit.data.readers.files import OPEN
-from docsplit.data.readers.rows import FORMATS
+from docsplit.data.readers.files import FORMATS, OPEN
 from docsplit.runtime import files
 from docsplit.runtime.files import (
     Damaged,

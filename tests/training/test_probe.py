@@ -11,8 +11,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Normalize, Pooling, Transformer
 from transformers import TrainerState
 
-from docsplit.data.near_copies import sketch
-from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE, TrainingDocuments, document_id
+from docsplit.data.copies import document_id, sketch
+from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE, TrainingDocuments
 from docsplit.data.sets.labelled import probe_counts, split_labelled
 from docsplit.embedding.lexical_ridge import RidgeSettings, fit, save_with_words
 from docsplit.embedding.loading import load_encoder

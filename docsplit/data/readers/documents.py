@@ -18,15 +18,19 @@ from lxml import etree
 
 from docsplit.data.passages import heading_at
 from docsplit.data.readers.base import USUAL, Columns, Document, Problems, Unreadable, normalized
-from docsplit.data.readers.files import File, FoundFiles, find_files
-from docsplit.data.readers.rows import FORMATS, ids_of_rows, read_texts, text_of_scalar
+from docsplit.data.readers.files import (
+    CONVERTED_SUFFIXES,
+    FORMATS,
+    HTML_SUFFIXES,
+    SUFFIXES,
+    File,
+    FoundFiles,
+    find_files,
+)
+from docsplit.data.readers.rows import ids_of_rows, read_texts, text_of_scalar
 
 logger = logging.getLogger(__name__)
 
-TEXT_SUFFIXES = (".txt", ".md", ".markdown", ".rst", ".tex")
-HTML_SUFFIXES = (".html", ".htm", ".xhtml")
-CONVERTED_SUFFIXES = (".pdf", ".docx", ".pptx")
-SUFFIXES = (*TEXT_SUFFIXES, *HTML_SUFFIXES, *CONVERTED_SUFFIXES, *FORMATS)
 WITH_HEADINGS = (".md", ".markdown", ".rst", ".pptx")  # Word's title stands as a plain line before its headings
 LONGEST_TITLE = 90  # characters
 TITLE_IN = 2000  # characters of a text in which its title is looked for
@@ -78,15 +82,6 @@ _HYPHENATED = re.compile(r"(?<![\w-])([\w-]*[^\W\d_])([-\u00ad\u2010])[ \t]*\n[ 
 # --- Folders and files ---
 
 
-def find_documents(path: Path) -> FoundFiles:
-    """Find the files that can be read; also `_temporary/part-0.parquet`, as other programs leave it, is hidden.
-
-    Raises:
-        ValueError: if there is no such path.
-    """
-    return find_files(path, SUFFIXES, hidden_by_underscore=tuple(FORMATS))
-
-
 def read_documents(path: Path, columns: Columns = USUAL) -> Iterator[Document]:
     """Read the documents of a folder, or of one file.
 
@@ -98,7 +93,7 @@ def read_documents(path: Path, columns: Columns = USUAL) -> Iterator[Document]:
     Raises:
         ValueError: if there is nothing to read, if the one file cannot be read, or without that column of ids.
     """
-    found = find_documents(path)
+    found = find_files(path)
     yield from documents_in(found, columns)
     found.problems.log()
 
@@ -128,7 +123,7 @@ def documents_in(found: FoundFiles, columns: Columns) -> Iterator[Document]:
         yield document
     if not num_read:
         there = ". ".join(found.problems.warnings()) or "There is no file in it"
-        of_files = ", ".join(TEXT_SUFFIXES + HTML_SUFFIXES + CONVERTED_SUFFIXES)
+        of_files = ", ".join(suffix for suffix in SUFFIXES if suffix not in FORMATS)
         expected = f"{of_files}, or {', '.join(FORMATS)} with a text in each row"
         raise ValueError(f"{found.path} has no documents that can be read. {there}. Expected {expected}.")
 

@@ -30,6 +30,12 @@ from docsplit.runtime.files import read_json
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
+# Of data files; those of one format make one table
+FORMATS = {".json": "json", ".jsonl": "json", **dict.fromkeys((".csv", ".tsv", ".xlsx"), "csv")}
+FORMATS |= {".parquet": "parquet", ".arrow": "arrow"}
+HTML_SUFFIXES = (".html", ".htm", ".xhtml")
+CONVERTED_SUFFIXES = (".pdf", ".docx", ".pptx")
+SUFFIXES = (".txt", ".md", ".markdown", ".rst", ".tex", *HTML_SUFFIXES, *CONVERTED_SUFFIXES, *FORMATS)
 OPEN: dict[str, Callable[[Path], Any]] = {
     ".gz": gzip.open,
     ".bz2": bz2.open,
@@ -371,16 +377,13 @@ class FoundFiles:
         return {name for name in ids if name in self.unread or name.startswith(beginnings)}
 
 
-def find_files(path: Path, suffixes: tuple[str, ...], hidden_by_underscore: tuple[str, ...] = ()) -> FoundFiles:
+def find_files(path: Path) -> FoundFiles:
     """Find the files of a folder that can be read, and count the others.
 
     Names that start with a point (`.git`, `.notes.txt`) are hidden, and counted without looking into them, and so are
     indexes of search.py. A file that is named itself is read whatever it is called. Of a data set that `save_to_disk`
-    wrote the split train is read; in a folder of other files one with splits is left out.
-
-    Args:
-        suffixes: suffixes of the files that can be read.
-        hidden_by_underscore: suffixes of files that are hidden by an underscore as well, also in the name of a folder.
+    wrote the split train is read; in a folder of other files one with splits is left out. Data files are hidden by an
+    underscore as well, as other programs leave `_temporary/part-0.parquet`.
 
     Raises:
         ValueError: if there is no such path, if it is no file (a pipe, a device), or an index.
@@ -405,10 +408,10 @@ def find_files(path: Path, suffixes: tuple[str, ...], hidden_by_underscore: tupl
             name += "+"
         names.add(name)
         file = File(place, name)
-        by_underscore = file.suffix in hidden_by_underscore and any(part.startswith("_") for part in parts)
+        by_underscore = file.suffix in FORMATS and any(part.startswith("_") for part in parts)
         if path.is_dir() and by_underscore:
             found.problems.add("file", "hidden", file.name)
-        elif file.suffix in suffixes:
+        elif file.suffix in SUFFIXES:
             found.files.append(file)
         else:
             found.problems.add("file", file.suffix or "without suffix", file.name)

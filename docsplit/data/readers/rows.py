@@ -26,9 +26,6 @@ from docsplit.data.readers.files import DAMAGED, HEAD, File, Line, flaw_of, prin
 from docsplit.runtime.files import JsonObject
 
 Row = tuple[int, JsonObject]  # its number, from 0; rows that cannot be read count, so that numbers stay when they can
-# Of data files; those of one format make one table
-FORMATS = {".json": "json", ".jsonl": "json", **dict.fromkeys((".csv", ".tsv", ".xlsx"), "csv")}
-FORMATS |= {".parquet": "parquet", ".arrow": "arrow"}
 DAMAGED_ROWS = (pyarrow.ArrowException, UnicodeDecodeError, *DAMAGED)  # what a parquet or arrow file may raise
 
 csv.field_size_limit(2**31 - 1)  # of the whole process; the default refuses texts of more than 131,072 characters

@@ -29,11 +29,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from docsplit.data.copies import fingerprint_of
 from docsplit.data.corpora import PYTHON_DOCS, load_corpus
 from docsplit.data.python_docs.parts import PART, PART_NAMES, find_communities, split_references, undirected
 from docsplit.data.readers.files import read_fields
 from docsplit.data.readers.rows import id_of_cell, join_sections, rows_of_table, text_of_cell
-from docsplit.data.seen_documents import fingerprint_of
 from docsplit.data.sets.arguments import CitationArguments
 
 logger = logging.getLogger(__name__)

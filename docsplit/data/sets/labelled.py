@@ -23,12 +23,11 @@ from datasets import Dataset
 from sklearn.datasets._twenty_newsgroups import strip_newsgroup_footer, strip_newsgroup_header, strip_newsgroup_quoting
 from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
 
+from docsplit.data.copies import document_id, fingerprint_of, near_copy_groups, near_duplicates
 from docsplit.data.corpora import PYTHON_DOCS, add_text, load_corpus
-from docsplit.data.near_copies import near_copy_groups, near_duplicates
 from docsplit.data.python_docs.parts import PART
 from docsplit.data.readers.files import saved_files, saved_splits
 from docsplit.data.readers.rows import join_columns, refuse_missing_columns
-from docsplit.data.seen_documents import document_id, fingerprint_of
 from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.data.sets.labels import LabelColumn, classes_of, majority_labels, read_labels
 from docsplit.runtime.files import refuse_missing_path
@@ -370,7 +369,7 @@ def folds_of(
 
     Args:
         targets: (N,) classes, or (N, C) of several labels, whose proportions are left to chance.
-        groups: (N,) of `docsplit.data.near_copies.near_copy_groups`; a group counts once, with the class of its first.
+        groups: (N,) of `docsplit.data.copies.near_copy_groups`; a group counts once, with the class of its first.
         count: of folds; there are no more than the largest class has groups.
 
     Returns: of each fold the rows to train on and those held out; nothing where that makes a single fold.

@@ -35,12 +35,12 @@ from typing import Any, TypeVar
 import datasets
 import numpy as np
 
+from docsplit.data.copies import document_id, fingerprint_of
 from docsplit.data.corpora import PYTHON_DOCS, add_text, load_corpus, of_hub
 from docsplit.data.passages import SECTION_BREAK, clean_text, heading_at
 from docsplit.data.python_docs.parts import PART, PART_NAMES, split_references
 from docsplit.data.readers.files import File, read_fields
 from docsplit.data.readers.rows import headings_of, id_of_cell, join_sections, rows_of_table, text_of_cell
-from docsplit.data.seen_documents import document_id, fingerprint_of
 from docsplit.data.segmentation import load_sentence_splitter
 from docsplit.data.sets.arguments import RankingArguments
 from docsplit.runtime.files import JsonObject, read_any_json

@@ -9,8 +9,8 @@ import pytest
 from datasets import ClassLabel, Dataset, Features, List, Value
 from sklearn.model_selection import StratifiedKFold
 
+from docsplit.data.copies import near_copy_groups
 from docsplit.data.corpora import PYTHON_DOCS
-from docsplit.data.near_copies import near_copy_groups
 from docsplit.data.sets import labelled as labelled_module
 from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.data.sets.labelled import LabelledSplit, folds_of, load_labelled, split_labelled, stratified_sample

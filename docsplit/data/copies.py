@@ -6,6 +6,7 @@ jaccard_of_pairs   the similarity of given pairs
 sketch             the smallest hashes of a text, of which `resemblance` estimates the similarity
 """
 
+import hashlib
 import zlib
 from collections.abc import Iterable, Sequence
 
@@ -14,13 +15,32 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 from tqdm.auto import tqdm
 
+from docsplit.data.passages import clean_text
 from docsplit.data.words import units_of
+from docsplit.runtime.files import add_texts
 
 SHINGLE_UNITS = 5  # near-duplicates share most of their runs of five words
 SKETCH_SIZE = 8
 NO_HASH = 2**32 - 1  # fills up the sketch of a document with fewer runs
 CHUNK_RUNS = 2**23  # runs of words of pairs that are compared at a time
 NEXT_HOLDERS = 10  # of a run, that a text is compared with
+
+
+def document_id(text: str) -> int:
+    """Hash a text up to white space to 63 bits: equal for exact duplicates, and the key of a document's draws."""
+    digest = hashlib.blake2b(" ".join(clean_text(text).split()).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+def fingerprint_of(pieces: Iterable[str | bytes]) -> str:
+    """Hash texts, each with its length, and bytes, in order: 16 hexadecimal digits, equal for equal data."""
+    digest = hashlib.blake2b(digest_size=8)
+    for piece in pieces:
+        if isinstance(piece, str):
+            add_texts(digest, [piece])
+        else:
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def hash_runs(texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:

@@ -8,8 +8,8 @@ import zlib
 import numpy as np
 import pytest
 
-from docsplit.data import near_copies
-from docsplit.data.near_copies import NO_HASH, jaccard_of_pairs, near_copy_groups, near_duplicates, resemblance, sketch
+from docsplit.data import copies
+from docsplit.data.copies import NO_HASH, jaccard_of_pairs, near_copy_groups, near_duplicates, resemblance, sketch
 from tests.conftest import make_corpus
 
 RNG = np.random.default_rng(0)
@@ -95,7 +95,7 @@ def test_jaccard_and_groups_against_sets_of_runs(monkeypatch):
     assert near_copy_groups(texts).tolist() == groups_by_a_loop(texts, 0.5)
     texts += ["a b", "a  b", "a c", "", f" {texts[3]}\n"]  # fewer than five words are equal or not; a copy
     all_pairs = np.array(list(itertools.product(range(17), repeat=2)))
-    monkeypatch.setattr(near_copies, "CHUNK_RUNS", 100)  # a few pairs at a time
+    monkeypatch.setattr(copies, "CHUNK_RUNS", 100)  # a few pairs at a time
     slow = [jaccard(texts[first], texts[second]) for first, second in all_pairs]
     np.testing.assert_allclose(jaccard_of_pairs(texts, all_pairs), slow)
     assert jaccard_of_pairs(texts, all_pairs[:0]).tolist() == []
