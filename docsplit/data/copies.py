@@ -23,7 +23,6 @@ SHINGLE_UNITS = 5  # near-duplicates share most of their runs of five words
 SKETCH_SIZE = 8
 NO_HASH = 2**32 - 1  # fills up the sketch of a document with fewer runs
 CHUNK_RUNS = 2**23  # runs of words of pairs that are compared at a time
-NEXT_HOLDERS = 10  # of a run, that a text is compared with
 
 
 def document_id(text: str) -> int:
@@ -98,12 +97,12 @@ def resemblance(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return (is_shared & of_union).sum(axis=1) / np.maximum((~is_shared & of_union).sum(axis=1), 1)
 
 
-def near_duplicates(texts: Sequence[str], references: Sequence[str], threshold: float = 0.5) -> np.ndarray:
-    """Whether each text has a reference with a Jaccard similarity of runs of `threshold` or more, (N,)."""
+def near_duplicates(texts: Sequence[str], references: Sequence[str]) -> np.ndarray:
+    """Whether each text has a reference with a Jaccard similarity of runs of 0.5 or more, (N,)."""
     shingles = _shingles([*texts, *references])
     sizes = np.diff(shingles.indptr)
     shared = (shingles[: len(texts)] @ shingles[len(texts) :].T).tocoo()  # only pairs that share a run are stored
-    similar = shared.data / (sizes[shared.row] + sizes[len(texts) + shared.col] - shared.data) >= threshold
+    similar = shared.data / (sizes[shared.row] + sizes[len(texts) + shared.col] - shared.data) >= 0.5
     return np.isin(np.arange(len(texts)), shared.row[similar])
 
 
@@ -112,7 +111,7 @@ def near_copy_groups(texts: Sequence[str], threshold: float = 0.5) -> np.ndarray
 
     Two such texts share one of the runs that are rarest in each, as many as leave fewer than the `threshold` (prefix
     filtering, Chaudhuri et al. 2006). Of the texts with a run, sorted by length, each is compared with the next
-    `NEXT_HOLDERS`: the time grows with the number of runs, however many copies a text has.
+    ten: the time grows with the number of runs, however many copies a text has.
 
     Returns: numbers from 0 in the order of the first texts; a text without copies has its own.
     """
@@ -128,7 +127,7 @@ def near_copy_groups(texts: Sequence[str], threshold: float = 0.5) -> np.ndarray
     rows, columns = rows[order], columns[order]
     # Compare texts that share one, but for those that a chain joins already
     groups, joined = np.arange(len(texts)), np.empty((0, 2), dtype=np.int64)
-    for shift in range(1, NEXT_HOLDERS + 1):
+    for shift in range(1, 11):
         pairs = np.stack([rows[:-shift], rows[shift:]], axis=1)[columns[:-shift] == columns[shift:]]
         pairs = np.unique(np.sort(pairs[groups[pairs[:, 0]] != groups[pairs[:, 1]]], axis=1), axis=0)
         joined = np.concatenate([joined, pairs[_jaccard(shingles, pairs) >= threshold]])

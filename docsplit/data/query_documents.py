@@ -26,7 +26,6 @@ logger = logging.getLogger(__name__)
 
 MOST_PASSAGES = 100  # of a document, as in classification (graph document model, 3.2; 3.3 does not say)
 NO_ID = -1  # fills up the ids of relevant documents
-TEXTS_AT_ONCE = 1000  # that are hashed and sketched
 
 
 @dataclass
@@ -76,7 +75,7 @@ class Collection:
             },
             Hasher.hash((documents._fingerprint, "seen", hash_of_code("docsplit/data"))),
             batched=True,
-            batch_size=TEXTS_AT_ONCE,
+            batch_size=1000,
             remove_columns=documents.column_names,
             features=features,
         )

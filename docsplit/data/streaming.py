@@ -48,7 +48,6 @@ logger = logging.getLogger(__name__)
 LAYOUT_FILE = "stream.json"  # in a checkpoint: how documents were dealt out, and the number of batches
 ROWS_READ_AT_ONCE = 1000
 TEXTS_TOKENISED_AT_ONCE = 100
-USABLE = "two words of clean text"  # the rule of `_is_usable`, in the key of shards' sizes: another has other sizes
 UNREADABLE = (datasets.exceptions.DatasetGenerationError, *DAMAGED_ROWS)
 SHARDS_PER_READER = 8  # with fewer, readers share all shards: uneven parts would be seen unevenly often
 
@@ -106,7 +105,8 @@ class DocumentStream(torch.utils.data.IterableDataset):
             "seed": layout.seed,
             "passage_words": segmentation.passage_words,
         }
-        counted = [USABLE, *(self.state[name] for name in ("corpus", "text_column", "excluded"))]
+        # The rule of `_is_usable`: another has other sizes
+        counted = ["two words of clean text", *(self.state[name] for name in ("corpus", "text_column", "excluded"))]
         if segmentation.passage_words is not None:
             counted += [segmentation.passage_words, segmentation.sentence_splitter]
         self.sizes = cache_directory() / f"shard-sizes-{Hasher.hash(counted)}"

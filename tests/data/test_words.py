@@ -11,14 +11,7 @@ import Stemmer
 
 from docsplit.data.bm25 import BM25
 from docsplit.data.sets.rankings import Retrieved
-from docsplit.data.words import (
-    LANGUAGES,
-    WORDS,
-    Stems,
-    tokenize,
-    warn_of_other_language,
-    whole_words,
-)
+from docsplit.data.words import LANGUAGES, WORDS, Stems, tokenize, warn_of_other_language, whole_words
 
 DOCUMENTS = Path(__file__).parent / "documents.jsonl"
 TEXTS = [json.loads(line)["text"] for line in DOCUMENTS.read_text(encoding="utf-8").splitlines()]
@@ -122,11 +115,7 @@ GERMAN = ["Das Schiff ist nicht mehr in dem Hafen, und die Leute sind auf der Mo
     ("texts", "language", "message"),
     [
         (GERMAN, "english", "Most texts look German, not English: give --language german."),
-        (
-            [*GERMAN, "The ship is not in the harbour, and the people are on it."],
-            "finnish",
-            "",
-        ),
+        ([*GERMAN, "The ship is not in the harbour, and the people are on it."], "finnish", ""),
         (GERMAN, "german", ""),
         (GERMAN, "none", ""),
         (TEXTS, "english", ""),

@@ -442,11 +442,7 @@ def load_probe(corpus: str, text_column: str = "text", label_column: str = "labe
 
 
 def split_labelled(
-    dataset: Dataset,
-    text_column: str = "text",
-    label_column: str = "label",
-    seed: int = 0,
-    part_column: str | None = None,
+    dataset: Dataset, text_column: str = "text", label_column: str = "label", part_column: str | None = None
 ) -> LabelledSplit:
     """Divide documents into train, validation and test, without near-duplicates between what is measured and the rest.
 
@@ -489,12 +485,12 @@ def split_labelled(
     if part_column:
         part_of = np.array([row[2] for row in usable])[kept]
         train, validation, test = (kept[part_of == name] for name in PARTS)
-        validation = validation[stratified_sample(labels[validation], MAX_VALIDATION, seed)]
+        validation = validation[stratified_sample(labels[validation], MAX_VALIDATION, seed=0)]
         dropped = 0
     else:
-        train, validation, test, dropped = _divide(texts, labels, kept, seed)
+        train, validation, test, dropped = _divide(texts, labels, kept)
     # Keep the proportion of each class in train, and DRAWABLE documents of it.
-    shuffled = train[np.random.default_rng(seed).permutation(len(train))]
+    shuffled = train[np.random.default_rng(0).permutation(len(train))]
     share = min(MAX_TRAIN / len(train), 1)
     of_class = [shuffled[labels[shuffled] == label] for label in np.unique(labels[train])]
     train = np.concatenate([members[: max(round(len(members) * share), DRAWABLE)] for members in of_class])
@@ -507,14 +503,12 @@ def split_labelled(
     )
 
 
-def _divide(
-    texts: np.ndarray, labels: np.ndarray, kept: np.ndarray, seed: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+def _divide(texts: np.ndarray, labels: np.ndarray, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     """Divide the rows `kept`: to train on, to select by, to test on; and the number of near-duplicates dropped."""
-    train, held = train_test_split(kept, test_size=TEST_SHARE, stratify=labels[kept], random_state=seed)
+    train, held = train_test_split(kept, test_size=TEST_SHARE, stratify=labels[kept], random_state=0)
     if len(held) > MAX_TEST + MAX_VALIDATION:
         size = MAX_TEST + MAX_VALIDATION
-        held, surplus = train_test_split(held, train_size=size, stratify=labels[held], random_state=seed)
+        held, surplus = train_test_split(held, train_size=size, stratify=labels[held], random_state=0)
         train = np.concatenate([train, surplus])
     held = held[np.argsort(labels[held], kind="stable")]  # in random order within a class
     is_validation = np.arange(len(held)) % 3 == 1
