@@ -89,13 +89,7 @@ def test_han_and_kana_are_cut_into_characters_and_identifiers_are_counted_whole_
 
 
 def test_a_query_finds_other_forms_of_its_words_and_parts_of_identifiers_and_characters():
-    documents = [
-        "def get_user_by_id(): return a row",
-        "parseHTMLResponse",
-        "He retried it",
-        "我们去北京大学看书",
-        "x y",
-    ]
+    documents = ["get_user_by_id(): a row", "parseHTMLResponse", "He retried it", "我们去北京大学看书", "x y"]
     queries = ["users", "html response", "retries", "北京大学", "get_user_by_id"]
     retrieved: Retrieved = BM25(documents).retrieve(queries, 1)
     assert retrieved.rows.ravel().tolist() == [0, 1, 2, 3, 0]

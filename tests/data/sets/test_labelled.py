@@ -272,12 +272,7 @@ REFUSED = [  # options, labels to train on, rows to test on, a part of the messa
     ({}, [["x", "y"], ["y", "x", "x"]], rows_of([["x"]]), r"Every document of the train file .* has every class"),
     ({}, ["x", None], [], "row 1 .* of the train file .* is None: give each document a label"),
     ({}, ["x", "y"], rows_of([["x"]]), r"row 0 .* of the test file .* is \['x'\]"),
-    (
-        {},
-        ["x", "y"],
-        rows_of(["no", "x", "no"], "test"),
-        r"test file .* has labels that no training document has: no \(2\)",
-    ),
+    ({}, ["x", "y"], rows_of(["no", "x", "no"], "test"), r"test file .* has labels that no .* has: no \(2\)"),
     ({}, ["x", "y"], [{"text": "a", "class": "x"}], r"--label_column is 'label', but .* \['text', 'class'"),
     ({"text_column": ["titel"]}, ["x", "y"], [], "--text_column is 'titel', but the columns of the train file"),
     ({}, ["x", "y"], [{"text": number, "label": "x"} for number in range(3)], "No document is left of the test file"),
