@@ -62,7 +62,6 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 PYTHON_DOCS = "python_docs"
-NUM_SHARDS = 64  # of a stream of documents that lie in one file
 EXPECTED = "a file or folder that is there, a data set of the Hub (USER/NAME), or python_docs"
 READ_BY = ("docsplit/data/readers", "docsplit/data/passages.py", "docsplit/data/corpora.py")
 ROWS_FILE, PROBLEMS_FILE = "documents.arrow", "problems.json"
@@ -328,15 +327,12 @@ def stream_corpus(
     Raises:
         ValueError: as `load_corpus`.
     """
-    if corpus == PYTHON_DOCS:
-        dataset = for_pretraining(corpus, _load_python_docs())
-        return CorpusStream(dataset.to_iterable_dataset(num_shards=NUM_SHARDS), dataset._fingerprint)
-    if Path(corpus).exists():
-        path = saved_split(Path(corpus), split)
-        if (stream := _stream_local(path, text_column, encoding)) is not None:
-            return stream
-        dataset = load_corpus(str(path), text_column=text_column, encoding=encoding)
-        shards = min(NUM_SHARDS, len(dataset))
+    is_local = corpus != PYTHON_DOCS and Path(corpus).exists()
+    if is_local and (stream := _stream_local(saved_split(Path(corpus), split), text_column, encoding)) is not None:
+        return stream
+    if is_local or corpus == PYTHON_DOCS:
+        dataset = for_pretraining(corpus, load_corpus(corpus, split, text_column, encoding))
+        shards = min(64, len(dataset))
         return CorpusStream(dataset.to_iterable_dataset(num_shards=shards), dataset._fingerprint)
 
     def open_stream(*name: str | None) -> CorpusStream:

@@ -2,7 +2,7 @@
 
     load_citation_pairs                       the source that the options name, by one of these:
     load_long_range_arena, load_pair_files    pairs that others divided and labelled
-    load_citations, python_docs_pairs         a list of links, of which `make_splits` makes the pairs
+    read_citations, python_docs_pairs         a list of links, of which `make_splits` makes the pairs
 
 Pairs of others are taken as they are. Where their negatives are free, a much-cited paper is a reason to say yes; where
 papers are in several splits, ids can be learnt. `docsplit.evaluation.links.popularity` measures both.
@@ -97,7 +97,7 @@ def load_citation_pairs(options: CitationArguments, seed: int = 0) -> CitationPa
     if given.keys() == {"lra_dir"}:
         return load_long_range_arena(given["lra_dir"])
     if given.keys() == {"papers_file", "citations_file"}:
-        return load_citations(given["papers_file"], given["citations_file"], seed)
+        return _pairs_of_links(*read_citations(given["papers_file"], given["citations_file"]), seed)
     if given.keys() == {"papers_file", *pair_files}:
         return load_pair_files(given["papers_file"], *(given[name] for name in pair_files))
     raise ValueError(
@@ -159,12 +159,6 @@ def load_pair_files(papers_file: str | Path, *pair_files: str | Path) -> Citatio
     texts, counts = _load_papers(papers_file)
     parts = [_pair_part(file, _read_columns(file, "label", "id1", "id2"), texts) for file in pair_files]
     return _assemble(texts, parts, counts, made_here=False)
-
-
-def load_citations(papers_file: str | Path, citations_file: str | Path, seed: int = 0) -> CitationPairs:
-    """Make pairs of the links of `read_citations`."""
-    texts, links, counts = read_citations(papers_file, citations_file)
-    return _pairs_of_links(texts, links, counts, seed)
 
 
 def read_citations(

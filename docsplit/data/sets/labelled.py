@@ -456,9 +456,7 @@ def split_labelled(
     Raises:
         ValueError: if columns are missing or a class has too few documents for the few-shot draws.
     """
-    columns = [text_column, label_column, *([part_column] if part_column else [])]
-    if missing := set(columns) - set(dataset.column_names):
-        raise ValueError(f"The probe needs columns {sorted(missing)}, found {dataset.column_names}.")
+    refuse_missing_columns("--text_column", [text_column], dataset.column_names, "the data of the probe")
     (read,), several = read_labels(LabelColumn.of(dataset, label_column, "the data of the probe"))
     if several:
         raise ValueError(f"The probe needs one label a document: column {label_column!r} has lists.")
