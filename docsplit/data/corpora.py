@@ -29,7 +29,7 @@ from pyarrow import compute
 from docsplit.data.python_docs.corpus import python_docs_fingerprint, read_python_docs
 from docsplit.data.python_docs.parts import PART, TEST, TRAIN, VALIDATION, divide
 from docsplit.data.readers.base import USUAL, Columns, Document, Problems, grouped, normalized
-from docsplit.data.readers.documents import converter_version, documents_in, read_documents, read_file
+from docsplit.data.readers.documents import documents_in, read_documents, read_file
 from docsplit.data.readers.files import (
     CONVERTED_SUFFIXES,
     DAMAGED,
@@ -295,7 +295,7 @@ def _write_rows(path: Path, rows: Iterable[JsonObject], schema: pyarrow.Schema) 
 def key_of(found: FoundFiles, text_column: str | None, encoding: str | None) -> str:
     """Hash what the documents depend on: the files' names, sizes and times, the options, and the readers."""
     versions = [file.version() for file in found.files]
-    options = (found.problems.counts, text_column, encoding, converter_version())
+    options = (found.problems.counts, text_column, encoding)
     return Hasher.hash((str(found.path.resolve()), versions, options, hash_of_code(*READ_BY)))
 
 

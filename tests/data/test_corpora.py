@@ -16,6 +16,7 @@ from docsplit.data import corpora
 from docsplit.data.copies import document_id, sketch
 from docsplit.data.corpora import PROBLEMS, documents_to_search, load_corpus, load_local, stream_corpus, take_problems
 from docsplit.data.passages import clean_text, to_passages
+from docsplit.data.readers import files
 from docsplit.data.readers.base import Columns, Problems
 from docsplit.data.readers.documents import read_documents
 from docsplit.data.readers.rows import join_sections
@@ -190,7 +191,7 @@ def test_a_change_of_files_options_or_converter_is_read_anew(folder, monkeypatch
     found = corpora.find_files(folder)
     key = corpora.key_of(found, "body", None)
     assert key == corpora.key_of(found, "body", None)
-    monkeypatch.setattr(corpora, "converter_version", lambda: "99")
+    monkeypatch.setattr(files, "converter_version", lambda: "99")
     assert corpora.key_of(found, "body", None) != key
 
 

@@ -10,7 +10,6 @@ import unicodedata
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from email import message_from_string, policy
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -431,14 +430,6 @@ def _given_title(title: str) -> str:
     title = " ".join(title.split())
     is_title = any(map(str.isalpha, title)) and not _UNTITLED.fullmatch(title)
     return _shortened(title) if is_title else ""
-
-
-def converter_version() -> str | None:
-    """Return the version of markitdown, or None. Files that another version converted are converted anew."""
-    try:
-        return version("markitdown")
-    except PackageNotFoundError:
-        return None
 
 
 @functools.cache

@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -180,13 +181,22 @@ class File:
         reason = "that are gone" if isinstance(error, FileNotFoundError) else "that cannot be opened"
         return Unreadable(reason, f"{self.path} cannot be opened: {cause}")
 
-    def version(self) -> tuple[str, int, int] | None:
-        """Return name, size and time of change, which a cache is keyed by; None for a file that is gone."""
+    def version(self) -> tuple[str, int, int, str | None] | None:
+        """Return name, size, time of change and what converts it, which a cache is keyed by; None if it is gone."""
         try:
             status = self.path.stat()
         except OSError:
             return None
-        return self.name, status.st_size, status.st_mtime_ns
+        converter = converter_version() if self.suffix in CONVERTED_SUFFIXES else None
+        return self.name, status.st_size, status.st_mtime_ns, converter
+
+
+def converter_version() -> str | None:
+    """Return the version of markitdown, or None. Files that another version converted are converted anew."""
+    try:
+        return version("markitdown")
+    except PackageNotFoundError:
+        return None
 
 
 def read_fields(path: Path, count: int, separator: str | None) -> Iterator[list[str]]:
