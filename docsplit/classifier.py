@@ -44,10 +44,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
-from docsplit.data.preparation import near_copy_groups
+from docsplit.data.copies import document_id, near_copy_groups
 from docsplit.data.readers.base import normalized
 from docsplit.data.readers.documents import Documents, documents_of, refuse_other_than_texts
-from docsplit.data.seen_documents import document_id
 from docsplit.data.sets.labelled import folds_of, some, stratified_sample
 from docsplit.data.sets.labels import LabelColumn, Labels, classes_of, majority_labels, read_labels
 from docsplit.data.words import CUT, tfidf_counter

@@ -94,8 +94,9 @@ def prepare(corpus: str, folder: Path, vocab_size: int = 16_384) -> None:
     Raises:
         ValueError: if the corpus has no labels to probe with.
     """
+    from docsplit.data.copies import near_duplicates
     from docsplit.data.corpora import for_pretraining, load_corpus
-    from docsplit.data.preparation import near_duplicates, tokenize
+    from docsplit.data.preparation import tokenize
     from docsplit.data.sets.labelled import load_probe
     from docsplit.data.tokenization import train_wordpiece
     from docsplit.data.words import tfidf_counter

@@ -274,7 +274,7 @@ class PassageCollator(DocSplitCollator):
         view: one of `docsplit.data.views.OF_PASSAGES`, which divides the first `max_passages`.
         max_seq_length: length of a passage in tokens, special ones included; a longer passage loses its end.
         max_passages: of a document; further passages are left out.
-        tokenizer, mlm, seed, prompt, sketches: as in `DocSplitCollator`.
+        tokenizer, mlm, others, options: as in `DocSplitCollator`.
 
     Raises:
         ValueError: for another view, or fewer than two passages.
@@ -286,12 +286,11 @@ class PassageCollator(DocSplitCollator):
         view: str = "passages",
         max_seq_length: int = 256,
         mlm: bool = False,
-        seed: int = 42,
-        prompt: str = "",
-        sketches: bool = False,
+        *others: Any,
         max_passages: int = MOST_PASSAGES,
+        **options: Any,
     ):
-        super().__init__(tokenizer, view, max_seq_length, mlm, seed, prompt, sketches)
+        super().__init__(tokenizer, view, max_seq_length, mlm, *others, **options)
         if not self.of_passages:
             raise ValueError(f"The view is {view!r}, expected one of passages: {', '.join(sorted(OF_PASSAGES))}.")
         if max_passages < 2:
@@ -339,13 +338,13 @@ class PassageCollator(DocSplitCollator):
 COLLATORS = {"views": DocSplitCollator, "passages": PassageCollator}  # by `Family.rows`
 
 
-def truncated_shares(dataset: Any, collator: DocSplitCollator, max_documents: int = 10_000) -> dict[str, float]:
+def truncated_shares(dataset: Any, collator: DocSplitCollator) -> dict[str, float]:
     """Measure what the maximum length costs: the share of documents with a truncated view, and of tokens lost.
 
-    All are taken from the draws of epoch 0 of the first `max_documents` documents.
+    All are taken from the draws of epoch 0 of the first 10,000 documents.
     """
     needed = [name for name in ("document_id", "unit_lengths", "passage_units") if name in dataset.column_names]
-    features = dataset.select(range(min(max_documents, len(dataset)))).select_columns(needed)
+    features = dataset.select(range(min(10_000, len(dataset)))).select_columns(needed)
     pairs = [collator.wanted_and_room(feature) for feature in features]
     wanted, room = (np.concatenate(values) for values in zip(*pairs))
     lost = np.maximum(wanted - room, 0)

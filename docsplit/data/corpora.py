@@ -13,7 +13,7 @@ removed, all files are read anew. The trade-off: a copy of the corpus on the dis
 import glob
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,18 +28,19 @@ from pyarrow import compute
 
 from docsplit.data.python_docs.corpus import python_docs_fingerprint, read_python_docs
 from docsplit.data.python_docs.parts import PART, TEST, TRAIN, VALIDATION, divide
-from docsplit.data.readers.base import USUAL, Columns, Document, Problems, Unreadable, grouped, normalized
-from docsplit.data.readers.documents import (
+from docsplit.data.readers.base import USUAL, Columns, Document, Problems, grouped, normalized
+from docsplit.data.readers.documents import documents_in, read_documents, read_file
+from docsplit.data.readers.files import (
     CONVERTED_SUFFIXES,
-    converter_version,
-    documents_in,
-    find_documents,
-    read_documents,
-    read_file,
-)
-from docsplit.data.readers.files import DAMAGED, File, FoundFiles, saved_files, saved_split
-from docsplit.data.readers.rows import (
+    DAMAGED,
     FORMATS,
+    File,
+    FoundFiles,
+    find_files,
+    saved_files,
+    saved_split,
+)
+from docsplit.data.readers.rows import (
     check_text_column,
     parts_of,
     read_rows,
@@ -61,9 +62,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 PYTHON_DOCS = "python_docs"
-NUM_SHARDS = 64  # of a stream of documents that lie in one file
 EXPECTED = "a file or folder that is there, a data set of the Hub (USER/NAME), or python_docs"
-DIVIDED_BY = tuple(f"docsplit/data/{name}.py" for name in ("python_docs/parts", "preparation"))
 READ_BY = ("docsplit/data/readers", "docsplit/data/passages.py", "docsplit/data/corpora.py")
 ROWS_FILE, PROBLEMS_FILE = "documents.arrow", "problems.json"
 ROWS_AT_ONCE, CHARACTERS_AT_ONCE = 1000, 2**26  # an array of strings holds 2 GB at most
@@ -115,7 +114,8 @@ def _load_python_docs() -> Dataset:
         rows = list(read_python_docs())
         Dataset.from_list([row | {PART: part} for row, part in zip(rows, divide(rows))]).save_to_disk(directory)
 
-    name = f"{PYTHON_DOCS}-{python_docs_fingerprint()}-{hash_of_code(*DIVIDED_BY)}"
+    divided_by = "docsplit/data/python_docs/parts.py", "docsplit/data/copies.py"
+    name = f"{PYTHON_DOCS}-{python_docs_fingerprint()}-{hash_of_code(*divided_by)}"
     return datasets.load_from_disk(build_once(cache_directory() / name, build))
 
 
@@ -179,7 +179,7 @@ def load_local(path: Path, text_column: str | None = None, encoding: str | None 
         found.problems.refuses_rows = text_column is None and loader is not None
         try:
             if loader is not None or by_line:
-                _write_table(file, found, columns)
+                _write_table(file, found, columns, by_line)
         except (pyarrow.ArrowException, TypeError, OverflowError) as error:  # columns of several types
             if text_column is None:
                 raise ValueError(f"Cannot read {_names(found)}: {' '.join(str(error).split())}") from error
@@ -200,7 +200,7 @@ def load_local(path: Path, text_column: str | None = None, encoding: str | None 
 
 def _find_corpus(path: Path, text_column: str | None) -> tuple[FoundFiles, str | None]:
     """Find the files of a corpus, and the format of data files if it is one."""
-    found = find_documents(path)
+    found = find_files(path)
     rows = [file for file in found.files if file.suffix in FORMATS]
     loaders = {FORMATS[file.suffix] for file in rows}
     if len(loaders) != 1 or (text_column is not None and len(rows) < len(found.files)):
@@ -216,7 +216,7 @@ def _names(found: FoundFiles) -> str:
     return ", ".join(str(file.path) for file in found.files[:5])
 
 
-def _write_table(path: Path, found: FoundFiles, columns: Columns) -> None:
+def _write_table(path: Path, found: FoundFiles, columns: Columns, by_line: bool) -> None:
     """Write the rows of json, csv, tsv or xlsx files with the columns of all, or the lines of a text file.
 
     Values of json keep their types where one type fits all rows. In a column of texts and numbers all become texts (1
@@ -226,52 +226,43 @@ def _write_table(path: Path, found: FoundFiles, columns: Columns) -> None:
         pyarrow.ArrowException: if values of a column have no common type, lists and texts, say.
     """
 
-    def rows(problems: Problems, most: int | None = None) -> Iterator[JsonObject]:
+    def rows(found: FoundFiles, most: int | None = None) -> Iterator[JsonObject]:
         """Read all rows, or `most` of each file."""
-        for file in found.files:
-            num_read = 0
-            try:
-                for _, row in islice(read_rows(file, problems, columns.encoding), most):
-                    num_read += 1
-                    row = {columns.text: row["text"]} if file.suffix == ".txt" else row
-                    row = {name.replace("\0", ""): cell for name, cell in row.items()}  # which Arrow ends a name at
-                    yield {name: normalized(cell) if isinstance(cell, str) else cell for name, cell in row.items()}
-            except Unreadable as error:
-                if problems.refuses_rows or not (found.is_folder or num_read):
-                    raise
-                problems.add("file", f"{file.suffix} {error.reason}", file.name)
+        read = found.read(lambda file, problems: islice(read_rows(file, problems, columns.encoding), most))
+        for _, row in read:
+            if by_line:
+                row = {columns.text: row["text"]}
+            row = {name.replace("\0", ""): cell for name, cell in row.items()}  # which Arrow ends a name at
+            yield {name: normalized(cell) if isinstance(cell, str) else cell for name, cell in row.items()}
 
-    first_pass = Problems(refuses_rows=found.problems.refuses_rows)
-    if FORMATS.get(found.files[0].suffix) != "json":
+    first_pass = replace(found, problems=Problems(refuses_rows=found.problems.refuses_rows))
+    if by_line or FORMATS[found.files[0].suffix] != "json":
         names = dict.fromkeys(name for row in rows(first_pass, most=1) for name in row)
-        _write_rows(path, rows(found.problems), _texts(list(names)))
+        _write_rows(path, rows(found), _texts(list(names)))
         return
+    nested: set[str] = set()
     schemas: dict[str, pyarrow.Schema | None] = {}  # of each column; None: its values have no common type
-    scalars: dict[str, bool] = {}
     for batch in grouped(rows(first_pass), str, ROWS_AT_ONCE, CHARACTERS_AT_ONCE):
         for name in dict.fromkeys(name for row in batch for name in row):
             values = [row.get(name) for row in batch]
-            scalars[name] = scalars.get(name, True) and not any(isinstance(value, list | dict) for value in values)
+            if any(isinstance(value, list | dict) for value in values):
+                nested.add(name)
             try:
                 schema = pyarrow.table({name: values}).schema
                 known = schemas.get(name, schema)
                 schemas[name] = known and pyarrow.unify_schemas([known, schema], promote_options="permissive")
             except (pyarrow.ArrowException, OverflowError):
-                if not scalars[name]:
-                    raise
                 schemas[name] = None
-    mixed = [name for name, schema in schemas.items() if schema is None]
-    if lists := [name for name in mixed if not scalars[name]]:
-        raise pyarrow.ArrowInvalid(f"the column {lists[0]} has lists, and values that are none")
 
     def as_text(name: str, value: Any) -> str | None:
         if isinstance(value, str) or value is None:
             return value
-        if value != value:  # NaN
-            return None
-        return None if name == columns.text else text_of_scalar(value)
+        return None if name == columns.text or value != value else text_of_scalar(value)  # NaN is nothing
 
-    table = (row | {name: as_text(name, row.get(name)) for name in mixed} for row in rows(found.problems))
+    mixed = [name for name, schema in schemas.items() if schema is None]
+    if lists := nested & {*mixed}:
+        raise pyarrow.ArrowInvalid(f"the column {min(lists)} has lists, and values that are none")
+    table = (row | {name: as_text(name, row.get(name)) for name in mixed} for row in rows(found))
     _write_rows(path, table, pyarrow.unify_schemas([schema or _texts([name]) for name, schema in schemas.items()]))
 
 
@@ -304,7 +295,7 @@ def _write_rows(path: Path, rows: Iterable[JsonObject], schema: pyarrow.Schema) 
 def key_of(found: FoundFiles, text_column: str | None, encoding: str | None) -> str:
     """Hash what the documents depend on: the files' names, sizes and times, the options, and the readers."""
     versions = [file.version() for file in found.files]
-    options = (found.problems.counts, text_column, encoding, converter_version())
+    options = (found.problems.counts, text_column, encoding)
     return Hasher.hash((str(found.path.resolve()), versions, options, hash_of_code(*READ_BY)))
 
 
@@ -336,15 +327,12 @@ def stream_corpus(
     Raises:
         ValueError: as `load_corpus`.
     """
-    if corpus == PYTHON_DOCS:
-        dataset = for_pretraining(corpus, _load_python_docs())
-        return CorpusStream(dataset.to_iterable_dataset(num_shards=NUM_SHARDS), dataset._fingerprint)
-    if Path(corpus).exists():
-        path = saved_split(Path(corpus), split)
-        if (stream := _stream_local(path, text_column, encoding)) is not None:
-            return stream
-        dataset = load_corpus(str(path), text_column=text_column, encoding=encoding)
-        shards = min(NUM_SHARDS, len(dataset))
+    is_local = corpus != PYTHON_DOCS and Path(corpus).exists()
+    if is_local and (stream := _stream_local(saved_split(Path(corpus), split), text_column, encoding)) is not None:
+        return stream
+    if is_local or corpus == PYTHON_DOCS:
+        dataset = for_pretraining(corpus, load_corpus(corpus, split, text_column, encoding))
+        shards = min(64, len(dataset))
         return CorpusStream(dataset.to_iterable_dataset(num_shards=shards), dataset._fingerprint)
 
     def open_stream(*name: str | None) -> CorpusStream:
@@ -382,14 +370,14 @@ def _stream_local(path: Path, text_column: str | None, encoding: str | None) -> 
         logger.info(f"{path} is 1 file: each of its lines is a document.")
     columns = Columns(text_column or "text", encoding=encoding)
     shards = [(file, part) for file in found.files for part in parts_of(file)]
-    tables = ArrowExamplesIterable(_tables, {"shards": shards, "columns": columns, "in_folder": found.is_folder})
+    tables = ArrowExamplesIterable(_tables, {"shards": shards, "columns": columns, "folder": found.path})
     versions = [file.version() for file in found.files]
     key = (str(path.resolve()), versions, columns, found.is_folder, len(shards), hash_of_code(*READ_BY))
     return CorpusStream(datasets.IterableDataset(tables), Hasher.hash(key))
 
 
 def _tables(
-    shards: list[tuple[File, int | None]], columns: Columns, in_folder: bool
+    shards: list[tuple[File, int | None]], columns: Columns, folder: Path
 ) -> Iterator[tuple[tuple[int, int], pyarrow.Table]]:
     """Read the texts of shards, files or parts of files, and what was wrong with each."""
 
@@ -397,21 +385,20 @@ def _tables(
         schema = pyarrow.schema({columns.text: pyarrow.string(), PROBLEMS: pyarrow.string()})
         return pyarrow.table([texts, problems], schema=schema)
 
+    in_folder = FoundFiles(folder).is_folder
     for index, (file, part) in enumerate(shards):
-        problems, number = Problems(), -1
-        try:
-            if file.suffix in FORMATS or not in_folder:
-                texts = (text for _, _, text in read_texts(file, columns, problems, part))
+        found, number = FoundFiles(folder, [file]), -1
+
+        def read(file: File, problems: Problems, part: int | None = part) -> Iterator[str]:
+            if in_folder and file.suffix not in FORMATS:
+                yield read_file(file, problems, columns.encoding).text
             else:
-                texts = (read_file(file, problems, columns.encoding).text for _ in range(1))
-            for number, group in enumerate(grouped(texts, str, ROWS_AT_ONCE, CHARACTERS_AT_ONCE)):
-                yield (index, number), table(group, [""] * len(group))
-        except Unreadable as error:
-            if not in_folder and number < 0:
-                raise
-            problems.add("file", f"{file.suffix} {error.reason}", file.name)
-        if problems.counts:
-            yield (index, number + 1), table([""], [problems.to_json()])
+                yield from (text for _, _, text in read_texts(file, columns, problems, part))
+
+        for number, group in enumerate(grouped(found.read(read), str, ROWS_AT_ONCE, CHARACTERS_AT_ONCE)):
+            yield (index, number), table(group, [""] * len(group))
+        if found.problems.counts:
+            yield (index, number + 1), table([""], [found.problems.to_json()])
 
 
 def take_problems(table: pyarrow.Table, problems: Problems) -> pyarrow.Table:

@@ -11,10 +11,8 @@ from docsplit.data.passages import HAN_AND_KANA
 from docsplit.data.words import WORDS, Stems
 
 MOST_NAMES, FEWEST_NAMES = 6, 2  # words of a group; below the second number it shares words with other groups
-CANDIDATES = 60  # of a group
 FEWEST_DOCUMENTS, LEAST_SHARE = 2, 0.05  # of a group of several that a word is in
 FEWEST_TIMES_AS_FREQUENT = 2.0  # in the group's documents than in those of others
-SHORTEST = 3  # letters, but for characters of Chinese and Japanese
 # Words of web addresses, mail and code, which do not say what documents are about.
 _BOILERPLATE = """
     http https www com org net edu gov html htm url mailto ftp email nbsp amp quot
@@ -23,7 +21,6 @@ _BOILERPLATE = """
     def self args kwargs param params arg none true false bool str int obj isinstance elif
 """
 UNWANTED = ENGLISH_STOP_WORDS | frozenset(_BOILERPLATE.split())
-_HAN_OR_KANA = re.compile(f"[{HAN_AND_KANA}]")
 
 
 def name_groups_of_texts(texts: Iterable[str], labels: Iterable[int], count: int) -> list[list[str]]:
@@ -62,7 +59,7 @@ def name_groups(
     is_name = np.array([_may_name(word) for word in words], dtype=bool)
     names = [word for word, may in zip(words, is_name) if may]
     scores = _scores(totals[is_name], in_documents[is_name], sizes)  # (V', C)
-    best = np.argsort(-scores, axis=0, kind="stable")[:CANDIDATES]  # (K, C)
+    best = np.argsort(-scores, axis=0, kind="stable")[:60]  # (K, C), candidates of each group
     pairs = [(float(scores[row, group]), row, group) for group in range(len(sizes)) for row in best[:, group]]
     pairs = sorted((pair for pair in pairs if pair[0] > 0), key=lambda pair: (-pair[0], pair[1]))
     chosen: list[list[str]] = [[] for _ in sizes]
@@ -89,8 +86,8 @@ def _scores(totals: np.ndarray, in_documents: np.ndarray, sizes: np.ndarray) -> 
 
 
 def _may_name(word: str) -> bool:
-    """Whether a word is one of a language, and says something."""
-    is_long = len(word) >= SHORTEST or _HAN_OR_KANA.match(word) is not None
+    """Whether a word is one of a language, of three letters but for Chinese and Japanese, and says something."""
+    is_long = len(word) >= 3 or re.match(f"[{HAN_AND_KANA}]", word) is not None
     return is_long and not re.search(r"[\d_]", word) and word not in UNWANTED
 
 

@@ -1,4 +1,4 @@
-"""Prepare documents: tokenise their sentences once, hold out parts, find exact and near duplicates.
+"""Prepare documents: tokenise their sentences once, hold out parts.
 
 The cache keeps what `tokenize` makes: a second run on the same text, tokenizer and splitter starts within seconds. The
 trade-off: the ids of the whole corpus lie on disk (2 bytes a token); views are drawn from them in each epoch.
@@ -6,7 +6,7 @@ trade-off: the ids of the whole corpus lie on disk (2 bytes a token); views are 
 
 import json
 import logging
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Set
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,13 +14,10 @@ import numpy as np
 from datasets import Dataset, Features, List, Value
 from datasets.fingerprint import Hasher
 from datasets.table import InMemoryTable
-from scipy.sparse import csr_matrix
-from scipy.sparse.csgraph import connected_components
-from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
+from docsplit.data.copies import SKETCH_SIZE, document_id, sketch
 from docsplit.data.passages import clean_text, segment
-from docsplit.data.seen_documents import SKETCH_SIZE, document_id, hash_runs, sketch
 from docsplit.data.segmentation import DEFAULT_SPLITTER, SentenceSplitter, load_sentence_splitter
 from docsplit.data.tokenization import cut_in_two, has_initial_form, tokenize_units
 from docsplit.runtime.files import hash_of_code, map_once
@@ -29,8 +26,6 @@ logger = logging.getLogger(__name__)
 
 DROP_REASONS = ("used", "not_a_string", "empty", "fewer_than_two_words", "fewer_than_two_passages")
 PASSAGE_COLUMNS = ("passage_units", "passage_sections")
-CHUNK_RUNS = 2**23  # runs of words of pairs that are compared at a time
-NEXT_HOLDERS = 10  # of a run, that a text is compared with
 
 
 @dataclass(frozen=True)
@@ -63,7 +58,7 @@ def tokenize(
         num_proc: number of processes, None for this one alone.
 
     Returns: the data set, and the number of documents used and of those dropped for each reason. Its columns are
-        `document_id` (int64); `sketch` (uint32, of `docsplit.data.seen_documents.sketch`); `input_ids`, the ids of all
+        `document_id` (int64); `sketch` (uint32, of `docsplit.data.copies.sketch`); `input_ids`, the ids of all
         units, one after another, without special tokens; `unit_lengths`, how many each unit has; for byte-level BPE
         `initial_input_ids` and `initial_unit_lengths`, each unit as it reads at the start of a text. With passages
         also `passage_units`, how many units each has, and `passage_sections`, the section that each is in. Every
@@ -243,99 +238,6 @@ def check_fills_a_batch(dataset: Dataset, batch_size: int, purpose: str) -> None
             f"{len(dataset) - distinct:,} of {len(dataset):,} {purpose} documents are copies of others: they are no "
             f"negatives of each other. {distinct:,} are distinct, and a batch has {batch_size:,}.",
         )
-
-
-def near_duplicates(texts: Sequence[str], references: Sequence[str], threshold: float = 0.5) -> np.ndarray:
-    """Whether each text has a reference with a Jaccard similarity of runs of `threshold` or more, (N,).
-
-    Runs are those of `docsplit.data.seen_documents.hash_runs`: five words, or five letters where words have no spaces
-    between them.
-    """
-    return np.isin(np.arange(len(texts)), _similar(_shingles(texts), _shingles(references), threshold)[0])
-
-
-def near_copy_groups(texts: Sequence[str], threshold: float = 0.5) -> np.ndarray:
-    """Find the group of near copies of each text, (N,): chains of Jaccard similarities of runs of `threshold` or more.
-
-    Two such texts share one of the runs that are rarest in each, as many as leave fewer than the `threshold` (prefix
-    filtering, Chaudhuri et al. 2006). Of the texts with a run, sorted by length, each is compared with the next
-    `NEXT_HOLDERS`: the time grows with the number of runs, however many copies a text has.
-
-    Returns: numbers from 0 in the order of the first texts; a text without copies has its own.
-    """
-    counts, hashes = hash_runs(texts)
-    distinct, columns = np.unique(hashes, return_inverse=True)
-    width = max(len(distinct), 1)
-    rows, columns = np.divmod(np.unique(np.repeat(np.arange(len(texts)), counts) * width + columns), width)
-    shingles = csr_matrix((np.ones(len(rows)), (rows, columns)), (len(texts), width))
-    # The rarest runs of each text
-    sizes, holders = np.bincount(rows, minlength=len(texts)), np.bincount(columns, minlength=width)
-    order = np.lexsort((columns, holders[columns], rows))
-    rank = np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    is_rare = (rank <= sizes[rows] - np.ceil(threshold * sizes[rows])) & (holders[columns[order]] > 1)
-    rows, columns = rows[is_rare], columns[order][is_rare]
-    order = np.lexsort((rows, sizes[rows], columns))
-    rows, columns = rows[order], columns[order]
-    # Compare texts that share one, but for those that a chain joins already
-    groups, joined = np.arange(len(texts)), np.empty((0, 2), dtype=np.int64)
-    for shift in range(1, NEXT_HOLDERS + 1):
-        pairs = np.stack([rows[:-shift], rows[shift:]], axis=1)[columns[:-shift] == columns[shift:]]
-        pairs = np.unique(np.sort(pairs[groups[pairs[:, 0]] != groups[pairs[:, 1]]], axis=1), axis=0)
-        joined = np.concatenate([joined, pairs[_jaccard(shingles, pairs) >= threshold]])
-        links = csr_matrix((np.ones(len(joined)), tuple(joined.T)), (len(texts), len(texts)))
-        groups = connected_components(links, directed=False)[1]
-    return groups
-
-
-def jaccard_of_pairs(texts: Sequence[str], pairs: np.ndarray) -> np.ndarray:
-    """Compute the Jaccard similarity of two texts' runs, for many pairs.
-
-    Each text is cut into runs once, and texts that are equal up to white space are compared once.
-
-    Args:
-        pairs: (K, 2), rows of `texts`.
-
-    Returns: (K,).
-    """
-    if not len(pairs):
-        return np.empty(0)
-    numbers: dict[str, int] = {}
-    number_of = np.array([numbers.setdefault(" ".join(text.split()), len(numbers)) for text in texts], dtype=np.int64)
-    shingles = _shingles(tqdm(numbers, desc="Reading documents", unit="document", delay=1))
-    distinct, of_pair = np.unique(np.sort(number_of[pairs], axis=1), axis=0, return_inverse=True)
-    similarity = (distinct[:, 0] == distinct[:, 1]).astype(np.float64)
-    similarity[similarity == 0] = _jaccard(shingles, distinct[similarity == 0])
-    return similarity[of_pair.ravel()]
-
-
-def _jaccard(shingles: csr_matrix, pairs: np.ndarray) -> np.ndarray:
-    """Compute the Jaccard similarity (K,) of pairs (K, 2) of rows."""
-    sizes = shingles.sum(axis=1).A1.astype(np.int64)
-    similarity = np.empty(len(pairs))
-    step = max(CHUNK_RUNS // max(int(sizes.max(initial=0)), 1), 1)
-    for start in tqdm(range(0, len(pairs), step), desc="Comparing wording", delay=1):
-        first, second = pairs[start : start + step].T
-        shared = shingles[first].multiply(shingles[second]).sum(axis=1).A1
-        similarity[start : start + step] = shared / np.maximum(sizes[first] + sizes[second] - shared, 1)
-    return similarity
-
-
-def _shingles(texts: Iterable[str]) -> csr_matrix:
-    """Mark the runs that each text has, by their hashes, (N, V)."""
-    counts, hashes = hash_runs(texts)
-    columns, starts = (hashes >> np.uint64(42)).astype(np.int64), np.cumsum([0, *counts])
-    shingles = csr_matrix((np.ones(len(columns)), columns, starts), (len(counts), 2**22))
-    shingles.sum_duplicates()
-    shingles.data[:] = 1
-    return shingles
-
-
-def _similar(ours: Any, theirs: Any, threshold: float) -> tuple[np.ndarray, np.ndarray]:
-    """Find the pairs, a row of `ours` and one of `theirs`, with a Jaccard similarity of `threshold` or more."""
-    our_sizes, their_sizes = ours.sum(axis=1).A1, theirs.sum(axis=1).A1
-    shared = (ours @ theirs.T).tocoo()  # only pairs that share a shingle are stored
-    similar = shared.data / (our_sizes[shared.row] + their_sizes[shared.col] - shared.data) >= threshold
-    return shared.row[similar], shared.col[similar]
 
 
 def without_documents(dataset: Dataset, document_ids: Set[int]) -> tuple[Dataset, int]:

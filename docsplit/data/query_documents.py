@@ -4,7 +4,6 @@ A row holds a query, one of its relevant documents, and others that are not rele
 epoch from (seed, epoch, query) alone: a resumed run sees what the uninterrupted one would have seen.
 """
 
-import hashlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,16 +17,15 @@ from pyarrow import compute
 from transformers import PreTrainedTokenizerBase
 
 from docsplit.data.collators import Batch, DocSplitCollator, Feature, MaskedRow, PassageCollator, truncated_shares
+from docsplit.data.copies import SKETCH_SIZE, document_id, fingerprint_of, sketch
 from docsplit.data.preparation import Segmentation, tokenize
-from docsplit.data.seen_documents import SKETCH_SIZE, document_id, sketch
 from docsplit.data.sets.rankings import Ranking
-from docsplit.runtime.files import add_texts, build_once, cache_directory, hash_of_code, map_once
+from docsplit.runtime.files import build_once, cache_directory, hash_of_code, map_once
 
 logger = logging.getLogger(__name__)
 
 MOST_PASSAGES = 100  # of a document, as in classification (graph document model, 3.2; 3.3 does not say)
 NO_ID = -1  # fills up the ids of relevant documents
-TEXTS_AT_ONCE = 1000  # that are hashed and sketched
 
 
 @dataclass
@@ -60,14 +58,13 @@ class Collection:
             num_proc: number of processes, None for this one alone.
         """
         whole = [ranking.whole.get(name, text) for name, text in zip(ranking.document_ids, ranking.documents)]
-        digest = hashlib.blake2b(ranking.fingerprint().encode(), digest_size=8)
-        add_texts(digest, whole if ranking.whole else ())
+        key = fingerprint_of([ranking.fingerprint(), *(whole if ranking.whole else ())])
 
         def write(folder: Path) -> None:
             Dataset.from_dict({"text": ranking.documents, "whole": whole}).save_to_disk(folder / "documents")
             Dataset.from_dict({"text": ranking.queries}).save_to_disk(folder / "queries")
 
-        folder = build_once(cache_directory() / f"collection-{digest.hexdigest()}", write)
+        folder = build_once(cache_directory() / f"collection-{key}", write)
         documents = load_from_disk(str(folder / "documents"))
         features = Features({"seen_id": Value("int64"), "sketch": List(Value("uint32"), length=SKETCH_SIZE)})
         seen = map_once(
@@ -78,7 +75,7 @@ class Collection:
             },
             Hasher.hash((documents._fingerprint, "seen", hash_of_code("docsplit/data"))),
             batched=True,
-            batch_size=TEXTS_AT_ONCE,
+            batch_size=1000,
             remove_columns=documents.column_names,
             features=features,
         )

@@ -11,87 +11,21 @@ similarity of the two documents' runs, with a standard deviation of 0.18 at 0.5.
 import hashlib
 import json
 import logging
-import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from docsplit.data.passages import clean_text
-from docsplit.data.words import units_of
+from docsplit.data.copies import NO_HASH, SKETCH_SIZE, document_id, resemblance, sketch
 from docsplit.runtime.files import add_arrays, write_whole
 
 TRAINING_DOCUMENTS_FILE = "training_documents.safetensors"
 SHARES = ("seen_in_pretraining_share", "near_duplicate_share")  # of the test documents, in rows of results
-SHINGLE_UNITS = 5  # near-duplicates share most of their runs of five words
-SKETCH_SIZE = 8
-NO_HASH = 2**32 - 1  # fills up the sketch of a document with fewer runs
 NEAR_DUPLICATE = 0.5  # estimated resemblance
 MOST_SKETCHES = 1_000_000  # documents; with more, near-duplicates are unknown
 
 logger = logging.getLogger(__name__)
-
-
-def document_id(text: str) -> int:
-    """Hash a text up to white space to 63 bits: equal for exact duplicates, and the key of a document's draws."""
-    digest = hashlib.blake2b(" ".join(clean_text(text).split()).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") >> 1
-
-
-def hash_runs(texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Hash the runs of five units (`docsplit.data.words.units_of`) of each text; fewer units are one run.
-
-    Returns: how many runs each text has, (N,) int64, and their hashes, text after text, (R,) uint64.
-    """
-    codes = [np.zeros(0, dtype=np.uint64)]
-    for units in map(units_of, texts):
-        filled = [*units, *[""] * (SHINGLE_UNITS - len(units))] if units else units
-        codes.append(np.fromiter(map(zlib.crc32, map(str.encode, filled)), np.uint64))
-    lengths, joined = np.array([*map(len, codes[1:])], dtype=np.int64), np.concatenate(codes)
-    # Hash the runs of all texts at once, without those that reach from one text into the next.
-    num_runs = max(len(joined) - SHINGLE_UNITS + 1, 0)
-    runs = np.zeros(num_runs, dtype=np.uint64)
-    for shift in range(SHINGLE_UNITS):
-        runs = runs * np.uint64(0x9E3779B97F4A7C15) + joined[shift : shift + num_runs]
-    text = np.repeat(np.arange(len(lengths)), lengths)
-    inside = text[:num_runs] == text[SHINGLE_UNITS - 1 :]
-    counts = np.bincount(text[:num_runs][inside], minlength=len(lengths))
-    # Spread the sums over all 64 bits (the finaliser of SplitMix64).
-    runs = runs[inside]
-    runs = (runs ^ (runs >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    runs = (runs ^ (runs >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return counts, runs ^ (runs >> np.uint64(31))
-
-
-def sketch(texts: Sequence[str]) -> np.ndarray:
-    """Sketch texts by the smallest hashes of their runs, (len(texts), SKETCH_SIZE) uint32.
-
-    Each row is ascending and distinct, and filled up with NO_HASH.
-    """
-    sketches = np.full((len(texts), SKETCH_SIZE), NO_HASH, dtype=np.uint32)
-    counts, runs = hash_runs(texts)
-    hashes = np.minimum(runs >> np.uint64(32), np.uint64(NO_HASH - 1))
-    # Sort by text and hash, drop repeated hashes, and keep the first ones of each text.
-    keys = np.unique(np.repeat(np.arange(len(texts), dtype=np.uint64), counts) << np.uint64(32) | hashes)
-    rows = (keys >> np.uint64(32)).astype(np.int64)
-    ranks = np.arange(len(rows)) - np.searchsorted(rows, np.arange(len(texts)))[rows]
-    chosen = ranks < SKETCH_SIZE
-    sketches[rows[chosen], ranks[chosen]] = keys[chosen].astype(np.uint32)
-    return sketches
-
-
-def resemblance(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Estimate the Jaccard similarity of P pairs of documents, (P,), from their sketches, (P, SKETCH_SIZE) each.
-
-    0 where both are empty.
-    """
-    both = np.sort(np.concatenate([first, second], axis=1), axis=1)
-    is_shared = np.zeros(both.shape, dtype=bool)
-    is_shared[:, 1:] = both[:, 1:] == both[:, :-1]  # no row has a value twice, so both have it
-    ranks = np.cumsum(~is_shared, axis=1)
-    of_union = (ranks <= SKETCH_SIZE) & (both != NO_HASH)
-    return (is_shared & of_union).sum(axis=1) / np.maximum((~is_shared & of_union).sum(axis=1), 1)
 
 
 @dataclass

@@ -5,11 +5,11 @@ Views need units that are mostly right, at a speed that never limits training: t
 `benchmarks/speed/segmentation.py` compares them. Each splitter takes linear time on every input.
 """
 
-import contextlib
 import functools
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 from docsplit.data.passages import clean_text, split_by_rules, split_sentences  # noqa: F401 (imported from here)
 
@@ -22,11 +22,8 @@ DEFAULT_SPLITTER = "rules"
 # longer words go to the rules and longer paragraphs are cut at white space. Price: a boundary on both sides of such a
 # word (base64, a ruler of dashes, Chinese) and one in each 100,000 characters without a blank line. Its vocabulary
 # keeps every word it meets (400 MB a million); past the limit it forgets new ones after each text, which is slower.
-_SPACY_WORD_LIMIT = 500
-_SPACY_TEXT_LIMIT = 100_000
-_SPACY_VOCABULARY_LIMIT = 1_000_000
-_LONG_WORD = re.compile(rf"(?<!\S)(\S{{{_SPACY_WORD_LIMIT},}})")
-_SPACY_TEXT = re.compile(rf".{{1,{_SPACY_TEXT_LIMIT}}}(?!\S)", re.DOTALL)
+LONG_WORD = re.compile(r"(?<!\S)(\S{500,})")
+_SPACY_TEXT = re.compile(r".{1,100000}(?!\S)", re.DOTALL)
 
 
 @functools.lru_cache
@@ -50,15 +47,19 @@ def load_sentence_splitter(name: str = DEFAULT_SPLITTER) -> SentenceSplitter:
 def _split_by_spacy(nlp: "Language", paragraph: str) -> list[str]:
     """Cut a paragraph by a spaCy pipeline, and overlong words in it by the rules."""
     sentences = []
-    for index, stretch in enumerate(_LONG_WORD.split(paragraph)):
+    for index, stretch in enumerate(LONG_WORD.split(paragraph)):
         if index % 2:  # a long word, which the group of the pattern matched
             sentences += split_by_rules(stretch)
             continue
         for text in _SPACY_TEXT.findall(stretch):
-            full = len(nlp.vocab.strings) > _SPACY_VOCABULARY_LIMIT
-            with nlp.memory_zone() if full else contextlib.nullcontext():
+            with bounded_vocabulary(nlp):
                 sentences += [sentence.text for sentence in nlp(text).sents]
     return sentences
+
+
+def bounded_vocabulary(nlp: "Language") -> AbstractContextManager[Any]:
+    """Return the context of some texts, after which a pipeline that knows a million words forgets new ones."""
+    return nlp.memory_zone() if len(nlp.vocab.strings) > 1_000_000 else nullcontext()
 
 
 def _load_spacy(name: str) -> "Language":

@@ -17,9 +17,7 @@ import contextlib
 import itertools
 import json
 import logging
-import lzma
 import multiprocessing
-import zlib
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,12 +34,12 @@ from torch.utils.data import get_worker_info
 from transformers import PreTrainedTokenizerBase
 
 from docsplit.data.collators import Feature
+from docsplit.data.copies import document_id
 from docsplit.data.corpora import CorpusStream, take_problems
 from docsplit.data.passages import clean_text, segment
 from docsplit.data.preparation import Segmentation, tokenize_batch
 from docsplit.data.readers.base import Problems
-from docsplit.data.readers.rows import check_text_column, join_paragraphs, join_sections
-from docsplit.data.seen_documents import document_id
+from docsplit.data.readers.rows import DAMAGED_ROWS, check_text_column, text_of_row
 from docsplit.data.segmentation import load_sentence_splitter
 from docsplit.runtime.files import Damaged, cache_directory, read_json, read_sealed, write_sealed, write_text
 
@@ -50,11 +48,7 @@ logger = logging.getLogger(__name__)
 LAYOUT_FILE = "stream.json"  # in a checkpoint: how documents were dealt out, and the number of batches
 ROWS_READ_AT_ONCE = 1000
 TEXTS_TOKENISED_AT_ONCE = 100
-USABLE = "two words of clean text"  # the rule of `_is_usable`, in the key of shards' sizes: another has other sizes
-UNREADABLE = (
-    *(pyarrow.ArrowInvalid, datasets.exceptions.DatasetGenerationError, UnicodeDecodeError),
-    *(EOFError, zlib.error, lzma.LZMAError),
-)
+UNREADABLE = (datasets.exceptions.DatasetGenerationError, *DAMAGED_ROWS)
 SHARDS_PER_READER = 8  # with fewer, readers share all shards: uneven parts would be seen unevenly often
 
 
@@ -111,7 +105,8 @@ class DocumentStream(torch.utils.data.IterableDataset):
             "seed": layout.seed,
             "passage_words": segmentation.passage_words,
         }
-        counted = [USABLE, *(self.state[name] for name in ("corpus", "text_column", "excluded"))]
+        # The rule of `_is_usable`: another has other sizes
+        counted = ["two words of clean text", *(self.state[name] for name in ("corpus", "text_column", "excluded"))]
         if segmentation.passage_words is not None:
             counted += [segmentation.passage_words, segmentation.sentence_splitter]
         self.sizes = cache_directory() / f"shard-sizes-{Hasher.hash(counted)}"
@@ -299,7 +294,6 @@ def _unreadable(source: str, error: Exception) -> ValueError:
 
 
 def _column(table: pyarrow.Table, text_column: str) -> list[Any]:
-    if text_column in table.column_names:
-        return [join_paragraphs(value) for value in table[text_column].to_pylist()]
     check_text_column(table.column_names, text_column)
-    return [join_sections({"sections": sections}) for sections in table["sections"].to_pylist()]
+    names = [text_column if text_column in table.column_names else "sections"]
+    return [text_of_row(row, text_column) for row in table.select(names).to_pylist()]

@@ -1,18 +1,18 @@
 """Find the words, lemmas and parts of speech of texts, with any spaCy pipeline that is installed.
 
 Only the components that parts of speech and lemmas need are run: no parser, no named entities. spaCy's tokenizer takes
-quadratic time in the length of a word, so words of `LONGEST_WORD` letters and more are blanked out. It refuses lone
+quadratic time in the length of a word, so words of 500 letters and more are blanked out. It refuses lone
 surrogates, which become question marks. Neither moves another character.
 """
 
-import contextlib
 import logging
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from docsplit.data.segmentation import LONG_WORD, bounded_vocabulary
 
 if TYPE_CHECKING:
     from spacy.language import Language
@@ -20,11 +20,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NEEDED = ("tok2vec", "transformer", "tagger", "morphologizer", "attribute_ruler", "lemmatizer", "trainable_lemmatizer")
-LONGEST_WORD = 500  # letters
 LONGEST_TEXT = 50_000_000  # letters, of one document; spaCy's own limit is for parsers, which take more memory
 BATCH_TEXTS = 64
-VOCABULARY_LIMIT = 1_000_000  # words that a pipeline remembers, before it forgets new ones after each batch
-_LONG_WORD = re.compile(rf"\S{{{LONGEST_WORD},}}")
 
 
 @dataclass(frozen=True)
@@ -78,10 +75,9 @@ def tag(nlp: "Language", texts: Sequence[str]) -> Iterator[TaggedText]:
     blanked = 0
     for start in range(0, len(texts), BATCH_TEXTS):
         valid = [text.encode("utf-8", "replace").decode() for text in texts[start : start + BATCH_TEXTS]]
-        batch = [_LONG_WORD.sub(lambda match: " " * len(match[0]), text) for text in valid]
+        batch = [LONG_WORD.sub(lambda match: " " * len(match[0]), text) for text in valid]
         blanked += sum(cut != text for cut, text in zip(batch, valid))
-        full = len(nlp.vocab.strings) > VOCABULARY_LIMIT
-        with nlp.memory_zone() if full else contextlib.nullcontext():
+        with bounded_vocabulary(nlp):
             tagged = [_words_of(doc) for doc in nlp.pipe(batch, batch_size=BATCH_TEXTS)]
         if start == 0 and not any(part for text in tagged for part in text.parts_of_speech):
             raise ValueError(
@@ -91,9 +87,7 @@ def tag(nlp: "Language", texts: Sequence[str]) -> Iterator[TaggedText]:
             logger.warning(f"{describe_tagger(nlp)} sets no lemmas: words are told apart by their forms.")
         yield from tagged
     if blanked:
-        logger.warning(
-            f"Words of {LONGEST_WORD} letters and more were left out of the tagging, in {blanked:,} documents."
-        )
+        logger.warning(f"Words of 500 letters and more were left out of the tagging, in {blanked:,} documents.")
 
 
 def _words_of(doc: Any) -> TaggedText:

@@ -37,8 +37,8 @@ from sklearn.preprocessing import normalize
 from tokenizers import Tokenizer, models
 from torch import Tensor
 
+from docsplit.data.copies import document_id
 from docsplit.data.readers.base import normalized
-from docsplit.data.seen_documents import document_id
 from docsplit.embedding.neighbours import smooth, word_vectors
 from docsplit.modeling.encoder_with_words import CHUNK_TEXTS, Words, token_count, token_ids
 from docsplit.modeling.loading import fast_tokenizer, tokenizer_of, with_words, without_words

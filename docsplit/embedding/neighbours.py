@@ -29,7 +29,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from docsplit.data.seen_documents import document_id
+from docsplit.data.copies import document_id
 from docsplit.data.sets.rankings import Retrieved
 from docsplit.data.words import tfidf_counter
 from docsplit.runtime.vectors import best_of_blocks, unit

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
-from docsplit.data.preparation import near_copy_groups
+from docsplit.data.copies import near_copy_groups
 from docsplit.data.sets.labelled import LabelledSplit
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encoder import Encoder

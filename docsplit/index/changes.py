@@ -23,8 +23,8 @@ from filelock import FileLock, Timeout
 
 from docsplit.data.passages import to_passages
 from docsplit.data.readers.base import USUAL, Columns, Document, grouped
-from docsplit.data.readers.documents import TITLE_IN, documents_in, find_documents
-from docsplit.data.readers.files import FoundFiles
+from docsplit.data.readers.documents import TITLE_IN, documents_in
+from docsplit.data.readers.files import FoundFiles, find_files
 from docsplit.data.words import ENGLISH, warn_of_other_language
 from docsplit.index.index import (
     FILE,
@@ -173,7 +173,7 @@ def sync(
         own = {segment.ids[row] for segment, row in change.index.documents() if segment.sources[row] == number}
 
         # What the folder has
-        found = find_documents(path) if path.exists() else FoundFiles(path)
+        found = find_files(path) if path.exists() else FoundFiles(path)
         new, replaced, there, empty = list[Document](), set[str](), set[str](), 0
         of_others = set[str]()
         for document in prepared(documents_in(found, columns) if found.files else ()):

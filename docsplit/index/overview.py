@@ -7,8 +7,8 @@ import numpy as np
 from sklearn.cluster import MiniBatchKMeans
 from tqdm.auto import tqdm
 
+from docsplit.data.copies import jaccard_of_pairs
 from docsplit.data.group_names import name_groups_of_texts
-from docsplit.data.preparation import jaccard_of_pairs
 from docsplit.index.index import Index
 
 logger = logging.getLogger(__name__)

@@ -36,11 +36,11 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from docsplit.data.copies import document_id, near_copy_groups, sketch
 from docsplit.data.corpora import EXPECTED, add_text, for_pretraining, load_corpus
-from docsplit.data.preparation import near_copy_groups
 from docsplit.data.readers.base import normalized
 from docsplit.data.readers.documents import Documents, documents_of
-from docsplit.data.seen_documents import MOST_SKETCHES, TrainingDocuments, document_id, sketch, training_documents_of
+from docsplit.data.seen_documents import MOST_SKETCHES, TrainingDocuments, training_documents_of
 from docsplit.data.sets.labelled import SHOTS, LabelledSplit, folds_of, load_probe, some
 from docsplit.embedding import lexical_ridge
 from docsplit.embedding.encode import embed_documents, reading_of

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from datasets import Dataset
 
 from docsplit.data import corpora
-from docsplit.data.seen_documents import document_id
+from docsplit.data.copies import document_id
 from docsplit.embedding.encode import embed_documents
 from docsplit.embedding.neighbours import check_search, smooth, word_vectors
 from docsplit.modeling.loading import load_encoder, without_words

@@ -6,7 +6,7 @@ import types
 import pytest
 
 from docsplit.data.python_docs import corpus
-from docsplit.data.readers import documents
+from docsplit.data.readers import documents, files
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def _converter_is_made_anew():
 def no_markitdown(monkeypatch):
     documents._markitdown.cache_clear()
     monkeypatch.setitem(sys.modules, "markitdown", None)  # an import raises ImportError
-    monkeypatch.setattr(documents, "converter_version", lambda: None)
+    monkeypatch.setattr(files, "converter_version", lambda: None)
 
 
 @pytest.fixture

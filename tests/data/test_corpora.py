@@ -13,12 +13,13 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Value, load_fro
 from pyarrow import parquet
 
 from docsplit.data import corpora
+from docsplit.data.copies import document_id, sketch
 from docsplit.data.corpora import PROBLEMS, documents_to_search, load_corpus, load_local, stream_corpus, take_problems
 from docsplit.data.passages import clean_text, to_passages
+from docsplit.data.readers import files
 from docsplit.data.readers.base import Columns, Problems
 from docsplit.data.readers.documents import read_documents
 from docsplit.data.readers.rows import join_sections
-from docsplit.data.seen_documents import document_id, sketch
 from docsplit.data.segmentation import load_sentence_splitter
 from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.data.sets.labelled import load_labelled
@@ -187,10 +188,10 @@ def test_a_change_of_files_options_or_converter_is_read_anew(folder, monkeypatch
     (folder / "h.docx").write_bytes(b"ok Mended")
     assert "Mended.docx" in texts()
     assert "A ship." not in texts("text")
-    found = corpora.find_documents(folder)
+    found = corpora.find_files(folder)
     key = corpora.key_of(found, "body", None)
     assert key == corpora.key_of(found, "body", None)
-    monkeypatch.setattr(corpora, "converter_version", lambda: "99")
+    monkeypatch.setattr(files, "converter_version", lambda: "99")
     assert corpora.key_of(found, "body", None) != key
 
 
@@ -285,7 +286,7 @@ def test_a_stream_has_the_texts_of_a_corpus_and_what_was_wrong(tmp_path, write, 
     write("docs/b.txt", "Déjà vu.".encode("latin-1"))
     write("docs/c.txt", b"\x89PNG\x00\x00")
     gone = write("docs/d.md", "A storm.")
-    find = corpora.find_documents
+    find = corpora.find_files
 
     def find_and_lose(path):
         gone.write_text("A storm.")
@@ -293,7 +294,7 @@ def test_a_stream_has_the_texts_of_a_corpus_and_what_was_wrong(tmp_path, write, 
         gone.unlink()
         return found
 
-    monkeypatch.setattr(corpora, "find_documents", find_and_lose)
+    monkeypatch.setattr(corpora, "find_files", find_and_lose)
     write("docs/e.jsonl", '{"text": "a"}\n{"text": "b"}\n{\n{"text": "c"}\n')
     write("docs/f.jsonl", '{"body": "a"}')
     monkeypatch.setattr(corpora, "ROWS_AT_ONCE", 2)

@@ -1,9 +1,7 @@
-"""Tokenised documents: their units and passages, what is dropped and why, held-out parts and duplicates."""
+"""Tokenised documents: their units and passages, what is dropped and why, held-out parts and copies."""
 
 import copy
-import itertools
 import logging
-import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +9,10 @@ import pytest
 from datasets import Dataset
 from transformers import AutoTokenizer
 
-from docsplit.data import preparation, seen_documents
+from docsplit.data import preparation
 from docsplit.data.corpora import load_corpus
 from docsplit.data.passages import SECTION_BREAK, to_passages
-from docsplit.data.preparation import Segmentation, near_duplicates, tokenize
+from docsplit.data.preparation import Segmentation, tokenize
 from tests.conftest import TOPICS, make_document
 
 WORDS = 12
@@ -93,96 +91,6 @@ def test_tokenising_twice_reads_the_cache(corpus_file, wordpiece, tmp_path):
     assert {file.name for file in files[0][0].parent.iterdir()} == {"rows.arrow", "files.json"}  # all is verified
     other = tokenize(load_corpus(str(corpus_file)), wordpiece, Segmentation(sentence_splitter="sentencizer"))[0]
     assert other.cache_files[0]["filename"] != str(files[0][0])
-
-
-def jaccard(first, second):
-    """Of the runs of five words; texts with fewer have one."""
-    runs = [
-        {tuple(words[start : start + 5]) for start in range(len(words) - 4)}
-        for words in (first.split(), second.split())
-    ]
-    together = runs[0] | runs[1]
-    return len(runs[0] & runs[1]) / len(together) if together else first.split() == second.split()
-
-
-def test_near_duplicates_against_a_loop():
-    rng = np.random.default_rng(0)
-    words = [f"word{number}" for number in range(50)]
-    references = [" ".join(rng.choice(words, 40)) for _ in range(20)]
-    changed = references[3].split()
-    changed[20] = "other"
-    texts = [" ".join(rng.choice(words, 40)), " ".join(changed), references[7], " ".join(references[1].split()[:15])]
-    expected = [max(jaccard(text, other) for other in references) >= 0.5 for text in texts]
-    assert expected == [False, True, True, False]
-    assert near_duplicates(texts, references).tolist() == expected
-
-
-def test_jaccard_and_groups_against_sets_of_runs(monkeypatch):
-    rng = np.random.default_rng(3)
-    words = rng.choice(["ship", "sail", "bread", "butter", "tree", "storm"], size=(12, 30))
-    words[6:] = words[:6]
-    for row in range(6, 12):
-        words[row, : 4 * (row - 6)] = "other"
-    texts = [" ".join(row) for row in words]
-    assert preparation.near_copy_groups(texts).tolist() == groups_by_a_loop(texts, 0.5)
-    texts += ["a b", "a  b", "a c", "", f" {texts[3]}\n"]  # fewer than five words are equal or not; a copy
-    all_pairs = np.array(list(itertools.product(range(17), repeat=2)))
-    monkeypatch.setattr(preparation, "CHUNK_RUNS", 100)  # a few pairs at a time
-    slow = [jaccard(texts[first], texts[second]) for first, second in all_pairs]
-    np.testing.assert_allclose(preparation.jaccard_of_pairs(texts, all_pairs), slow)
-    assert preparation.jaccard_of_pairs(texts, all_pairs[:0]).tolist() == []
-
-
-def groups_by_a_loop(texts, threshold):
-    """Compare all pairs; a chain of copies is one group."""
-    groups = list(range(len(texts)))
-    for first, second in itertools.combinations(range(len(texts)), 2):
-        if jaccard(texts[first], texts[second]) >= threshold:
-            groups = [groups[first] if group == groups[second] else group for group in groups]
-    return [list(dict.fromkeys(groups)).index(group) for group in groups]
-
-
-@pytest.mark.parametrize("threshold", [0.3, 0.5, 0.9])
-def test_groups_of_near_copies_are_those_of_all_pairs(threshold):
-    """Chains of copies of which each changes a little more, below a sentence that all of them share."""
-    rng = np.random.default_rng(4)
-    texts = []
-    for _ in range(40):
-        words = rng.choice([f"word{number}" for number in range(200)], 30)
-        for _ in range(5):
-            texts.append(" ".join(words) + " Sent from my telephone, excuse errors of any kind.")
-            words = words.copy()
-            words[rng.integers(30, size=rng.integers(6))] = "other"
-    rng.shuffle(texts)
-    expected = groups_by_a_loop(texts, threshold)
-    assert 41 < len(set(expected)) < 190 or threshold < 0.5
-    assert preparation.near_copy_groups(texts, threshold).tolist() == expected
-    assert preparation.near_copy_groups(["", "a", "", "a ", "b"], threshold).tolist() == [0, 1, 2, 1, 3]
-    assert preparation.near_copy_groups([]).tolist() == []
-
-
-@pytest.mark.parametrize(
-    ("units", "joint", "changed"),
-    [
-        (" ".join("港务长保存泊位和已缴纳年度费用的船主名单船只免费停靠"), "", {17: "舟"}),
-        (" ".join("港長は停泊場所と年会費を払った船主の名簿を管理する"), "", {15: "舟"}),
-        ("พ รุ่ ง นี้ ฝ น ต ก ห นั ก ม า ก ห นั ง สื อ ใ ห ม่ ม า แ ล้ ว", "", {0: "ข"}),
-        ("မ န က် ဖြ န် မိုး ရွာ မ ည်", "", {0: "က"}),
-        ("मौसम विभाग ने कल भारी बारिश की चेतावनी दी है", " ", {0: "क्रिकेट"}),
-        ("谢 谢", "", {}),
-        ("谢 谢", "", {0: "多"}),
-    ],
-)
-def test_near_copies_share_letters_where_words_have_no_spaces(units, joint, changed):
-    units = units.split()
-    other = [changed.get(place, unit) for place, unit in enumerate(units)]
-    texts = [joint.join(units), unicodedata.normalize("NFD", joint.join(other)) + "。"]
-    expected = float(jaccard(" ".join(units), " ".join(other)))
-    assert (expected >= 0.5) == (len(units) > 2 or not changed)
-    assert preparation.jaccard_of_pairs(texts, np.array([[0, 1]])).tolist() == [expected]
-    assert near_duplicates(texts[:1], texts[1:]).tolist() == [expected >= 0.5]
-    sketches = seen_documents.sketch(texts)
-    assert seen_documents.resemblance(sketches[:1], sketches[1:])[0] == pytest.approx(expected, abs=0.25)
 
 
 def test_held_out_documents_are_others_and_drawn_the_same_way_each_time(corpus, wordpiece):

@@ -1,40 +1,14 @@
 """The record of training documents: against sets, exact Jaccard similarities, files that rot, and test sets."""
 
-import re
-import zlib
-
 import numpy as np
 import pytest
 
 from docsplit.data import seen_documents
-from docsplit.data.seen_documents import NO_HASH, DocumentSet, TrainingDocuments, contamination, document_id, sketch
-from tests.conftest import make_corpus
+from docsplit.data.copies import document_id, resemblance, sketch
+from docsplit.data.seen_documents import DocumentSet, TrainingDocuments, contamination
+from tests.data.test_copies import ODD, RNG, TEXTS, changed, random_text
 
 FILE = seen_documents.TRAINING_DOCUMENTS_FILE
-RNG = np.random.default_rng(0)
-TEXTS = [row["text"] for row in make_corpus(300, seed=3)]
-ODD = ["", "one two three four", "One two, three FOUR five", "Ünïcode, größer als ß und \ud800 mehr.", "word " * 40]
-
-
-def runs_of(text):
-    words = re.findall(r"\w+", text.lower()) or text.split()
-    if 0 < len(words) < 5:
-        words += [""] * (5 - len(words))  # one run
-    return {tuple(words[start : start + 5]) for start in range(len(words) - 4)}
-
-
-def hash_of(run):
-    value = 0
-    for word in run:
-        value = (value * 0x9E3779B97F4A7C15 + zlib.crc32(word.encode())) % 2**64
-    value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 % 2**64
-    value = (value ^ value >> 27) * 0x94D049BB133111EB % 2**64
-    return (value ^ value >> 31) >> 32
-
-
-def jaccard(first, second):
-    first, second = runs_of(first), runs_of(second)
-    return len(first & second) / max(len(first | second), 1)
 
 
 def ids_of(texts):
@@ -47,48 +21,11 @@ def set_of(texts):
     return documents
 
 
-def random_text(num_sentences, vocabulary=5_000):
-    return ". ".join(" ".join(f"w{n}" for n in RNG.integers(vocabulary, size=12)) for _ in range(num_sentences))
-
-
-def changed(text, share):
-    """Return the text with that share of its words replaced, in one piece."""
-    words = text.split()
-    size = round(share * len(words))
-    start = RNG.integers(len(words) - size + 1)
-    return " ".join(words[:start] + [f"x{n}" for n in RNG.integers(10**6, size=size)] + words[start + size :])
-
-
-def test_a_sketch_is_the_smallest_hashes_of_the_runs():
-    texts = [*ODD, *TEXTS]
-    for text, hashes in zip(texts, sketch(texts)):
-        expected = sorted({hash_of(run) for run in runs_of(text)})[:8]
-        assert hashes.tolist() == expected + [NO_HASH] * (8 - len(expected)), text
-    assert sketch([]).shape == (0, 8)
-
-
-def test_resemblance_estimates_the_jaccard_similarity():
-    first = [random_text(10) for _ in range(200)]
-    second = [changed(text, share) for text, share in zip(first, np.linspace(0, 0.9, 200))]
-    exact = np.array([jaccard(*pair) for pair in zip(first, second)])
-    error = seen_documents.resemblance(sketch(first), sketch(second)) - exact
-    assert exact.min() < 0.1 < 0.9 < exact.max()
-    assert abs(error.mean()) < 0.03  # the standard error is about 0.01
-    assert np.sqrt((error**2).mean()) < 0.18
-    few = [" ".join(text.split()[:7]) for text in first]  # three runs: nothing is left out of their sketches
-    ends = [" ".join(text.split()[1:8]) for text in first]
-    assert seen_documents.resemblance(sketch(few), sketch(ends)).tolist() == [
-        jaccard(*pair) for pair in zip(few, ends)
-    ]
-    same = sketch(["one word", "One, word!", "🍕🍕", "other word", "🍕", "", ""])
-    assert seen_documents.resemblance(same[[0, 0, 2, 2, 5]], same[[1, 3, 2, 4, 6]]).tolist() == [1, 0, 1, 0, 0]
-
-
 def test_near_duplicates_are_those_of_all_pairs():
     trained = [random_text(4) for _ in range(60)] + ODD
     tested = [changed(trained[RNG.integers(60)], share) for share in np.linspace(0, 0.8, 80)] + ODD
     ours, theirs = sketch(tested), sketch(trained)
-    slow = [any(seen_documents.resemblance(left[None], right[None]) >= 0.5 for right in theirs) for left in ours]
+    slow = [any(resemblance(left[None], right[None]) >= 0.5 for right in theirs) for left in ours]
     assert set_of(trained).near_duplicates(ours).tolist() == slow
     assert 20 < sum(slow) < 70
 

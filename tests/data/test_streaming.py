@@ -22,27 +22,13 @@ TEXTS = [f"Document number {index} is here. It has a second sentence." for index
 
 
 @pytest.fixture(params=["parquet", "txt"])
-def files(request, tmp_path):
+def files(request, tmp_path, write):
     """103 documents: in 18 shards, row groups of three files, or in one."""
-    folder = tmp_path / "corpus"
-    folder.mkdir()
     if request.param == "txt":
-        (folder / "all.txt").write_text("\n".join(TEXTS))
-        return str(folder / "all.txt")
+        return write("all.txt", "\n".join(TEXTS))
     for part in range(3):
-        pa.parquet.write_table(pa.table({"text": TEXTS[part::3]}), folder / f"{part}.parquet", row_group_size=6)
-    return str(folder)
-
-
-@pytest.fixture
-def all_txt(tmp_path):
-    """A file in which each line is a document."""
-
-    def write(lines=TEXTS):
-        (tmp_path / "all.txt").write_text("\n".join(lines))
-        return tmp_path / "all.txt"
-
-    return write
+        pa.parquet.write_table(pa.table({"text": TEXTS[part::3]}), write(f"corpus/{part}.parquet"), row_group_size=6)
+    return tmp_path / "corpus"
 
 
 @pytest.fixture
@@ -132,8 +118,8 @@ def test_processes_and_workers_share_a_pass_and_resume(files, make, world_size, 
 
 
 @pytest.mark.parametrize(("view", "passage_words"), [("docsplit", None), ("passages", 5)])
-def test_features_are_those_of_the_tokenised_corpus(make, all_txt, tokenizer, view, passage_words):
-    path, segmentation = str(all_txt(TEXTS[:20])), Segmentation(passage_words=passage_words)
+def test_features_are_those_of_the_tokenised_corpus(write, tokenizer, view, passage_words):
+    path, segmentation = str(write("all.txt", "\n".join(TEXTS[:20]))), Segmentation(passage_words=passage_words)
     ours = DocumentStream(stream_corpus(path), tokenizer, segmentation, StreamLayout(4))
     expected, _ = preparation.tokenize(corpora.load_corpus(path), tokenizer, segmentation)
     expected = {row["document_id"]: row for row in expected.with_format("numpy")}
@@ -147,9 +133,9 @@ def test_features_are_those_of_the_tokenised_corpus(make, all_txt, tokenizer, vi
             np.testing.assert_array_equal(left, right)
 
 
-def test_documents_of_one_passage_are_passed_over_and_counted(make, all_txt):
+def test_documents_of_one_passage_are_passed_over_and_counted(make, write):
     """Before they are dealt out, so that batches are full and a resumed stream finds its place."""
-    path = all_txt([f"{text} {text}" if number % 3 else text for number, text in enumerate(TEXTS)])
+    path = write("all.txt", "\n".join(f"{text} {text}" if n % 3 else text for n, text in enumerate(TEXTS)))
 
     def documents(number, skip=0):
         features = list(itertools.islice(stream.documents(0, 1, skip), number))
@@ -167,10 +153,10 @@ def test_documents_of_one_passage_are_passed_over_and_counted(make, all_txt):
         assert documents(50, skip) == whole[skip : skip + 50]
 
 
-def test_unusable_and_excluded_documents_are_passed_over_and_counted(make, tmp_path, wordpiece):
-    rows = [{"text": text} for text in [*TEXTS[:10], "", "word", None, "word \x00", "\u200b \u200b", TEXTS[10]]]
-    (tmp_path / "all.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
-    stream = make(tmp_path / "all.jsonl", excluded=frozenset({document_id(TEXTS[3])}))
+def test_unusable_and_excluded_documents_are_passed_over_and_counted(make, write, wordpiece):
+    texts = [*TEXTS[:10], "", "word", None, "word \x00", "\u200b \u200b", TEXTS[10]]
+    path = write("all.jsonl", "\n".join(json.dumps({"text": text}) for text in texts))
+    stream = make(path, excluded=frozenset({document_id(TEXTS[3])}))
     features = list(itertools.islice(stream.documents(0, 1), 11))
     assert stream.num_dropped.value == 6
     empty = [feature for feature in features if len(feature["unit_lengths"]) == 0]
@@ -181,15 +167,13 @@ def test_unusable_and_excluded_documents_are_passed_over_and_counted(make, tmp_p
         DocSplitCollator(wordpiece)(empty)
 
 
-def test_what_cannot_be_read_is_passed_over_counted_and_said(make, tmp_path, caplog):
+def test_what_cannot_be_read_is_passed_over_counted_and_said(make, write, caplog):
     """By whichever of the readers: each once a pass; a file that has nothing else is an error."""
-    folder = tmp_path / "docs"
-    folder.mkdir()
     rows = [json.dumps({"text": text}).encode() for text in TEXTS]
-    (folder / "a.jsonl").write_bytes(b"\n".join([*rows[:40], b'{"text": ', *rows[40:60]]))
-    (folder / "b.jsonl").write_bytes(b"\n".join([*rows[60:80], b'{"text": "\x81\x8d. A ship."}']))
-    (folder / "c.jsonl.gz").write_bytes(gzip.compress(b"\n".join(rows[80:]))[:-20])
-    (folder / "d.jsonl").write_bytes(b'{"body": "A ship. A sail."}')
+    folder = write("docs/a.jsonl", b"\n".join([*rows[:40], b'{"text": ', *rows[40:60]])).parent
+    write("docs/b.jsonl", b"\n".join([*rows[60:80], b'{"text": "\x81\x8d. A ship."}']))
+    write("docs/c.jsonl.gz", gzip.compress(b"\n".join(rows[80:]))[:-20])
+    write("docs/d.jsonl", b'{"body": "A ship. A sail."}')
     read = Counter()
     for reader in range(2):
         documents = make(folder).documents(reader, 2)
@@ -216,8 +200,8 @@ def test_what_cannot_be_read_is_passed_over_counted_and_said(make, tmp_path, cap
             next(make(folder / file).documents(0, 1))
 
 
-def test_a_checkpoint_knows_its_position_and_refuses_another_layout(make, all_txt, tmp_path):
-    path, checkpoint = all_txt(), tmp_path / "checkpoint-5"
+def test_a_checkpoint_knows_its_position_and_refuses_another_layout(make, write, tmp_path):
+    path, checkpoint = write("all.txt", "\n".join(TEXTS)), tmp_path / "checkpoint-5"
     checkpoint.mkdir()
     with pytest.raises(ValueError, match="without --streaming"):
         make(path).resume(checkpoint, num_workers=2)
@@ -233,7 +217,7 @@ def test_a_checkpoint_knows_its_position_and_refuses_another_layout(make, all_tx
     ):
         with pytest.raises(ValueError, match=message):
             make(path, **options).resume(checkpoint, num_workers=workers)
-    all_txt(TEXTS[1:])
+    write("all.txt", "\n".join(TEXTS[1:]))
     with pytest.raises(ValueError, match="corpus"):
         make(path).resume(checkpoint, num_workers=2)
 

@@ -11,14 +11,7 @@ import Stemmer
 
 from docsplit.data.bm25 import BM25
 from docsplit.data.sets.rankings import Retrieved
-from docsplit.data.words import (
-    LANGUAGES,
-    WORDS,
-    Stems,
-    tokenize,
-    warn_of_other_language,
-    whole_words,
-)
+from docsplit.data.words import LANGUAGES, WORDS, Stems, tokenize, warn_of_other_language, whole_words
 
 DOCUMENTS = Path(__file__).parent / "documents.jsonl"
 TEXTS = [json.loads(line)["text"] for line in DOCUMENTS.read_text(encoding="utf-8").splitlines()]
@@ -96,13 +89,7 @@ def test_han_and_kana_are_cut_into_characters_and_identifiers_are_counted_whole_
 
 
 def test_a_query_finds_other_forms_of_its_words_and_parts_of_identifiers_and_characters():
-    documents = [
-        "def get_user_by_id(): return a row",
-        "parseHTMLResponse",
-        "He retried it",
-        "我们去北京大学看书",
-        "x y",
-    ]
+    documents = ["get_user_by_id(): a row", "parseHTMLResponse", "He retried it", "我们去北京大学看书", "x y"]
     queries = ["users", "html response", "retries", "北京大学", "get_user_by_id"]
     retrieved: Retrieved = BM25(documents).retrieve(queries, 1)
     assert retrieved.rows.ravel().tolist() == [0, 1, 2, 3, 0]
@@ -122,11 +109,7 @@ GERMAN = ["Das Schiff ist nicht mehr in dem Hafen, und die Leute sind auf der Mo
     ("texts", "language", "message"),
     [
         (GERMAN, "english", "Most texts look German, not English: give --language german."),
-        (
-            [*GERMAN, "The ship is not in the harbour, and the people are on it."],
-            "finnish",
-            "",
-        ),
+        ([*GERMAN, "The ship is not in the harbour, and the people are on it."], "finnish", ""),
         (GERMAN, "german", ""),
         (GERMAN, "none", ""),
         (TEXTS, "english", ""),

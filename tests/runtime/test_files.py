@@ -21,8 +21,7 @@ from safetensors.torch import save_file
 from torch.multiprocessing.spawn import ProcessExitedException
 from transformers import AutoTokenizer
 
-from docsplit.data.readers.files import COMPRESSIONS
-from docsplit.data.readers.rows import FORMATS
+from docsplit.data.readers.files import FORMATS, OPEN
 from docsplit.runtime import files
 from docsplit.runtime.files import (
     Damaged,
@@ -162,7 +161,7 @@ def test_a_name_that_can_only_be_a_path_is_refused_without_one(tmp_path, monkeyp
         *("user/data:a/b.csv", "here", "./here", "here/"),
     ):
         refuse_missing_path(name, "a folder")
-    assert {*FORMATS, *COMPRESSIONS} <= set(files.FILE_SUFFIXES)
+    assert {*FORMATS, *OPEN} <= set(files.FILE_SUFFIXES)
 
 
 # --- Damage ---

@@ -6,7 +6,8 @@ import shutil
 import numpy as np
 import pytest
 
-from docsplit.data.seen_documents import TrainingDocuments, document_id
+from docsplit.data.copies import document_id
+from docsplit.data.seen_documents import TrainingDocuments
 from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.rankings import divide, load_collection
 from run_docsplit_pretraining import main

@@ -10,7 +10,8 @@ from huggingface_hub import ModelCard
 from safetensors.torch import load_file, save_file
 from transformers import BertModel
 
-from docsplit.data.seen_documents import TrainingDocuments, document_id, sketch
+from docsplit.data.copies import document_id, sketch
+from docsplit.data.seen_documents import TrainingDocuments
 from run_probe_classification import main
 from tests.conftest import make_corpus, tiny_config
 from tests.processes import run

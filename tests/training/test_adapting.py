@@ -21,13 +21,8 @@ from sklearn.model_selection import StratifiedKFold, cross_val_score
 from tokenizers import Tokenizer
 
 from docsplit import AdaptOptions, adapt
-from docsplit.data.seen_documents import (
-    TRAINING_DOCUMENTS_FILE,
-    TrainingDocuments,
-    document_id,
-    sketch,
-    training_documents_of,
-)
+from docsplit.data.copies import document_id, sketch
+from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE, TrainingDocuments, training_documents_of
 from docsplit.data.sets.labelled import LabelledSplit, load_probe
 from docsplit.embedding import lexical_ridge
 from docsplit.embedding.lexical_ridge import RidgeSettings, fit

@@ -16,8 +16,9 @@ from torch import nn
 from transformers import Trainer, TrainerControl, TrainerState, TrainingArguments
 
 from docsplit.data.collators import DocSplitCollator
+from docsplit.data.copies import document_id, sketch
 from docsplit.data.preparation import tokenize
-from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE, TrainingDocuments, document_id, sketch
+from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE, TrainingDocuments
 from docsplit.evaluation.analysis.geometry import embedding_geometry, spread, usage
 from docsplit.release.records import MANIFEST
 from docsplit.training.callbacks import NUM_SPREAD, DocSplitCallback, SeenDocumentsCallback, StopCallback

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from datasets import Dataset
 
-from docsplit.data.seen_documents import document_id
+from docsplit.data.copies import document_id
 from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.labelled import load_probe
 from docsplit.data.sets.rankings import divide, load_collection

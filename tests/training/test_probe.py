@@ -11,7 +11,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 from transformers import TrainerState
 
-from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE, TrainingDocuments, document_id, sketch
+from docsplit.data.copies import document_id, sketch
+from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE, TrainingDocuments
 from docsplit.data.sets.labelled import probe_counts, split_labelled
 from docsplit.embedding.lexical_ridge import RidgeSettings, fit, save_with_words
 from docsplit.modeling.loading import load_encoder

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import run_docsplit_pretraining
-from docsplit.data.seen_documents import document_id
+from docsplit.data.copies import document_id
 from docsplit.embedding.encode import embed_documents
 from docsplit.embedding.neighbours import smooth, word_vectors
 from docsplit.modeling.loading import load_encoder

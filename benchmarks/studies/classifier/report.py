@@ -24,7 +24,7 @@ from scipy.sparse import csr_matrix
 
 from benchmarks.studies.adaptation.sets import labelled
 from docsplit.classifier import FEATURES, Classifier, fit_head, probabilities_of
-from docsplit.data.preparation import near_copy_groups
+from docsplit.data.copies import near_copy_groups
 from docsplit.data.sets.labelled import LabelledSplit
 from docsplit.evaluation.heads.base import HeadInput, Run, runs_of
 from docsplit.evaluation.heads.finetuning import Start

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import networkx
 import numpy as np
 
-from docsplit.data.preparation import near_copy_groups
+from docsplit.data.copies import near_copy_groups
 from docsplit.data.python_docs.corpus import Section, find_references
 from docsplit.runtime.files import JsonObject
 

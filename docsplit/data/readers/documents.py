@@ -10,7 +10,6 @@ import unicodedata
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from email import message_from_string, policy
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +17,19 @@ from lxml import etree
 
 from docsplit.data.passages import heading_at
 from docsplit.data.readers.base import USUAL, Columns, Document, Problems, Unreadable, normalized
-from docsplit.data.readers.files import File, FoundFiles, find_files
-from docsplit.data.readers.rows import FORMATS, ids_of_rows, read_texts, text_of_scalar
+from docsplit.data.readers.files import (
+    CONVERTED_SUFFIXES,
+    FORMATS,
+    HTML_SUFFIXES,
+    SUFFIXES,
+    File,
+    FoundFiles,
+    find_files,
+)
+from docsplit.data.readers.rows import ids_of_rows, read_texts, text_of_scalar
 
 logger = logging.getLogger(__name__)
 
-TEXT_SUFFIXES = (".txt", ".md", ".markdown", ".rst", ".tex")
-HTML_SUFFIXES = (".html", ".htm", ".xhtml")
-CONVERTED_SUFFIXES = (".pdf", ".docx", ".pptx")
-SUFFIXES = (*TEXT_SUFFIXES, *HTML_SUFFIXES, *CONVERTED_SUFFIXES, *FORMATS)
 WITH_HEADINGS = (".md", ".markdown", ".rst", ".pptx")  # Word's title stands as a plain line before its headings
 LONGEST_TITLE = 90  # characters
 TITLE_IN = 2000  # characters of a text in which its title is looked for
@@ -78,15 +81,6 @@ _HYPHENATED = re.compile(r"(?<![\w-])([\w-]*[^\W\d_])([-\u00ad\u2010])[ \t]*\n[ 
 # --- Folders and files ---
 
 
-def find_documents(path: Path) -> FoundFiles:
-    """Find the files that can be read; also `_temporary/part-0.parquet`, as other programs leave it, is hidden.
-
-    Raises:
-        ValueError: if there is no such path.
-    """
-    return find_files(path, SUFFIXES, hidden_by_underscore=tuple(FORMATS))
-
-
 def read_documents(path: Path, columns: Columns = USUAL) -> Iterator[Document]:
     """Read the documents of a folder, or of one file.
 
@@ -98,7 +92,7 @@ def read_documents(path: Path, columns: Columns = USUAL) -> Iterator[Document]:
     Raises:
         ValueError: if there is nothing to read, if the one file cannot be read, or without that column of ids.
     """
-    found = find_documents(path)
+    found = find_files(path)
     yield from documents_in(found, columns)
     found.problems.log()
 
@@ -111,33 +105,24 @@ def documents_in(found: FoundFiles, columns: Columns) -> Iterator[Document]:
     """
     if found.is_folder and any(file.suffix in FORMATS for file in found.files):
         logger.info("The ids of rows begin with the name of their file, such as `papers.csv#12`.")
+
+    def read(file: File, problems: Problems) -> Iterator[Document]:
+        if file.suffix not in FORMATS:
+            yield read_file(file, problems, columns.encoding)
+            return
+        id_of = ids_of_rows(file, columns.id, found.is_folder, problems)
+        for number, row, text in read_texts(file, columns, problems):
+            title = row.get("title")
+            is_title = isinstance(title, str | int | float) and not isinstance(title, bool) and title == title
+            given = text_of_scalar(title).strip() if is_title else ""
+            yield Document(id_of(number, row), text, given or title_of(text))
+
     num_read = 0
-    for file in found.files:
-        of_file, before = Problems(), num_read
-        try:
-            if file.suffix in FORMATS:
-                id_of = ids_of_rows(file, columns.id, found.is_folder, of_file)
-                for number, row, text in read_texts(file, columns, of_file):
-                    title = row.get("title")
-                    is_title = isinstance(title, str | int | float) and not isinstance(title, bool) and title == title
-                    given = text_of_scalar(title).strip() if is_title else ""
-                    yield Document(id_of(number, row), text, given or title_of(text))
-                    num_read += 1
-            else:
-                yield read_file(file, of_file, columns.encoding)
-                num_read += 1
-        except Unreadable as error:
-            if not (found.is_folder or num_read):
-                raise
-            found.problems.add("file", f"{file.suffix} {error.reason}", file.name)
-            found.unread.add(file.name)
-        if of_file.number_of("row"):
-            found.unread.add(file.name)
-        if num_read > before:  # those of a file without any row that can be read are in its error
-            found.problems.merge(of_file)
+    for num_read, document in enumerate(found.read(read), start=1):  # noqa: B007
+        yield document
     if not num_read:
         there = ". ".join(found.problems.warnings()) or "There is no file in it"
-        of_files = ", ".join(TEXT_SUFFIXES + HTML_SUFFIXES + CONVERTED_SUFFIXES)
+        of_files = ", ".join(suffix for suffix in SUFFIXES if suffix not in FORMATS)
         expected = f"{of_files}, or {', '.join(FORMATS)} with a text in each row"
         raise ValueError(f"{found.path} has no documents that can be read. {there}. Expected {expected}.")
 
@@ -445,14 +430,6 @@ def _given_title(title: str) -> str:
     title = " ".join(title.split())
     is_title = any(map(str.isalpha, title)) and not _UNTITLED.fullmatch(title)
     return _shortened(title) if is_title else ""
-
-
-def converter_version() -> str | None:
-    """Return the version of markitdown, or None. Files that another version converted are converted anew."""
-    try:
-        return version("markitdown")
-    except PackageNotFoundError:
-        return None
 
 
 @functools.cache

@@ -18,8 +18,9 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import pyarrow
 from charset_normalizer import from_bytes
@@ -27,15 +28,21 @@ from charset_normalizer import from_bytes
 from docsplit.data.readers.base import Problems, Unreadable, normalized
 from docsplit.runtime.files import read_json
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
+# Of data files; those of one format make one table
+FORMATS = {".json": "json", ".jsonl": "json", **dict.fromkeys((".csv", ".tsv", ".xlsx"), "csv")}
+FORMATS |= {".parquet": "parquet", ".arrow": "arrow"}
+HTML_SUFFIXES = (".html", ".htm", ".xhtml")
+CONVERTED_SUFFIXES = (".pdf", ".docx", ".pptx")
+SUFFIXES = (".txt", ".md", ".markdown", ".rst", ".tex", *HTML_SUFFIXES, *CONVERTED_SUFFIXES, *FORMATS)
 OPEN: dict[str, Callable[[Path], Any]] = {
     ".gz": gzip.open,
     ".bz2": bz2.open,
     ".xz": lzma.open,
     ".zst": lambda path: pyarrow.CompressedInputStream(path.open("rb"), "zstd"),
 }
-COMPRESSIONS = tuple(OPEN)
 DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError)  # what reading a file may raise
 INDEX_FILE = "manifest.json"  # of an index of search.py, which is a folder
 MARKS = (  # UTF-32 first: its mark begins with that of UTF-16
@@ -174,13 +181,22 @@ class File:
         reason = "that are gone" if isinstance(error, FileNotFoundError) else "that cannot be opened"
         return Unreadable(reason, f"{self.path} cannot be opened: {cause}")
 
-    def version(self) -> tuple[str, int, int] | None:
-        """Return name, size and time of change, which a cache is keyed by; None for a file that is gone."""
+    def version(self) -> tuple[str, int, int, str | None] | None:
+        """Return name, size, time of change and what converts it, which a cache is keyed by; None if it is gone."""
         try:
             status = self.path.stat()
         except OSError:
             return None
-        return self.name, status.st_size, status.st_mtime_ns
+        converter = converter_version() if self.suffix in CONVERTED_SUFFIXES else None
+        return self.name, status.st_size, status.st_mtime_ns, converter
+
+
+def converter_version() -> str | None:
+    """Return the version of markitdown, or None. Files that another version converted are converted anew."""
+    try:
+        return version("markitdown")
+    except PackageNotFoundError:
+        return None
 
 
 def read_fields(path: Path, count: int, separator: str | None) -> Iterator[list[str]]:
@@ -339,6 +355,30 @@ class FoundFiles:
         """Whether a folder was named, and not one file, or a saved data set, which is like a file in several parts."""
         return self.path.is_dir() and saved_files(self.path) is None
 
+    def read(self, read: Callable[[File, Problems], Iterator[T]]) -> Iterator[T]:
+        """Read file after file, and count what cannot be read: rows, and in a folder files.
+
+        Raises:
+            Unreadable: if the one file, or its beginning, cannot be read; if rows are refused.
+        """
+        num_read = 0
+        for file in self.files:
+            problems, before = Problems(refuses_rows=self.problems.refuses_rows), num_read
+            try:
+                for item in read(file, problems):
+                    yield item
+                    num_read += 1
+            except Unreadable as error:
+                if problems.refuses_rows or not (self.is_folder or num_read):
+                    raise
+                self.problems.add("file", f"{file.suffix} {error.reason}", file.name)
+                self.unread.add(file.name)
+                if num_read == before:  # the error has what was wrong with its rows
+                    continue
+            self.problems.merge(problems)
+            if problems.number_of("row"):
+                self.unread.add(file.name)
+
     def in_unread(self, ids: set[str]) -> set[str]:
         """Return those ids whose documents may be in what was not read."""
         if not self.is_folder or "." in self.unread:  # all, or nothing of it, was read
@@ -347,16 +387,13 @@ class FoundFiles:
         return {name for name in ids if name in self.unread or name.startswith(beginnings)}
 
 
-def find_files(path: Path, suffixes: tuple[str, ...], hidden_by_underscore: tuple[str, ...] = ()) -> FoundFiles:
+def find_files(path: Path) -> FoundFiles:
     """Find the files of a folder that can be read, and count the others.
 
     Names that start with a point (`.git`, `.notes.txt`) are hidden, and counted without looking into them, and so are
     indexes of search.py. A file that is named itself is read whatever it is called. Of a data set that `save_to_disk`
-    wrote the split train is read; in a folder of other files one with splits is left out.
-
-    Args:
-        suffixes: suffixes of the files that can be read.
-        hidden_by_underscore: suffixes of files that are hidden by an underscore as well, also in the name of a folder.
+    wrote the split train is read; in a folder of other files one with splits is left out. Data files are hidden by an
+    underscore as well, as other programs leave `_temporary/part-0.parquet`.
 
     Raises:
         ValueError: if there is no such path, if it is no file (a pipe, a device), or an index.
@@ -381,10 +418,10 @@ def find_files(path: Path, suffixes: tuple[str, ...], hidden_by_underscore: tupl
             name += "+"
         names.add(name)
         file = File(place, name)
-        by_underscore = file.suffix in hidden_by_underscore and any(part.startswith("_") for part in parts)
+        by_underscore = file.suffix in FORMATS and any(part.startswith("_") for part in parts)
         if path.is_dir() and by_underscore:
             found.problems.add("file", "hidden", file.name)
-        elif file.suffix in suffixes:
+        elif file.suffix in SUFFIXES:
             found.files.append(file)
         else:
             found.problems.add("file", file.suffix or "without suffix", file.name)

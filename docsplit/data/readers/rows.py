@@ -14,6 +14,7 @@ import re
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow
@@ -25,9 +26,6 @@ from docsplit.data.readers.files import DAMAGED, HEAD, File, Line, flaw_of, prin
 from docsplit.runtime.files import JsonObject
 
 Row = tuple[int, JsonObject]  # its number, from 0; rows that cannot be read count, so that numbers stay when they can
-# Of data files; those of one format make one table
-FORMATS = {".json": "json", ".jsonl": "json", **dict.fromkeys((".csv", ".tsv", ".xlsx"), "csv")}
-FORMATS |= {".parquet": "parquet", ".arrow": "arrow"}
 DAMAGED_ROWS = (pyarrow.ArrowException, UnicodeDecodeError, *DAMAGED)  # what a parquet or arrow file may raise
 
 csv.field_size_limit(2**31 - 1)  # of the whole process; the default refuses texts of more than 131,072 characters
@@ -59,6 +57,18 @@ def read_rows(file: File, problems: Problems, encoding: str | None = None, part:
     lines = file.lines(problems, encoding, newline)
     read = {".csv": _table_rows, ".tsv": _table_rows, ".txt": _text_rows}.get(file.suffix, _json_rows)
     yield from read(file, lines, problems)
+
+
+def rows_of_table(path: str | Path) -> Iterator[tuple[str, JsonObject]]:
+    """Read the rows of a data file that has to be whole, each with its place: `a.csv, row 1`.
+
+    Raises:
+        Unreadable: if the file, or one of its rows, cannot be read.
+    """
+    problems = Problems(refuses_rows=True)
+    for number, row in read_rows(File(Path(path), str(path)), problems):
+        yield f"{path}, row {number + 1}", row
+    problems.log()
 
 
 def read_batches(file: File, part: int | None = None) -> Iterator[pyarrow.RecordBatch]:
@@ -251,20 +261,25 @@ def _table_rows(file: File, lines: Iterator[Line], problems: Problems) -> Iterat
             header = _header(fields)
             continue
         number += 1
-        if any(fields[len(header) :]):
-            cause = f"{len(fields)} fields, expected {len(header)}"
-            problems.skip_row("with more fields than the header", place, cause)
-        elif _is_text("\n".join(fields), place, problems):
+        row = _row(header, fields, place, problems)
+        if row is not None and _is_text("\n".join(fields), place, problems):
             if are_rows and not flaw:
                 kind = "of lines that are rows each: if a quote made one row of many, write the file as jsonl"
                 if len(taken) > 2 and problems.refuses_rows:  # two lines may be a text by chance
                     problems.skip_row(kind, place)
                 problems.add("text", kind, place)
-            yield number, _row(header, fields)
+            yield number, row
 
 
-def _row(header: list[str], cells: Sequence[str | None]) -> JsonObject:
-    """Name the cells of a row; of columns of one name the first counts, and those without a cell have None."""
+def _row(header: list[str], cells: Sequence[str | None], place: str, problems: Problems) -> JsonObject | None:
+    """Name the cells of a row; a row with a cell that has no column is counted, and None.
+
+    Of columns of one name the first counts, and those without a cell have None.
+    """
+    if any(cells[len(header) :]):
+        cause = f"{len(cells)} fields, expected {len(header)}"
+        problems.skip_row("with more fields than the header", place, cause)
+        return None
     return dict.fromkeys(header) | dict(reversed(list(zip(header, cells))))
 
 
@@ -321,10 +336,13 @@ def _sheet_rows(file: File, problems: Problems) -> Iterator[Row]:
         sheet.reset_dimensions()  # some programs write wrong ones
         cells = ([_text_of_value(value) for value in row] for row in sheet.iter_rows(values_only=True))
         # Of what Excel writes as `_x000D_`, the end of a line, openpyxl leaves the code
-        rows = ([cell and unescape(cell) for cell in row] for row in cells if any(row))
-        header = _header(next(rows, []))
-        for number, row in enumerate(rows):
-            yield number, _row(header, row)
+        lines = ((line, [cell and unescape(cell) for cell in row]) for line, row in enumerate(cells, 1) if any(row))
+        header = _header(next(lines, (1, []))[1])
+        for number, (line, row) in enumerate(lines):
+            if (named := _row(header, row, f"{file.name}, row {line}", problems)) is not None:
+                yield number, named
+    except Unreadable:  # a row that is refused
+        raise
     except Exception as error:  # of any library below: a damaged file must not end a build of thousands
         raise file.unreadable(error) from error
     if len(sheets) > 1:

@@ -2,7 +2,7 @@
 
     load_citation_pairs                       the source that the options name, by one of these:
     load_long_range_arena, load_pair_files    pairs that others divided and labelled
-    load_citations, python_docs_pairs         a list of links, of which `make_splits` makes the pairs
+    read_citations, python_docs_pairs         a list of links, of which `make_splits` makes the pairs
 
 Pairs of others are taken as they are. Where their negatives are free, a much-cited paper is a reason to say yes; where
 papers are in several splits, ids can be learnt. `docsplit.evaluation.links.popularity` measures both.
@@ -20,9 +20,8 @@ links and 98 % of those of `python_docs` (`docsplit.data.python_docs.parts`). Pa
 
 import ast
 import dataclasses
-import hashlib
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,12 +29,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from docsplit.data.corpora import PYTHON_DOCS, add_text, load_corpus
+from docsplit.data.copies import fingerprint_of
+from docsplit.data.corpora import PYTHON_DOCS, load_corpus
 from docsplit.data.python_docs.parts import PART, PART_NAMES, find_communities, split_references, undirected
 from docsplit.data.readers.files import read_fields
-from docsplit.data.readers.rows import id_of_cell, text_of_cell
+from docsplit.data.readers.rows import id_of_cell, join_sections, rows_of_table, text_of_cell
 from docsplit.data.sets.arguments import CitationArguments
-from docsplit.runtime.files import add_texts
 
 logger = logging.getLogger(__name__)
 
@@ -78,12 +77,8 @@ class CitationPairs:
 
     def fingerprint(self) -> str:
         """Hash all texts, ids and pairs, in order: 16 hexadecimal digits, equal for equal data."""
-        digest = hashlib.blake2b(digest_size=8)
-        add_texts(digest, (*self.ids, *self.texts))
-        for part in self.parts.values():
-            for column in (part.first, part.second, part.labels):
-                digest.update(column.astype("<i8").tobytes())
-        return digest.hexdigest()
+        columns = [column for part in self.parts.values() for column in (part.first, part.second, part.labels)]
+        return fingerprint_of([*self.ids, *self.texts, *(column.astype("<i8").tobytes() for column in columns)])
 
 
 def load_citation_pairs(options: CitationArguments, seed: int = 0) -> CitationPairs:
@@ -102,7 +97,7 @@ def load_citation_pairs(options: CitationArguments, seed: int = 0) -> CitationPa
     if given.keys() == {"lra_dir"}:
         return load_long_range_arena(given["lra_dir"])
     if given.keys() == {"papers_file", "citations_file"}:
-        return load_citations(given["papers_file"], given["citations_file"], seed)
+        return _pairs_of_links(*read_citations(given["papers_file"], given["citations_file"]), seed)
     if given.keys() == {"papers_file", *pair_files}:
         return load_pair_files(given["papers_file"], *(given[name] for name in pair_files))
     raise ValueError(
@@ -166,12 +161,6 @@ def load_pair_files(papers_file: str | Path, *pair_files: str | Path) -> Citatio
     return _assemble(texts, parts, counts, made_here=False)
 
 
-def load_citations(papers_file: str | Path, citations_file: str | Path, seed: int = 0) -> CitationPairs:
-    """Make pairs of the links of `read_citations`."""
-    texts, links, counts = read_citations(papers_file, citations_file)
-    return _pairs_of_links(texts, links, counts, seed)
-
-
 def read_citations(
     papers_file: str | Path, citations_file: str | Path
 ) -> tuple[dict[str, str], np.ndarray, dict[str, int]]:
@@ -204,29 +193,25 @@ def python_docs_pairs() -> CitationPairs:
 
 def _load_papers(file: str | Path) -> tuple[dict[str, str], dict[str, int]]:
     """Read the texts of a table of papers by their ids, and count what is dropped; of one id the first is kept."""
-    table = load_corpus(str(file))
-    columns = set(table.column_names)
-    if "id" not in columns or not columns & {"title", "abstract", "text", "sections"}:
-        raise ValueError(
-            f"--papers_file {file} needs a column id, and title, abstract, text or sections; found {sorted(columns)}."
-        )
-    if columns & {"text", "sections"}:
-        table = add_text(table, "text")
-    used = [column for column in ("title", "abstract", "text") if column in table.column_names]
     texts: dict[str, str] = {}
-    for number, row in enumerate(table.select_columns(["id", *used]), start=1):
-        place = f"{file}, row {number}"
-        parts = [text_of_cell(row[column], f"{place}: {column}").strip() for column in used]
-        texts.setdefault(id_of_cell(row["id"], f"{place}: id"), "\n\n".join(part for part in parts if part))
-    return texts, {"papers_with_repeated_id_dropped": len(table) - len(texts)}
+    repeated = 0
+    for place, row in rows_of_table(file):
+        if "id" not in row or not row.keys() & {"title", "abstract", "text", "sections"}:
+            raise ValueError(f"{place} needs a column id, and title, abstract, text or sections; found {[*row]}.")
+        cells = {name: row.get(name) for name in ("title", "abstract")} | {"text": row.get("text", join_sections(row))}
+        parts = [text_of_cell(cell, f"{place}: {name}").strip() for name, cell in cells.items()]
+        paper = id_of_cell(row["id"], f"{place}: id")
+        repeated += paper in texts
+        texts.setdefault(paper, "\n\n".join(filter(None, parts)))
+    return texts, {"papers_with_repeated_id_dropped": repeated}
 
 
-def _read_columns(file: str | Path, *columns: str) -> list[tuple[Any, ...]]:
-    """Read the rows of a table, with these columns."""
-    table = load_corpus(str(file))
-    if missing := set(columns) - set(table.column_names):
-        raise ValueError(f"{file} needs columns {', '.join(columns)}; {sorted(missing)} not in {table.column_names}.")
-    return list(zip(*(table[column][:] for column in columns)))
+def _read_columns(file: str | Path, *columns: str) -> Iterator[tuple[Any, ...]]:
+    """Read these columns of a table, row by row."""
+    for place, row in rows_of_table(file):
+        if not row.keys() >= {*columns}:
+            raise ValueError(f"{place} needs the columns {', '.join(columns)}; found {[*row]}.")
+        yield tuple(row[column] for column in columns)
 
 
 def _numbers(file: str | Path, pairs: Iterable[tuple[Any, ...]], texts: dict[str, str]) -> np.ndarray:
@@ -243,7 +228,7 @@ def _numbers(file: str | Path, pairs: Iterable[tuple[Any, ...]], texts: dict[str
 
 def _pair_part(file: str | Path, rows: Iterable[tuple[Any, ...]], texts: dict[str, str]) -> PairPart:
     """Make a part of rows of label, id1 and id2."""
-    labels, *ids = zip(*rows) if rows else ((), (), ())
+    labels, *ids = list(zip(*rows)) or ((), (), ())
     known = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "False": 0, "True": 1}
     for number, label in enumerate(labels, start=1):
         if str(label) not in known:

@@ -9,7 +9,6 @@ Only the data and a seed decide a split: every encoder, every head and TF-IDF ar
 documents. The trade-off: the texts of the chosen documents are held in memory.
 """
 
-import hashlib
 import logging
 import warnings
 from collections import Counter
@@ -24,15 +23,14 @@ from datasets import Dataset
 from sklearn.datasets._twenty_newsgroups import strip_newsgroup_footer, strip_newsgroup_header, strip_newsgroup_quoting
 from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
 
+from docsplit.data.copies import document_id, fingerprint_of, near_copy_groups, near_duplicates
 from docsplit.data.corpora import PYTHON_DOCS, add_text, load_corpus
-from docsplit.data.preparation import near_copy_groups, near_duplicates
 from docsplit.data.python_docs.parts import PART
 from docsplit.data.readers.files import saved_files, saved_splits
 from docsplit.data.readers.rows import join_columns, refuse_missing_columns
-from docsplit.data.seen_documents import document_id
 from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.data.sets.labels import LabelColumn, classes_of, majority_labels, read_labels
-from docsplit.runtime.files import add_texts, refuse_missing_path
+from docsplit.runtime.files import refuse_missing_path
 
 logger = logging.getLogger(__name__)
 
@@ -113,14 +111,12 @@ class LabelledSplit:
 
     def fingerprint(self) -> str:
         """Hash all texts, labels and class names, in order: 16 hexadecimal digits, equal for equal data."""
-        digest = hashlib.blake2b(digest_size=8)
-        parts = [(getattr(self, f"{name}_texts") or [], getattr(self, f"{name}_labels")) for name in PARTS]
-        for texts, labels in [(self.class_names, None), *parts]:
-            digest.update(f"{len(texts)};".encode())
-            add_texts(digest, texts)
-            if labels is not None:
-                digest.update(f"{labels.shape};".encode() + labels.astype("<i8").tobytes())
-        return digest.hexdigest()
+        pieces: list[str | bytes] = [f"{len(self.class_names)};".encode(), *self.class_names]
+        for name in PARTS:
+            texts, labels = getattr(self, f"{name}_texts") or [], getattr(self, f"{name}_labels")
+            pieces += [f"{len(texts)};".encode(), *texts]
+            pieces += [] if labels is None else [f"{labels.shape};".encode(), labels.astype("<i8").tobytes()]
+        return fingerprint_of(pieces)
 
 
 @dataclass
@@ -373,7 +369,7 @@ def folds_of(
 
     Args:
         targets: (N,) classes, or (N, C) of several labels, whose proportions are left to chance.
-        groups: (N,) of `docsplit.data.preparation.near_copy_groups`; a group counts once, with the class of its first.
+        groups: (N,) of `docsplit.data.copies.near_copy_groups`; a group counts once, with the class of its first.
         count: of folds; there are no more than the largest class has groups.
 
     Returns: of each fold the rows to train on and those held out; nothing where that makes a single fold.
@@ -446,11 +442,7 @@ def load_probe(corpus: str, text_column: str = "text", label_column: str = "labe
 
 
 def split_labelled(
-    dataset: Dataset,
-    text_column: str = "text",
-    label_column: str = "label",
-    seed: int = 0,
-    part_column: str | None = None,
+    dataset: Dataset, text_column: str = "text", label_column: str = "label", part_column: str | None = None
 ) -> LabelledSplit:
     """Divide documents into train, validation and test, without near-duplicates between what is measured and the rest.
 
@@ -464,9 +456,7 @@ def split_labelled(
     Raises:
         ValueError: if columns are missing or a class has too few documents for the few-shot draws.
     """
-    columns = [text_column, label_column, *([part_column] if part_column else [])]
-    if missing := set(columns) - set(dataset.column_names):
-        raise ValueError(f"The probe needs columns {sorted(missing)}, found {dataset.column_names}.")
+    refuse_missing_columns("--text_column", [text_column], dataset.column_names, "the data of the probe")
     (read,), several = read_labels(LabelColumn.of(dataset, label_column, "the data of the probe"))
     if several:
         raise ValueError(f"The probe needs one label a document: column {label_column!r} has lists.")
@@ -493,12 +483,12 @@ def split_labelled(
     if part_column:
         part_of = np.array([row[2] for row in usable])[kept]
         train, validation, test = (kept[part_of == name] for name in PARTS)
-        validation = validation[stratified_sample(labels[validation], MAX_VALIDATION, seed)]
+        validation = validation[stratified_sample(labels[validation], MAX_VALIDATION, seed=0)]
         dropped = 0
     else:
-        train, validation, test, dropped = _divide(texts, labels, kept, seed)
+        train, validation, test, dropped = _divide(texts, labels, kept)
     # Keep the proportion of each class in train, and DRAWABLE documents of it.
-    shuffled = train[np.random.default_rng(seed).permutation(len(train))]
+    shuffled = train[np.random.default_rng(0).permutation(len(train))]
     share = min(MAX_TRAIN / len(train), 1)
     of_class = [shuffled[labels[shuffled] == label] for label in np.unique(labels[train])]
     train = np.concatenate([members[: max(round(len(members) * share), DRAWABLE)] for members in of_class])
@@ -511,14 +501,12 @@ def split_labelled(
     )
 
 
-def _divide(
-    texts: np.ndarray, labels: np.ndarray, kept: np.ndarray, seed: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+def _divide(texts: np.ndarray, labels: np.ndarray, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     """Divide the rows `kept`: to train on, to select by, to test on; and the number of near-duplicates dropped."""
-    train, held = train_test_split(kept, test_size=TEST_SHARE, stratify=labels[kept], random_state=seed)
+    train, held = train_test_split(kept, test_size=TEST_SHARE, stratify=labels[kept], random_state=0)
     if len(held) > MAX_TEST + MAX_VALIDATION:
         size = MAX_TEST + MAX_VALIDATION
-        held, surplus = train_test_split(held, train_size=size, stratify=labels[held], random_state=seed)
+        held, surplus = train_test_split(held, train_size=size, stratify=labels[held], random_state=0)
         train = np.concatenate([train, surplus])
     held = held[np.argsort(labels[held], kind="stable")]  # in random order within a class
     is_validation = np.arange(len(held)) % 3 == 1

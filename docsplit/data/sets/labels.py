@@ -200,7 +200,7 @@ def majority_labels(ids: Sequence[int], labels: Sequence[Labels]) -> dict[int, L
     The log says how many there are.
 
     Args:
-        ids: of texts (`docsplit.data.seen_documents.document_id`): copies have one.
+        ids: of texts (`docsplit.data.copies.document_id`): copies have one.
         labels: of each.
 
     Returns: by id, for the texts with several labels alone.

@@ -35,16 +35,15 @@ from typing import Any, TypeVar
 import datasets
 import numpy as np
 
+from docsplit.data.copies import document_id, fingerprint_of
 from docsplit.data.corpora import PYTHON_DOCS, add_text, load_corpus, of_hub
 from docsplit.data.passages import SECTION_BREAK, clean_text, heading_at
 from docsplit.data.python_docs.parts import PART, PART_NAMES, split_references
-from docsplit.data.readers.base import Problems
 from docsplit.data.readers.files import File, read_fields
-from docsplit.data.readers.rows import headings_of, id_of_cell, join_sections, read_rows, text_of_cell
-from docsplit.data.seen_documents import document_id
+from docsplit.data.readers.rows import headings_of, id_of_cell, join_sections, rows_of_table, text_of_cell
 from docsplit.data.segmentation import load_sentence_splitter
 from docsplit.data.sets.arguments import RankingArguments
-from docsplit.runtime.files import JsonObject, add_texts, read_any_json
+from docsplit.runtime.files import JsonObject, read_any_json
 
 logger = logging.getLogger(__name__)
 
@@ -112,12 +111,10 @@ class Ranking:
 
     def fingerprint(self) -> str:
         """Hash all ids, texts and judgments: 16 hexadecimal digits, equal for equal collections."""
-        digest = hashlib.blake2b(digest_size=8)
-        add_texts(digest, (*self.document_ids, *self.documents, *self.query_ids, *self.queries))
-        for query in self.query_ids:
-            add_texts(digest, (f"{name} {grade}" for name, grade in sorted(self.judgments[query].items())))
-        add_texts(digest, ("ignore_identical_ids",) if self.ignore_identical_ids else ())
-        return digest.hexdigest()
+        grades = [item for query in self.query_ids for item in sorted(self.judgments[query].items())]
+        pieces = [*self.document_ids, *self.documents, *self.query_ids, *self.queries]
+        pieces += [f"{name} {grade}" for name, grade in grades]
+        return fingerprint_of(pieces + ["ignore_identical_ids"] * self.ignore_identical_ids)
 
     def in_order_of_hash(self) -> "Ranking":
         """Copy the collection with its documents in the order of a hash of their ids.
@@ -365,7 +362,7 @@ def read_beir(folder: Path, split: str | None) -> Source:
             raise ValueError(f"{folder} should hold one qrels.tsv, or qrels/NAME.tsv, and not both.")
         judged["test"] = alone[0]
     file = choose_split(judged, split, f"{folder}: one qrels.tsv, or qrels/NAME.tsv")
-    documents, queries = (_table(_rows_in(_only(folder, f"{part}.jsonl*"))) for part in ("corpus", "queries"))
+    documents, queries = (_table(rows_of_table(_only(folder, f"{part}.jsonl*"))) for part in ("corpus", "queries"))
     return Source(str(folder), documents, queries, _judgments(file, 3))
 
 
@@ -416,8 +413,8 @@ def read_wikir(folder: Path, split: str | None) -> Source:
     known = {name: folder / part for name, part in splits.items() if (folder / part).is_dir()}
     part = choose_split(known, split, str(folder))
     file = _only(folder, "documents.[cj]s*")
-    documents = _table(_rows_in(file), ("id_right", "text_right"))
-    queries = _table(_rows_in(_only(part, "queries.csv*")), ("id_left", "text_left"))
+    documents = _table(rows_of_table(file), ("id_right", "text_right"))
+    queries = _table(rows_of_table(_only(part, "queries.csv*")), ("id_left", "text_left"))
     source = Source(str(folder), documents, queries, _judgments(_only(part, "qrels*"), 4))
     if ".csv" in file.suffixes:
         source.notes.append(f"{file.name} has no sections: documents.jsonl can have them (docs/datasets.md).")
@@ -470,14 +467,6 @@ def _only(folder: Path, pattern: str) -> Path:
         names = ", ".join(file.name for file in files) or "none"
         raise ValueError(f"{folder} should hold one file {pattern.rstrip('*')}, found {names}.")
     return files[0]
-
-
-def _rows_in(file: Path) -> Iterator[tuple[str, JsonObject]]:
-    """Read a data file with the place of each row."""
-    problems = Problems(refuses_rows=True)
-    for number, row in read_rows(File(file, str(file)), problems):
-        yield f"{file}, row {number + 1}", row
-    problems.log()
 
 
 def _table(rows: Iterable[tuple[str, JsonObject]], columns: tuple[str, str] = ("_id", "text")) -> Rows:

@@ -47,7 +47,7 @@ class HeadInput:
     num_classes: int
     few_shot: bool  # the runs are draws of few documents a class
     validation: tuple[Any, np.ndarray] | None = None  # (V, H) features and their labels
-    groups: np.ndarray | None = None  # (N,) of near copies (`docsplit.data.preparation.near_copy_groups`); None: none
+    groups: np.ndarray | None = None  # (N,) of near copies (`docsplit.data.copies.near_copy_groups`); None: none
 
     def __post_init__(self) -> None:
         validation = {} if self.validation is None else {"validation": self.validation[0]}

@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from docsplit.data.preparation import near_duplicates
+from docsplit.data.copies import near_duplicates
 from docsplit.data.python_docs.parts import PART_NAMES, SHARES, divide, split_references
 
 

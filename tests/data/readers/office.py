@@ -1,14 +1,16 @@
 """Small PDF, Word and Excel files, made here."""
 
 import io
+import re
 import zipfile
-from xml.sax.saxutils import escape
+
+from openpyxl import Workbook
+from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE
 
 TYPES = "http://schemas.openxmlformats.org/package/2006/content-types"
 RELATIONS = "http://schemas.openxmlformats.org/package/2006/relationships"
 OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 DOCUMENT = f"{OFFICE}/officeDocument"
-SHEET = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 WORD_TYPE = "application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"
 
@@ -22,7 +24,7 @@ def make_docx(heading, paragraph, title=None):
     """A Word file of a heading and a paragraph, perhaps with a title in its properties."""
     properties = {} if title is None else {"docProps/core.xml": CORE.format(title)}
     files = {
-        "[Content_Types].xml": f'<Types xmlns="{TYPES}">'
+        "[Content_Types].xml": f'<?xml version="1.0"?><Types xmlns="{TYPES}">'
         '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
         f'<Override PartName="/word/document.xml" ContentType="{WORD_TYPE}"/></Types>',
         "_rels/.rels": f'<Relationships xmlns="{RELATIONS}">'
@@ -38,50 +40,32 @@ def make_docx(heading, paragraph, title=None):
 def make_xlsx(rows, hidden=0, **sheets):
     """A workbook with a sheet of these rows, and others by name: numbers and texts, nothing where a cell is None.
 
-    The first ones may be hidden.
+    The first ones may be hidden. The dimensions are wrong, as some programs write them.
     """
-    sheets = {"First": rows, **sheets}
-    part = "application/vnd.openxmlformats-officedocument.spreadsheetml"
-    names = range(1, len(sheets) + 1)
-    files = {
-        "[Content_Types].xml": f'<Types xmlns="{TYPES}">'
-        '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
-        f'<Override PartName="/xl/workbook.xml" ContentType="{part}.sheet.main+xml"/>'
-        + "".join(f'<Override PartName="/xl/{n}.xml" ContentType="{part}.worksheet+xml"/>' for n in names)
-        + "</Types>",
-        "_rels/.rels": f'<Relationships xmlns="{RELATIONS}">'
-        f'<Relationship Id="r" Type="{DOCUMENT}" Target="xl/workbook.xml"/></Relationships>',
-        "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{RELATIONS}">'
-        + "".join(f'<Relationship Id="r{n}" Type="{OFFICE}/worksheet" Target="{n}.xml"/>' for n in names)
-        + "</Relationships>",
-        "xl/workbook.xml": f'<workbook xmlns="{SHEET}" xmlns:r="{OFFICE}"><sheets>'
-        + "".join(
-            f'<sheet name="{name}" sheetId="{n}" state="{"hidden" if n <= hidden else "visible"}" r:id="r{n}"/>'
-            for n, name in zip(names, sheets)
-        )
-        + "</sheets></workbook>",
-    }
+    book, content, changed = Workbook(), io.BytesIO(), {}
+    book.remove(book.active)
+    for number, (name, of_sheet) in enumerate({"First": rows, **sheets}.items()):
+        sheet = book.create_sheet(name)
+        sheet.sheet_state = "hidden" if number < hidden else "visible"
+        for row in of_sheet:
+            sheet.append([_writable(cell) if isinstance(cell, str) else cell for cell in row])
+    book.active = hidden
+    book.save(content)
+    with zipfile.ZipFile(content) as archive:
+        for name in archive.namelist():
+            changed[name] = re.sub(rb'dimension ref="[^"]*"', b'dimension ref="A1"', archive.read(name))
+    return _zipped(changed)
 
-    def cell(value):
-        if value is None:
-            return "<c/>"
-        if isinstance(value, str):
-            return f'<c t="inlineStr"><is><t>{escape(value)}</t></is></c>'
-        return f"<c><v>{value}</v></c>"
 
-    for n, of_sheet in zip(names, sheets.values()):
-        data = "".join(f"<row>{''.join(map(cell, row))}</row>" for row in of_sheet)
-        files[f"xl/{n}.xml"] = (  # the dimension is wrong, as some programs write it
-            f'<worksheet xmlns="{SHEET}"><dimension ref="A1"/><sheetData>{data}</sheetData></worksheet>'
-        )
-    return _zipped(files)
+def _writable(text):
+    return ILLEGAL_CHARACTERS_RE.sub("", text.encode(errors="replace").decode())
 
 
 def _zipped(files):
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         for name, text in files.items():
-            archive.writestr(name, f'<?xml version="1.0"?>{text}'.encode(errors="replace"))
+            archive.writestr(name, text)
     return content.getvalue()
 
 

@@ -178,7 +178,8 @@ def test_citations_become_pairs_of_papers_with_text(tmp_path):
     rows = [{"id": f"p{paper}", "text": f"paper {paper}" if paper != 7 else ""} for paper in range(num_papers)]
     table = [{"citing": f"p{a}", "cited": f"p{b}"} for a, b in links]
     files = write_table(tmp_path / "papers.parquet", rows), write_table(tmp_path / "links.tsv", table)
-    pairs = citations.load_citations(*files, seed=3)
+    options = CitationArguments(papers_file=str(files[0]), citations_file=str(files[1]))
+    pairs = citations.load_citation_pairs(options, seed=3)
     assert pairs.made_here
     assert "p7" not in pairs.ids
     assert pairs.texts == [f"paper {name[1:]}" for name in pairs.ids]

@@ -9,8 +9,8 @@ import pytest
 from datasets import ClassLabel, Dataset, Features, List, Value
 from sklearn.model_selection import StratifiedKFold
 
+from docsplit.data.copies import near_copy_groups
 from docsplit.data.corpora import PYTHON_DOCS
-from docsplit.data.preparation import near_copy_groups
 from docsplit.data.sets import labelled as labelled_module
 from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.data.sets.labelled import LabelledSplit, folds_of, load_labelled, split_labelled, stratified_sample
@@ -207,9 +207,6 @@ def test_documents_without_text_and_duplicates_are_dropped_but_never_from_test(t
     assert split.train_texts == [row["text"] for row in [*train, train[5]]]  # a duplicate within train stays
     assert names_of(split, "train") == [row["label"] for row in [*train, train[5]]]
     assert "3 train empty dropped, 3 train duplicates dropped" in caplog.text
-    numbers = [{"text": number, "label": "kitchen"} for number in range(3)]
-    with pytest.raises(ValueError, match="No document is left of the test file"):
-        load(tmp_path, train=train, test=numbers)
 
 
 def test_the_fingerprint_sees_every_text_label_and_border(tmp_path, parts):
@@ -260,63 +257,35 @@ def test_the_default_is_the_built_in_corpus_by_its_own_parts(monkeypatch):
 # --- Labels and texts ---
 
 
-@pytest.mark.parametrize(
-    ("values", "names"),
-    [
-        ([10, 9, 2], ["2", "9", "10"]),  # integers in their own order
-        (["10", "9", "2.0"], ["10", "2.0", "9"]),
-        ([1.0, 2, 10], ["1", "2", "10"]),
-        ([True, False, True], ["False", "True"]),
-        ([1, "1", 2], ["1", "2"]),  # in one file
-        ([1, "n.d.", 2**70], ["1", str(2**70), "n.d."]),
-    ],
-)
-def test_labels_may_be_strings_integers_and_bools(tmp_path, values, names):
-    split = load(tmp_path, train=rows_of(values * 10), test=rows_of(values))
-    assert split.class_names == names
-    assert names_of(split, "test") == [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
-
-
-@pytest.mark.parametrize("kind", [float, bool])
-@pytest.mark.parametrize("in_train", [[[1, 0, 0], [0, 1, 1], [0, 0, 0], [0, 0, 1]], [[1, 0], [0, 1], [1, 1]]])
-def test_vectors_of_zeros_and_ones_are_no_sets(tmp_path, kind, in_train):
+def test_labels_are_texts_and_vectors_are_sets_of_numbers(tmp_path):
     """All parts decide together: the test part alone, [1, 0] and [0, 1], might be sets."""
-    in_test = [[1, 0], [0, 1]] if len(in_train[0]) == 2 else [[0, 1, 1]]
-    train, test = ([list(map(kind, vector)) for vector in vectors] for vectors in (in_train, in_test))
-    split = load(tmp_path, train=rows_of(train), test=rows_of(test, "test"))
-    assert split.class_names == ["0", "1", "2"][: len(in_train[0])]
-    assert (split.train_labels.tolist(), split.test_labels.tolist()) == (in_train, in_test)
+    split = load(tmp_path, train=rows_of([10, 9.0, 2]), test=rows_of([9], "test"))
+    assert (split.class_names, names_of(split, "test")) == (["2", "9", "10"], ["9"])
+    in_train, in_test = [[1, 0], [0, 1], [1, 1]], [[1, 0], [0, 1]]
+    split = load(tmp_path, train=rows_of(in_train), test=rows_of(in_test, "test"))
+    assert (split.class_names, split.train_labels.tolist()) == (["0", "1"], in_train)
+    assert split.test_labels.tolist() == in_test
 
 
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        ([[1, 0, 0], [0, 1, 2]], r"row 0 .* is \[1, 0, 0\]"),  # no vectors, as of the 2
-        ([[1, 0, 0], []], r"row 0 .* is \[1, 0, 0\]"),
-        ([["x", "y"], ["y", "x", "x"]], r"Every document of the train file .* has every class, \['x', 'y'\]"),
-        ([[1, 0], [0, 1], []], r"lists of the train file .* are \[1, 0\] and \[0, 1\] alone"),
-        ([0.5, 1.5], "row 0 .* is 0.5"),
-        (["x", None], "row 1 .* is None"),
-        ([["x", None], ["y"]], r"row 0 .* is \['x', None\]"),
-        (["x", "x "], "one class in the train file .*, x: label two or more"),
-    ],
-)
-def test_labels_that_say_nothing_are_refused(tmp_path, labels, message):
-    test = labels[0][:2] if isinstance(labels[0], list) and len(labels[0]) == 2 else labels[0]
+REFUSED = [  # options, labels to train on, rows to test on, a part of the message
+    ({}, ["x", "x "], [], "one class in the train file .*, x: label two or more"),
+    ({}, [["x", "y"], ["y", "x", "x"]], rows_of([["x"]]), r"Every document of the train file .* has every class"),
+    ({}, ["x", None], [], "row 1 .* of the train file .* is None: give each document a label"),
+    ({}, ["x", "y"], rows_of([["x"]]), r"row 0 .* of the test file .* is \['x'\]"),
+    ({}, ["x", "y"], rows_of(["no", "x", "no"], "test"), r"test file .* has labels that no .* has: no \(2\)"),
+    ({}, ["x", "y"], [{"text": "a", "class": "x"}], r"--label_column is 'label', but .* \['text', 'class'"),
+    ({"text_column": ["titel"]}, ["x", "y"], [], "--text_column is 'titel', but the columns of the train file"),
+    ({}, ["x", "y"], [{"text": number, "label": "x"} for number in range(3)], "No document is left of the test file"),
+    ({}, ["x"] * 3, None, r"3 documents in the train file .* are too few to hold out"),
+    ({}, [[f"rare {row}"] for row in range(100)], None, "too many alone have one of their labels: name a --test_file"),
+]
+
+
+@pytest.mark.parametrize(("options", "labels", "test", "message"), REFUSED)
+def test_what_cannot_be_learnt_or_measured_is_named(tmp_path, options, labels, test, message):
+    parts = {} if test is None else {"test": test or [{"text": "t", "label": labels[0]}]}
     with pytest.raises(ValueError, match=message):
-        load(tmp_path, train=rows_of(labels), test=[{"text": "t", "label": test}])
-
-
-def test_rows_and_parts_that_differ_from_others_are_named(tmp_path, parts):
-    unknown = r"test file .* has labels that no training document has: no \(2\)"
-    for options, test, message in (
-        ({}, rows_of([["kitchen"]]), r"row 0 .* of the test file .* is \['kitchen'\]"),
-        ({}, rows_of(["no", "kitchen", "no"]), unknown),
-        ({}, [{"text": "a", "class": "x"}], r"--label_column is 'label', but .* \['text', 'class'"),
-        ({"text_column": ["titel"]}, parts["test"], "--text_column is 'titel', but the columns of the train file"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            load(tmp_path, options=options, train=parts["train"], test=test)
+        load(tmp_path, options=options, train=rows_of(labels), **parts)
 
 
 def test_class_names_of_the_data_set_are_used(tmp_path):
@@ -415,12 +384,6 @@ def test_several_labels_are_split_at_random_and_a_label_that_one_document_has_st
         assert train + validation + test == 100
         assert train > 80
         assert abs(validation - test) <= 1
-    for labels, message in (
-        ([[f"rare {row}"] for row in range(100)], "too many alone have one of their labels: name a --test_file"),
-        (["x"] * 3, r"3 documents in the train file .* are too few to hold out"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            load(tmp_path, train=rows_of(labels))
 
 
 # --- Sources ---

@@ -410,13 +410,6 @@ def test_each_fold_is_reported_once_and_read_by_nothing_else(tmp_path):
         assert len(reported_fold) in (13, 14)
         reported += reported_fold.tolist()
     assert sorted(reported) == list(range(40))
-    for folds, number, message in (
-        ("2", 0, "expected 3 or more"),
-        ("5", 5, "expected 0 to 4"),
-        ("5", -1, "count from 0"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            rankings.divide(ranking, folds, number)
     assert any((one != other).any() for one, other in zip(*(make_folds(ranking, "4", seed) for seed in (0, 1))))
     (tmp_path / "folds.json").write_text(json.dumps([[*NAMES[::2], "left out"], NAMES[1::2]]))
     folds = make_folds(ranking, str(tmp_path / "folds.json"), 0)
@@ -424,19 +417,22 @@ def test_each_fold_is_reported_once_and_read_by_nothing_else(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("folds", "number", "message"),
     [
-        ("1", "expected 2 to 40"),
-        ("41", "expected 2 to 40"),
-        ([["q0", "q1"], ["q2"]], "not in any: q3, q4"),
-        ([["q0", "q1"], ["q0"]], "has query q0 in two folds"),
-        ({"a": ["q0"]}, "should be two or more lists"),
-        ([NAMES, ["left out"]], "has 1 folds of the queries"),
+        ("1", 0, "expected 2 to 40"),
+        ("41", 0, "expected 2 to 40"),
+        ("2", 0, "expected 3 or more"),
+        ("5", 5, "expected 0 to 4"),
+        ("5", -1, "count from 0"),
+        ([["q0", "q1"], ["q2"]], 0, "not in any: q3, q4"),
+        ([["q0", "q1"], ["q0"]], 0, "has query q0 in two folds"),
+        ({"a": ["q0"]}, 0, "should be two or more lists"),
+        ([NAMES, ["left out"]], 0, "has 1 folds of the queries"),
     ],
 )
-def test_folds_that_cannot_be_are_refused(tmp_path, content, message):
-    if not isinstance(content, str):
-        (tmp_path / "folds.json").write_text(json.dumps(content))
-        content = str(tmp_path / "folds.json")
+def test_folds_that_cannot_be_are_refused(tmp_path, folds, number, message):
+    if not isinstance(folds, str):
+        (tmp_path / "folds.json").write_text(json.dumps(folds))
+        folds = str(tmp_path / "folds.json")
     with pytest.raises(ValueError, match=message):
-        make_folds(Ranking([], [], NAMES, NAMES, {}), content, 0)
+        rankings.divide(Ranking([], [], NAMES, NAMES, {}), folds, number)
