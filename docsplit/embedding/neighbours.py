@@ -267,6 +267,14 @@ def smooth(
 
     Raises:
         ValueError: for fewer than two documents.
+
+    Example:
+        >>> import numpy as np
+        >>> from docsplit import smooth
+        >>> smooth(np.float32([[1, 0], [0.8, 0.6], [0, 1]]), neighbours=1, rounds=1).round(2)
+        array([[0.95, 0.32],
+               [0.95, 0.32],
+               [0.45, 0.89]], dtype=float32)
     """
     if neighbours == 0 or rounds == 0:
         return unit(vectors)
