@@ -7,7 +7,7 @@ ENGINE_TESTS = tests/index/test_approximate.py tests/index/test_databases.py tes
 BIN = $(VENV)/bin
 CODE = docsplit tests benchmarks examples *.py
 
-.PHONY: help install install-dev quickstart test test-all test-engines soak lint size fix bench gpu bench-scaling bench-micro-batches bench-loading bench-long bench-segmentation bench-probing bench-analyses clean
+.PHONY: help install install-dev quickstart test test-all test-engines soak lint docs size fix bench gpu bench-scaling bench-micro-batches bench-loading bench-long bench-segmentation bench-probing bench-analyses clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -54,6 +54,10 @@ lint: install-dev  ## ruff and mypy
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy
+
+docs: install-dev  ## the reference of the public names: outputs/reference/docsplit.html
+	$(BIN)/python -c 'from docsplit import *; from pathlib import Path; import pdoc; \
+		pdoc.render.configure(docformat="google", show_source=False); pdoc.pdoc("docsplit", output_directory=Path("outputs/reference"))'
 
 size: install-dev  ## lines of code, modules and words, beside those of the commit before
 	$(BIN)/python -m tests.size
