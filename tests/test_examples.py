@@ -1,9 +1,8 @@
-"""docs/python.md, the examples of docstrings, the notebook and examples/ run as written, on tiny stand-ins."""
+"""docs/python.md, docstrings, the notebook and the example of a Trainer run as they are written, on tiny stand-ins."""
 
 import doctest
 import json
 import re
-import runpy
 from collections import Counter
 from io import StringIO
 from pathlib import Path
@@ -138,22 +137,7 @@ def test_the_cells_run(tmp_path, monkeypatch, reads_little, capsys):
     assert Path("outputs/notebook/adapted/modules.json").exists()
 
 
-# --- examples/*.py ---
-
-
-def test_an_evaluation_of_ones_own(tmp_path, monkeypatch, capsys):
-    """Words and characters rank documents; a figure is the mean over its queries."""
-    (tmp_path / "tests").symlink_to(ROOT / "tests")
-    monkeypatch.chdir(tmp_path)
-    names = runpy.run_path(str(ROOT / "examples" / "custom_evaluation.py"), run_name="__main__")
-    contents = json.loads(Path("outputs/ranking/results.json").read_text())
-    rows = {row["encoder"]: row for row in contents["rows"]}
-    for result in names["results"]:
-        queries = result.measured["ndcg"].numerators[0]
-        assert len(queries) == len(names["split"].test_texts) == rows[result.encoder]["test_queries"]
-        assert 0 < queries.mean() == pytest.approx(rows[result.encoder]["ndcg_mean"])
-    assert "nDCG@10" in capsys.readouterr().out
-    assert len(contents["comparisons"]) == 1
+# --- examples/pretrain_with_trainer.py ---
 
 
 @pytest.mark.parametrize("processes", [1, 2])
