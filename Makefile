@@ -21,9 +21,10 @@ $(VENV)/installed: requirements.txt constraints.txt pyproject.toml setup.py
 	$(BIN)/python -m pip install -e . -c constraints.txt
 	touch $@
 
-$(VENV)/installed-dev: $(VENV)/installed requirements-dev.txt
-	$(BIN)/python -m pip install -r requirements-dev.txt -c constraints.txt
-	touch $@
+$(VENV)/installed-dev: requirements.txt requirements-dev.txt constraints.txt pyproject.toml setup.py
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -e . -r requirements-dev.txt -c constraints.txt
+	touch $(VENV)/installed $@
 
 $(VENV)/installed-engines: $(VENV)/installed-dev requirements-engines.txt
 	$(BIN)/python -m pip install -r requirements-engines.txt -c constraints.txt
