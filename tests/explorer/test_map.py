@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.decomposition import PCA
 
 from docsplit.explorer import map as map_module
 from docsplit.explorer.map import SIDE, groups_of, map_of
@@ -9,12 +10,14 @@ from docsplit.explorer.map import SIDE, groups_of, map_of
 
 @pytest.mark.parametrize(("method", "shape"), [("pca", (3, 8)), ("pca", (60, 16)), ("tsne", (30, 2))])
 def test_the_map_fits_its_frame(method, shape):
-    points, about = map_of(np.random.default_rng(0).normal(size=shape).astype(np.float32), method)
+    vectors = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    points, about = map_of(vectors, method)
     assert points.shape == (shape[0], 2)
     assert points.min() >= 0
     assert points.max() == SIDE
     assert len(np.unique(points, axis=0)) > 1
-    assert ("principal components" in about) == (method == "pca")
+    share = 100 * PCA(2).fit(vectors).explained_variance_ratio_.sum()
+    assert (f"two principal components, {share:.0f} % of the variance" in about) == (method == "pca")
     assert "perplexity" in about or method == "pca"
 
 
