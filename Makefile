@@ -7,7 +7,7 @@ ENGINE_TESTS = tests/index/test_approximate.py tests/index/test_databases.py tes
 BIN = $(VENV)/bin
 CODE = docsplit tests benchmarks examples *.py
 
-.PHONY: help install install-dev quickstart test test-all test-engines soak lint size fix bench gpu bench-scaling bench-micro-batches bench-loading bench-long bench-segmentation bench-probing bench-analyses clean
+.PHONY: help install install-dev quickstart test test-all test-engines soak lint docs size fix bench gpu bench-scaling bench-micro-batches bench-loading bench-long bench-segmentation bench-probing bench-analyses clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -21,9 +21,10 @@ $(VENV)/installed: requirements.txt constraints.txt pyproject.toml setup.py
 	$(BIN)/python -m pip install -e . -c constraints.txt
 	touch $@
 
-$(VENV)/installed-dev: $(VENV)/installed requirements-dev.txt
-	$(BIN)/python -m pip install -r requirements-dev.txt -c constraints.txt
-	touch $@
+$(VENV)/installed-dev: requirements.txt requirements-dev.txt constraints.txt pyproject.toml setup.py
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -e . -r requirements-dev.txt -c constraints.txt
+	touch $(VENV)/installed $@
 
 $(VENV)/installed-engines: $(VENV)/installed-dev requirements-engines.txt
 	$(BIN)/python -m pip install -r requirements-engines.txt -c constraints.txt
@@ -54,6 +55,10 @@ lint: install-dev  ## ruff and mypy
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy
+
+docs: install-dev  ## the reference of the public names: outputs/reference/docsplit.html
+	$(BIN)/python -c 'from docsplit import *; from pathlib import Path; import pdoc; \
+		pdoc.render.configure(docformat="google", show_source=False); pdoc.pdoc("docsplit", output_directory=Path("outputs/reference"))'
 
 size: install-dev  ## lines of code, modules and words, beside those of the commit before
 	$(BIN)/python -m tests.size

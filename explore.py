@@ -99,7 +99,7 @@ def main() -> None:
     from docsplit.embedding.arguments import EncoderArguments
     from docsplit.embedding.encoder import Encoder
     from docsplit.explorer.documents import documents_of_index, read_documents
-    from docsplit.explorer.page import PageOptions, build_page
+    from docsplit.explorer.page import build_page
     from docsplit.index.index import read_manifest
 
     options.output.parent.mkdir(parents=True, exist_ok=True)
@@ -116,8 +116,8 @@ def main() -> None:
         reader.announce(documents.texts)
         encoder = reader.model
         name = f"{with_a_name(folder).name} on {Path(options.corpus).name}"
-    shown = PageOptions(name, folder, options.neighbours, options.map, language)
-    write_text(options.output, build_page(documents, encoder, shown))
+    page = build_page(documents, encoder, name, folder, options.neighbours, options.map, language)
+    write_text(options.output, page)
     size = options.output.stat().st_size
     written = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
     print(f"{options.output} ({written}) is written. Open it in a browser: {options.output.resolve().as_uri()}")

@@ -68,6 +68,19 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
             the batch at once. Changes speed and memory, never the loss.
         cache_gradients: keep the activations of one micro-batch only and recompute the others in the backward pass.
         packing: how micro-batches are packed without padding, after `pack_sequences`; None: they are padded.
+
+    Example:
+        >>> from datasets import Dataset
+        >>> from transformers import AutoTokenizer
+        >>> from docsplit import DocSplitCollator, DocSplitForContrastivePretraining
+        >>> from docsplit.data.preparation import tokenize
+        >>> tokenizer = AutoTokenizer.from_pretrained("bert-base-uncased")
+        >>> model = DocSplitForContrastivePretraining.from_pretrained("bert-base-uncased", pooling="mean")
+        >>> texts = ["The ship sails at dawn. The tide turns at noon.", "Mix flour and salt. Heat the oven."]
+        >>> documents, _ = tokenize(Dataset.from_dict({"text": texts}), tokenizer)
+        >>> batch = DocSplitCollator.for_model(model, tokenizer)(list(documents.with_format("numpy")))
+        >>> model(**batch).embeddings.shape[:2]  # documents, views
+        torch.Size([2, 2])
     """
 
     config_class = PreTrainedConfig

@@ -153,6 +153,14 @@ class Classifier(ClassifierMixin, BaseEstimator):
         counts_: documents that were read and left out.
         seconds_: of each part.
         columns_: of tables, with the texts of documents; several are joined.
+
+    Example:
+        >>> from docsplit import Classifier
+        >>> texts = ["boats in the harbour", "a sail in the storm", "bread and butter", "sugar in the dough"]
+        >>> labels = ["sea", "sea", "kitchen", "kitchen"]
+        >>> classifier = Classifier("sentence-transformers/all-MiniLM-L6-v2").fit(texts, labels)
+        >>> classifier.predict(["flour for a cake"]).tolist()
+        ['kitchen']
     """
 
     def __init__(

@@ -3,9 +3,9 @@
     python examples/custom_evaluation.py
 
 An evaluation states what it measures, as a `Task`, and returns a `Result` for each encoder: a numerator and
-denominator for every test item, or other items and a function that computes the figure from them (`Task.statistics`).
-Rows (a data frame), intervals, paired tests, the report and results.json need no code. An evaluation of encoders is
-an `Evaluation` of `docsplit.evaluation.compare`: start from `run_aan_retrieval.py` and `docsplit/evaluation/links.py`.
+denominator for every test item (`ItemScores`). Rows (a data frame), intervals, paired tests, the report and
+results.json need no code. An evaluation of encoders is an `Evaluation` of `docsplit.evaluation.compare`: start from
+`run_aan_retrieval.py` and `docsplit/evaluation/links.py`.
 """
 
 import numpy as np

@@ -266,12 +266,3 @@ def headless(wordpiece, tmp_path):
     BertModel(tiny_config(wordpiece)).save_pretrained(tmp_path / "headless")
     wordpiece.save_pretrained(tmp_path / "headless")
     return tmp_path / "headless"
-
-
-@pytest.fixture(scope="session")
-def real_data() -> Path:
-    """The folder named by DOCSPLIT_TEST_DATA, with real documents and vocabularies (not part of the project)."""
-    folder = os.environ.get("DOCSPLIT_TEST_DATA")
-    if not folder:
-        pytest.skip("DOCSPLIT_TEST_DATA is not set")
-    return Path(folder)

@@ -35,12 +35,11 @@ PRELOADED = [
 ]  # fmt: skip
 
 
-def start_server(server: forkserver.ForkServer = forkserver._forkserver) -> forkserver.ForkServer:
+def start_server() -> None:
     """If it does not run yet, with the environment of now. One thread a process: the tests run on all cores."""
-    server.set_forkserver_preload(PRELOADED)
+    forkserver.set_forkserver_preload(PRELOADED)
     with mock.patch.dict(os.environ, {"OMP_NUM_THREADS": "1"}):
-        server.ensure_running()
-    return server
+        forkserver.ensure_running()
 
 
 def free_port() -> int:
@@ -56,19 +55,9 @@ def spawn(target: Callable[..., None], args: tuple[object, ...], nprocs: int = 1
 
 
 class Script:
-    """`python words`, started; as `subprocess.Popen`, with output and errors in files that can be read at any time.
+    """`python words`, started; as `subprocess.Popen`, with output and errors in files that can be read at any time."""
 
-    Args:
-        server: one that was started where variables that are read on import had other values.
-    """
-
-    def __init__(
-        self,
-        *words: object,
-        cwd: Path = ROOT,
-        env: Mapping[str, str] | None = None,
-        server: forkserver.ForkServer = forkserver._forkserver,
-    ):
+    def __init__(self, *words: object, cwd: Path = ROOT, env: Mapping[str, str] | None = None):
         self._folder = tempfile.TemporaryDirectory(prefix="docsplit-tests-")
         self._files = [Path(self._folder.name, name) for name in ("stdout", "stderr")]
         self.args = [*map(str, words)]
@@ -76,8 +65,8 @@ class Script:
         self._process = context.Process(
             target=execute, args=(self.args, cwd, dict(os.environ if env is None else env), self._files)
         )
-        with mock.patch.object(forkserver, "connect_to_new_process", start_server(server).connect_to_new_process):
-            self._process.start()
+        start_server()
+        self._process.start()
         self.kill = weakref.finalize(self, self._process.kill)  # of a test that fails, none goes on
         self.pid = self._process.pid
 

@@ -1,8 +1,10 @@
-"""The recipes of docs/python.md and the notebook run as they are written, on tiny documents and a tiny encoder."""
+"""docs/python.md, docstrings, the notebook and the example of a Trainer run as they are written, on tiny stand-ins."""
 
+import doctest
 import json
 import re
 from collections import Counter
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoModelForMaskedLM
 
+import docsplit
 from docsplit.data import corpora
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import TOPICS, make_corpus, make_document, tiny_config
@@ -65,6 +68,24 @@ def test_the_recipes_run_as_they_are_written(place, capsys):
     assert vector.shape == (32,)
     (head,) = re.findall(r"`(AutoModelForMaskedLM.*?\))`", PAGE)
     assert len(eval(head, {"AutoModelForMaskedLM": AutoModelForMaskedLM}).cls.predictions.bias) > 0
+
+
+# --- Docstrings ---
+
+
+@pytest.mark.parametrize("name", docsplit.__all__)
+def test_the_example_of_a_public_name_runs_as_it_is_written(name, place, monkeypatch):
+    """An encoder of 32 numbers stands in for one of 384."""
+    rows = [row | {"part": "train"} for row in make_corpus(40)]
+    monkeypatch.setattr(corpora, "_load_python_docs", lambda: Dataset.from_list(rows))
+    public = getattr(docsplit, name)
+    parsed = doctest.DocTestParser().get_doctest(public.__doc__, {}, name, public.__module__, 0)
+    assert parsed.examples
+    for example in parsed.examples:
+        example.want = example.want.replace("384", "32")
+    told = StringIO()
+    doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(parsed, out=told.write)
+    assert told.getvalue() == ""
 
 
 # --- The notebook ---

@@ -44,6 +44,18 @@ class DocSplitCollator:
         seed: of all draws.
         prompt: stands before each view, as before each document that is embedded; it is never masked.
         sketches: add `sketches` (B, 8), which `SeenDocumentsCallback` takes out before the model.
+
+    Example:
+        >>> from datasets import Dataset
+        >>> from transformers import AutoTokenizer
+        >>> from docsplit import DocSplitCollator
+        >>> from docsplit.data.preparation import tokenize
+        >>> tokenizer = AutoTokenizer.from_pretrained("bert-base-uncased")
+        >>> texts = ["The ship sails at dawn. The tide turns at noon.", "Mix flour and salt. Heat the oven."]
+        >>> documents, _ = tokenize(Dataset.from_dict({"text": texts}), tokenizer)
+        >>> batch = DocSplitCollator(tokenizer, max_seq_length=64)(list(documents.with_format("numpy")))
+        >>> batch["input_ids"].shape[:2]  # documents, their views
+        torch.Size([2, 2])
     """
 
     def __init__(

@@ -83,6 +83,11 @@ def embed(
 
     Raises:
         ValueError: if a path has nothing to read, or the encoder cannot be loaded or cut into pieces.
+
+    Example:
+        >>> from docsplit import embed
+        >>> embed("sentence-transformers/all-MiniLM-L6-v2", ["boats in the harbour", "bread and butter"]).shape
+        (2, 384)
     """
     texts = [document.text for document in documents_of(documents)]
     model = encoder if isinstance(encoder, SentenceTransformer) else load_encoder(str(encoder))

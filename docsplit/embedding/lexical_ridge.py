@@ -33,7 +33,7 @@ from safetensors.torch import save_file
 from scipy.linalg import cho_factor, cho_solve, eigh
 from scipy.sparse import csr_matrix, vstack
 from sentence_transformers.sentence_transformer.modules import Normalize
-from sklearn.preprocessing import normalize
+from sklearn.feature_extraction.text import TfidfTransformer
 from tokenizers import Tokenizer, models
 from torch import Tensor
 
@@ -281,15 +281,12 @@ def tfidf(counts: csr_matrix, sublinear: bool = True) -> tuple[csr_matrix, np.nd
     Raises:
         ValueError: if there is no such token.
     """
-    frequencies = np.bincount(counts.indices, minlength=counts.shape[1])
-    tokens = np.flatnonzero(frequencies >= 2)
+    tokens = np.flatnonzero(np.bincount(counts.indices, minlength=counts.shape[1]) >= 2)
     if not len(tokens):
         raise ValueError(f"No token is in two of the {counts.shape[0]} documents: there are no words to learn from.")
-    idf = (np.log((1 + counts.shape[0]) / (1 + frequencies[tokens])) + 1).astype(np.float32)
-    counts = counts[:, tokens]
-    if sublinear:
-        counts.data = 1 + np.log(counts.data)
-    return normalize(counts.multiply(idf).tocsr(), copy=False), tokens, idf
+    weigher = TfidfTransformer(sublinear_tf=sublinear)
+    features = weigher.fit_transform(counts[:, tokens])
+    return features, tokens, weigher.idf_.astype(np.float32)
 
 
 def shares_explained(features: csr_matrix, vectors: np.ndarray, penalties: Sequence[float]) -> dict[float, float]:

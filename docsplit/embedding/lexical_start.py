@@ -22,8 +22,6 @@ from docsplit.embedding.lexical_ridge import tfidf
 from docsplit.runtime.sharing import from_first
 
 MOST_DOCUMENTS = 50_000  # evenly spaced in a corpus; of a stream the first
-SCALE = 0.2  # root mean square of the embeddings: at 1 masked LM learns slower, for its head is the same table
-POSITIONS = 0.1  # factor of position and type embeddings
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,7 @@ def start_with_words(encoder: Any, documents: Dataset, special_ids: list[int]) -
     with torch.no_grad():
         for module in encoder.base_model.modules():
             if isinstance(module, nn.Embedding) and module.weight is not table.weight and module.weight.requires_grad:
-                module.weight *= POSITIONS  # those without a gradient are angles (RoFormer)
+                module.weight *= 0.1  # those without a gradient are angles (RoFormer)
         table.weight[torch.from_numpy(tokens)] = torch.from_numpy(vectors)
     return facts
 
@@ -93,7 +91,8 @@ def token_vectors(counts: csr_matrix, width: int) -> tuple[np.ndarray, np.ndarra
     vectors = idf[:, None] * components.T * singular
     share = float(np.square(singular).sum() / np.square(features.data).sum())
     facts = LexicalFacts(features.shape[0], features.shape[1], share)
-    return tokens, (vectors * (SCALE / np.sqrt(np.square(vectors).mean()))).astype(np.float32), facts
+    # At a root mean square of 1 masked LM would learn slower, for its head is the same table
+    return tokens, (vectors * (0.2 / np.sqrt(np.square(vectors).mean()))).astype(np.float32), facts
 
 
 def _counts(documents: Dataset, size: int, special_ids: list[int]) -> csr_matrix:

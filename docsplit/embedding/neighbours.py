@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 BLOCK_QUERIES, BLOCK_VALUES = 256, 2**21  # of an exact search at a time: 8 MB of scores
 EXACT_DOCUMENTS = 100_000
 CHUNK_VALUES = 2**25  # similarities at a time: 128 MB
-RECALL, DEEP = 0.98, 10  # of an inverted file: the share of the ten best to be found
+RECALL = 0.98  # of an inverted file: the share of the ten best to be found
 CHUNK = 100_000  # its vectors at a time
 CANDIDATE_VALUES = 2**23  # numbers of its candidates at a time: 32 MB
 WORD_DIMENSIONS = 128
@@ -57,16 +57,12 @@ def search(queries: np.ndarray, documents: np.ndarray, depth: int) -> Retrieved:
         documents: (N, H) float32, also memory-mapped.
     """
     depth = min(depth, len(documents))
-    try:
+    with contextlib.suppress(ImportError):
         import faiss
-    except ImportError:
-        return search_by_torch(queries, documents, depth)
-    scores, rows = faiss.knn(queries, documents, depth, faiss.METRIC_INNER_PRODUCT)  # faiss makes blocks
-    return Retrieved.best(rows, scores, depth)
 
-
-def search_by_torch(queries: np.ndarray, documents: np.ndarray, depth: int) -> Retrieved:
-    """Search as `search` does, without faiss: one block of queries at a time, over all blocks of documents."""
+        scores, rows = faiss.knn(queries, documents, depth, faiss.METRIC_INNER_PRODUCT)  # faiss makes blocks
+        return Retrieved.best(rows, scores, depth)
+    # By torch: one block of queries at a time, over all blocks of documents
     width = max(BLOCK_VALUES // BLOCK_QUERIES, depth)
     buffer = torch.empty(min(len(queries), BLOCK_QUERIES) * min(width, len(documents)))  # memory that is met once
 
@@ -121,7 +117,7 @@ def make_inverted_file(parts: Sequence[np.ndarray]) -> tuple[Any, float]:
     for chunk in chunks:
         index.add(np.ascontiguousarray(chunk))
     # As many cells as it takes
-    queries, depth = sample(200), min(DEEP, total)
+    queries, depth = sample(200), min(10, total)
     exact, _ = best_of_blocks((queries @ chunk.T for chunk in chunks), len(queries), depth)
     index.nprobe, recall = 1, 0.0
     while recall < RECALL and index.nprobe < cells:
@@ -267,6 +263,14 @@ def smooth(
 
     Raises:
         ValueError: for fewer than two documents.
+
+    Example:
+        >>> import numpy as np
+        >>> from docsplit import smooth
+        >>> smooth(np.float32([[1, 0], [0.8, 0.6], [0, 1]]), neighbours=1, rounds=1).round(2)
+        array([[0.95, 0.32],
+               [0.95, 0.32],
+               [0.45, 0.89]], dtype=float32)
     """
     if neighbours == 0 or rounds == 0:
         return unit(vectors)

@@ -16,7 +16,6 @@ from docsplit.index.index import Index, encoder_of_index
 logger = logging.getLogger(__name__)
 
 FEWEST_DOCUMENTS = 3  # of a map
-TITLE_FROM_TEXT = 120  # letters, for documents without a title
 
 
 @dataclass(frozen=True)
@@ -98,4 +97,4 @@ def _title(title: object, text: str) -> str:
     """Return the whole title on one line; without a title, the beginning of the text."""
     if title:
         return " ".join(clean_text(str(title)).split())
-    return textwrap.shorten(text[: 10 * TITLE_FROM_TEXT], TITLE_FROM_TEXT, placeholder=" …")
+    return textwrap.shorten(text[:1200], 120, placeholder=" …")

@@ -11,12 +11,6 @@ from docsplit.evaluation.analysis.maps import has_open_tsne, project
 SIDE = 10_000  # of the square that holds all points
 LARGEST_SLOW_TSNE = 5000  # documents: scikit-learn's takes more than ten minutes for 20,000
 MOST_GROUPS = 40
-NAMING_WORDS = 3  # of a group, at most
-
-
-def default_method(num_documents: int) -> str:
-    """Choose t-SNE where it takes minutes at most, else principal components."""
-    return "tsne" if has_open_tsne() or num_documents <= LARGEST_SLOW_TSNE else "pca"
 
 
 def map_of(vectors: np.ndarray, method: str | None) -> tuple[np.ndarray, str]:
@@ -24,9 +18,10 @@ def map_of(vectors: np.ndarray, method: str | None) -> tuple[np.ndarray, str]:
 
     Args:
         vectors: (N, H), of three documents or more.
-        method: `tsne` or `pca`; None: `default_method`.
+        method: `tsne` or `pca`; None: t-SNE where it takes minutes at most, else principal components.
     """
-    chosen = method or default_method(len(vectors))
+    is_soon = len(vectors) <= LARGEST_SLOW_TSNE or has_open_tsne()
+    chosen = method or ("tsne" if is_soon else "pca")
     points, how = project(vectors, chosen)
     low, high = points.min(axis=0), points.max(axis=0)
     scaled = (points - (low + high) / 2) / max(float((high - low).max()), 1e-9) * SIDE + SIDE / 2
@@ -46,8 +41,8 @@ def groups_of(points: np.ndarray, texts: Sequence[str]) -> list[dict[str, list]]
     There are 2/3 of the square root of N groups, at least 3 and at most `MOST_GROUPS`. `docsplit.data.group_names`
     says how words are chosen.
 
-    Returns: of each group `words`, those that name it, none where nothing sets it apart, and `rows`, its documents,
-        the nearest to the centre first.
+    Returns: of each group `words`, three at most that name it, and `rows`, its documents, the nearest to the centre
+        first. Where nothing sets a group apart, it has no words.
     """
     count = int(np.clip(round(np.sqrt(len(texts)) / 1.5), min(3, len(texts)), MOST_GROUPS))
     means = KMeans(min(count, len(np.unique(points, axis=0))), n_init=4, random_state=0).fit(points)
@@ -55,5 +50,5 @@ def groups_of(points: np.ndarray, texts: Sequence[str]) -> list[dict[str, list]]
     for number, words in enumerate(name_groups_of_texts(texts, means.labels_, means.n_clusters)):
         rows = np.flatnonzero(means.labels_ == number)
         distances = np.linalg.norm(points[rows] - means.cluster_centers_[number], axis=1)
-        groups.append({"words": words[:NAMING_WORDS], "rows": rows[distances.argsort(kind="stable")].tolist()})
+        groups.append({"words": words[:3], "rows": rows[distances.argsort(kind="stable")].tolist()})
     return sorted(groups, key=lambda group: -len(group["rows"]))

@@ -5,7 +5,6 @@ import gzip
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -29,44 +28,40 @@ from docsplit.runtime.vectors import unit
 logger = logging.getLogger(__name__)
 
 FOLDER = Path(__file__).parent
-PASSAGES_HEARD = 3  # of a document, with a graph document model
 
 
-@dataclass(frozen=True)
-class PageOptions:
-    """What the page shows.
+def build_page(
+    documents: Documents,
+    encoder: SentenceTransformer,
+    name: str,
+    directory: Path,
+    neighbours: int = 8,
+    method: str | None = None,
+    language: str = ENGLISH,
+) -> str:
+    """Embed documents and their sentences, find neighbours, draw the map, and write all of it as HTML.
 
-    Attributes:
-        name: its title.
+    Args:
+        name: the title of the page.
         directory: the encoder's, whose results are shown; it need not exist.
         neighbours: of each document.
         method: of the map; None: as the number of documents has it.
         language: of the stems that the search counts.
     """
-
-    name: str
-    directory: Path
-    neighbours: int = 8
-    method: str | None = None
-    language: str = ENGLISH
-
-
-def build_page(documents: Documents, encoder: SentenceTransformer, options: PageOptions) -> str:
-    """Embed documents and their sentences, find neighbours, draw the map, and write all of it as HTML."""
     texts = split_texts(documents.texts)
     vectors = documents.vectors
     if vectors is None:
         vectors = encode.embed_documents(encoder, documents.texts, show_progress=True)[0]
     vectors = unit(vectors)
-    neighbours, scores = nearest(vectors, min(options.neighbours, len(vectors) - 1))
+    near, scores = nearest(vectors, min(neighbours, len(vectors) - 1))
     logger.info(f"Drawing the map of {len(vectors):,} documents")
-    points, about_map = map_of(vectors, options.method)
+    points, about_map = map_of(vectors, method)
     names = sorted(set(documents.labels or []))
     number_of = {name: number for number, name in enumerate(names)}
-    curves = options.directory / "training.png"
+    curves = directory / "training.png"
     return html_of(
         {
-            "name": options.name,
+            "name": name,
             "summary": summary_of(encoder, vectors),
             "about_map": about_map,
             "titles": documents.titles,
@@ -78,15 +73,13 @@ def build_page(documents: Documents, encoder: SentenceTransformer, options: Page
             "left_out": [text.left_out for text in texts],
             "points": points.tolist(),
             "groups": groups_of(points, documents.texts),
-            "neighbours": neighbours.tolist(),
+            "neighbours": near.tolist(),
             "scores": scores.round(4).tolist(),
-            **matches_of(texts, neighbours, encoder),
+            **matches_of(texts, near, encoder),
             "heard": heard_passages(encoder, documents.texts),
-            "tables": tables_of(options.directory),
+            "tables": tables_of(directory),
             "curves": f"data:image/png;base64,{_base64(curves.read_bytes())}" if curves.exists() else None,
-            "words": words_of_page(
-                [*documents.titles, *(" ".join(text.sentences) for text in texts)], options.language
-            ),
+            "words": words_of_page([*documents.titles, *(" ".join(text.sentences) for text in texts)], language),
         }
     )
 
@@ -125,13 +118,13 @@ def matches_of(texts: Sequence[ShownText], neighbours: np.ndarray, encoder: Sent
 
 
 def heard_passages(encoder: SentenceTransformer, texts: Sequence[str]) -> list[list[tuple[float, str]]] | None:
-    """Find the passages that weigh most in each document's vector, and how much; None without graph attention."""
+    """Find the three passages that weigh most in each vector, and how much; None without graph attention."""
     if not has_graph_attention(encoder):
         return None
     heard = []
     for document in tqdm(document_attention(encoder, texts), desc="Graph attention", total=len(texts), unit="doc"):
         weights = document.weights[0, 1:]  # node 0 is the document itself
-        most = np.argsort(-weights, kind="stable")[:PASSAGES_HEARD]
+        most = np.argsort(-weights, kind="stable")[:3]
         short = [" ".join(document.passages[place].text.split())[:LONGEST_SENTENCE] for place in most]
         heard.append([(round(float(weights[place]), 4), text) for place, text in zip(most, short)])
     return heard

@@ -15,11 +15,7 @@ from docsplit.data.words import tokenize
 
 SENTENCES_SHOWN = 30  # of a document
 LONGEST_SENTENCE = 400  # letters
-FEWEST_WORDS = 5  # different ones, no stop words, of a sentence that says something
-MOST_DOCUMENTS = 2  # that have a sentence: one that more documents have is boilerplate
-COMPARED_NEIGHBOURS = 3  # of the document that opens the page
 _NUMBER = re.compile(r"\d+")
-MOST_SIGNS = 0.15  # share of the letters of a sentence of prose that are digits, brackets and other signs
 _SIGN = re.compile(r"[\W\d_](?<!\s)")
 _CODE = re.compile(r"\s*(?:>>>|\.\.\.|\$|#|//|\|)")
 _BOILERPLATE = re.compile(r"(?i)all rights reserved|\blicen[cs]ed under\b|\bcopyright (?:\(c\)|©|\d)|©")
@@ -86,9 +82,9 @@ def telling_sentences(
 ) -> list[np.ndarray]:
     """Choose the sentences of each document that say something about it.
 
-    Left out are sentences that more than `MOST_DOCUMENTS` documents have (but for case, numbers and punctuation), that
-    have fewer than `FEWEST_WORDS` different words, code, rows of tables, and notices of copyright. A document with
-    short sentences alone keeps those that few documents have.
+    Left out are sentences that more than two documents have (but for case, numbers and punctuation), that have fewer
+    than five different words but stop words, code, rows of tables, and notices of copyright. A document with short
+    sentences alone keeps those that two documents have at most.
 
     Args:
         words: of each sentence, from `words_of_sentences`.
@@ -98,17 +94,17 @@ def telling_sentences(
     frequency = Counter(chain.from_iterable(set(sentences) for sentences in words))
     chosen = []
     for sentences, keys in zip(documents, words):
-        rare = [number for number, key in enumerate(keys) if key and frequency[key] <= MOST_DOCUMENTS]
-        said = [number for number in rare if len(set(keys[number])) >= FEWEST_WORDS and is_prose(sentences[number])]
+        rare = [number for number, key in enumerate(keys) if key and frequency[key] <= 2]
+        said = [number for number in rare if len(set(keys[number])) >= 5 and is_prose(sentences[number])]
         chosen.append(np.array(said or rare, dtype=int))
     return chosen
 
 
 def is_prose(sentence: str) -> bool:
-    """Whether a sentence is neither code, a row of a table, nor a notice of copyright."""
+    """Whether a sentence is no code, no notice of copyright, and no table: few of its letters are digits and signs."""
     if _CODE.match(sentence) or _BOILERPLATE.search(sentence):
         return False
-    return len(_SIGN.findall(sentence)) <= MOST_SIGNS * len(sentence)
+    return len(_SIGN.findall(sentence)) <= 0.15 * len(sentence)
 
 
 def best_sentences(
@@ -145,11 +141,11 @@ def opening_document(
     """Choose the document that shows best what an encoder sees: its neighbours say the same in other words.
 
     It is the one with the highest mean of cosine x (1 - Jaccard similarity of the words) over the best pairs of
-    sentences with its first `COMPARED_NEIGHBOURS` neighbours.
+    sentences with its first three neighbours.
     """
     values = [
         np.mean([_same_in_other_words(pair, words[row], words[other]) for pair, other in zip(pairs, others)])
-        for row, (pairs, others) in enumerate(zip(matches, neighbours[:, :COMPARED_NEIGHBOURS]))
+        for row, (pairs, others) in enumerate(zip(matches, neighbours[:, :3]))
     ]
     return int(np.argmax(values))
 

@@ -37,6 +37,13 @@ class Index:
 
     Raises:
         ValueError: if there is no index, or one that cannot be read.
+
+    Example:
+        >>> from docsplit import Index
+        >>> notes = {"sea": "The ship dropped its anchor.", "kitchen": "Bread with butter and salt."}
+        >>> index = Index.build(notes, "sentence-transformers/all-MiniLM-L6-v2", "outputs/notes.index")
+        >>> index.search("butter on bread", count=1)[0].id
+        'kitchen'
     """
 
     def __init__(self, directory: str | Path, encoder: str | Path | None = None):

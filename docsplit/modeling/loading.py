@@ -224,6 +224,12 @@ def load_encoder(
     Raises:
         ValueError: if there is no encoder at this name, `max_seq_length` is more than it has positions for, or there
             is a GPU that PyTorch cannot use.
+
+    Example:
+        >>> from docsplit import load_encoder
+        >>> model = load_encoder("sentence-transformers/all-MiniLM-L6-v2", max_seq_length=128)
+        >>> model.encode_document(["boats in the harbour"]).shape
+        (1, 384)
     """
     if device is None:
         refuse_unusable_gpu()

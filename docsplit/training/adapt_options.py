@@ -13,6 +13,12 @@ class AdaptOptions:
 
     Raises:
         ValueError: for a value out of range, or a recipe that does not exist.
+
+    Example:
+        >>> from docsplit import AdaptOptions, adapt
+        >>> options = AdaptOptions(static=True)
+        >>> adapt("sentence-transformers/all-MiniLM-L6-v2", "python_docs", "outputs/static", options).kept
+        'static'
     """
 
     static: bool = option(

@@ -100,6 +100,12 @@ class Adapted:
         facts: of the words that are kept, else of those that were tried; None where none could be fitted.
         candidates: what was measured on labelled documents, if there were any.
         seconds: of each step.
+
+    Example:
+        >>> from docsplit import adapt
+        >>> adapted = adapt("sentence-transformers/all-MiniLM-L6-v2", "python_docs", "outputs/words")
+        >>> adapted.kept, adapted.output.name
+        ('words', 'words')
     """
 
     output: Path
@@ -175,6 +181,12 @@ def adapt(
     Raises:
         ValueError: naming the remedy, for what cannot be adapted; nothing is written.
         OSError: if `output` cannot be written; nothing is left of it.
+
+    Example:
+        >>> from docsplit import adapt, load_encoder
+        >>> adapted = adapt("sentence-transformers/all-MiniLM-L6-v2", "python_docs", "outputs/adapted")
+        >>> load_encoder("outputs/adapted").encode("A text of this field.").shape
+        (384,)
     """
     encoder, output, options = str(encoder), Path(output), options or AdaptOptions()
     check_bounds(options)

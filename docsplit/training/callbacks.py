@@ -70,6 +70,22 @@ class DocSplitCallback(TrainerCallback):
 
     A dataset with `set_epoch` is not exact: accelerate does not forward it after skipped batches. Workers get the
     number of the epoch through shared memory, at their start; so they must start anew in each epoch.
+
+    Example:
+        >>> from datasets import Dataset
+        >>> from transformers import AutoTokenizer, Trainer, TrainingArguments
+        >>> from docsplit import DocSplitCallback, DocSplitCollator, DocSplitForContrastivePretraining
+        >>> from docsplit.data.preparation import tokenize
+        >>> tokenizer = AutoTokenizer.from_pretrained("bert-base-uncased")
+        >>> model = DocSplitForContrastivePretraining.from_pretrained("bert-base-uncased", pooling="mean")
+        >>> texts = ["The ship sails at dawn. The tide turns at noon.", "Mix flour and salt. Heat the oven."]
+        >>> documents, _ = tokenize(Dataset.from_dict({"text": texts}), tokenizer)
+        >>> args = TrainingArguments("outputs/run", max_steps=1, logging_steps=1, remove_unused_columns=False)
+        >>> collator = DocSplitCollator.for_model(model, tokenizer)
+        >>> trainer = Trainer(model, args, collator, documents.with_format("numpy"))
+        >>> callback = DocSplitCallback(trainer)
+        >>> output = trainer.train()
+        {'loss': ...'contrastive_loss': ...
     """
 
     def __init__(self, trainer: Trainer):

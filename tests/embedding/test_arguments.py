@@ -26,17 +26,6 @@ def test_the_members_of_a_group(name, members, tmp_path, monkeypatch):
     assert members_of(name) == members
 
 
-@pytest.mark.parametrize("name", ["a,", "A=a,,b", "A=a,a", "a,tfidf", "A=", "A=tfidf"])
-def test_a_group_that_is_none_is_refused(name):
-    with pytest.raises(ValueError, match="encoders from several pretraining seeds"):
-        members_of(name)
-
-
-def test_a_name_with_a_comma_is_refused():
-    with pytest.raises(ValueError, match="NAME cannot have one"):
-        members_of("A,B=outputs/a,outputs/b")
-
-
 def test_a_folder_that_is_written_in_two_ways_is_no_two_seeds(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a").mkdir()
@@ -67,7 +56,18 @@ def test_an_argument_may_state_pooling_and_prompt(name, stated, members, tmp_pat
     assert EncoderArguments([name]).model_name_or_path == [name]
 
 
-@pytest.mark.parametrize("name", ["user/a@meen", "A=user/a@", "user/a@mean,user/b", "user/a@prompt:x"])
-def test_what_is_no_pooling_is_refused(name):
-    with pytest.raises(ValueError, match=r"user/a with one of @cls, @mean.* or with @prompt=TEXT"):
-        EncoderArguments([name])
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["a,", "A=a,,b", "A=a,a", "a,tfidf", "A=", "A=tfidf"], "encoders from several pretraining seeds"),
+        (["A,B=outputs/a,outputs/b"], "NAME cannot have one"),
+        (
+            ["user/a@meen", "A=user/a@", "user/a@mean,user/b", "user/a@prompt:x"],
+            r"user/a with one of @cls, @mean.* or with @prompt=TEXT",
+        ),
+    ],
+)
+def test_what_names_no_encoders_is_refused(names, message):
+    for name in names:
+        with pytest.raises(ValueError, match=message):
+            EncoderArguments([name])

@@ -2,30 +2,34 @@
 
 import numpy as np
 import pytest
+from sklearn.decomposition import PCA
 
 from docsplit.explorer import map as map_module
-from docsplit.explorer.map import SIDE, default_method, groups_of, map_of
+from docsplit.explorer.map import SIDE, groups_of, map_of
 
 
 @pytest.mark.parametrize(("method", "shape"), [("pca", (3, 8)), ("pca", (60, 16)), ("tsne", (30, 2))])
 def test_the_map_fits_its_frame(method, shape):
-    points, about = map_of(np.random.default_rng(0).normal(size=shape).astype(np.float32), method)
+    vectors = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    points, about = map_of(vectors, method)
     assert points.shape == (shape[0], 2)
     assert points.min() >= 0
     assert points.max() == SIDE
     assert len(np.unique(points, axis=0)) > 1
-    assert ("principal components" in about) == (method == "pca")
+    share = 100 * PCA(2).fit(vectors).explained_variance_ratio_.sum()
+    assert (f"two principal components, {share:.0f} % of the variance" in about) == (method == "pca")
     assert "perplexity" in about or method == "pca"
 
 
-def test_the_slow_tsne_is_for_few_documents(monkeypatch):
-    monkeypatch.setattr(map_module, "has_open_tsne", lambda: False)
-    assert [default_method(size) for size in (20, 5000, 5001)] == ["tsne", "tsne", "pca"]
-    monkeypatch.setattr(map_module, "LARGEST_SLOW_TSNE", 3)
-    _, about = map_of(np.eye(8, dtype=np.float32), None)
-    assert "openTSNE" in about
-    monkeypatch.setattr(map_module, "has_open_tsne", lambda: True)
-    assert default_method(20_000) == "tsne"
+@pytest.mark.parametrize(
+    ("has_open_tsne", "size", "about"),
+    [(False, 9, "With openTSNE"), (False, 8, "perplexity"), (True, 9, "perplexity")],
+)
+def test_the_slow_tsne_is_for_few_documents(has_open_tsne, size, about, monkeypatch):
+    monkeypatch.setattr(map_module, "has_open_tsne", lambda: has_open_tsne)
+    monkeypatch.setattr(map_module, "LARGEST_SLOW_TSNE", 8)
+    monkeypatch.setattr(map_module, "project", lambda vectors, method: (vectors[:, :2], f"{method}, perplexity 1"))
+    assert about in map_of(np.eye(size, dtype=np.float32), None)[1]
 
 
 TOPICS = ["harbour ship anchor", "oven bread flour", "orchard apple ladder"]

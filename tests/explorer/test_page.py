@@ -26,12 +26,16 @@ def test_the_page_says_how_much_of_a_document_is_read(encoder, tmp_path):
     assert summary_of(load_encoder(str(tmp_path)), vectors) == f"{about}whole texts read"
 
 
+def payload_of(page):
+    packed = re.search(r'text/plain">([A-Za-z0-9+/=]+)<', page)[1]
+    return json.loads(gzip.decompress(base64.b64decode(packed)))
+
+
 def test_one_file_holds_style_code_and_data_and_asks_for_nothing_else():
     page = html_of({"name": "</script>", "titles": ["/* page.js */"]})
     for name in ("page.css", "bm25.js", "page.js"):
         assert (FOLDER / name).read_text() in page
-    packed = re.search(r'text/plain">([A-Za-z0-9+/=]+)<', page)[1]
-    assert json.loads(gzip.decompress(base64.b64decode(packed)))["name"] == "</script>"
+    assert payload_of(page)["name"] == "</script>"
     assert not re.search(r"(?:src|href)=[\"']?(?:https?:)?//|@import|url\(", page)
     assert "default-src 'none'" in page
 

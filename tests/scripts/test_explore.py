@@ -1,8 +1,6 @@
 """The page works by opening the file, shows what was computed, and runs nothing that a document holds."""
 
-import base64
 import contextlib
-import gzip
 import html
 import io
 import json
@@ -20,6 +18,7 @@ from docsplit.explorer.page import tables_of
 from docsplit.release.model_card import evaluation_text
 from docsplit.release.records import read_evaluations
 from tests.conftest import make_corpus
+from tests.explorer.test_page import payload_of
 
 BROWSER = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)
 EVIL = "</script><script>document.title = 'taken over'</script><img src=x onerror=\"document.title='taken over'\">"
@@ -47,11 +46,6 @@ def page(tmp_path_factory, encoder):
     return folder / "page.html"
 
 
-def payload_of(page):
-    packed = re.search(r'text/plain">([A-Za-z0-9+/=]+)<', page.read_text())[1]
-    return json.loads(gzip.decompress(base64.b64decode(packed)))
-
-
 def in_browser(page, place=""):
     """The page's elements after its script has run, with the network off."""
     command = [
@@ -68,7 +62,7 @@ needs_browser = pytest.mark.skipif(BROWSER is None, reason="no chromium on this 
 def test_the_page_opens_with_a_document_its_neighbours_and_the_tables(page):
     dom = in_browser(page)
     assert 'data-ready="true"' in dom
-    payload = payload_of(page)
+    payload = payload_of(page.read_text())
     title = html.escape(payload["titles"][payload["opening"]], quote=False)
     assert re.search(rf"<h2>{re.escape(title)}", dom)
     assert len(re.findall(r'class="pair"', dom)) == 6

@@ -1,7 +1,5 @@
 """The search script: each verb as its user calls it, on files that a small encoder reads."""
 
-import base64
-import gzip
 import io
 import json
 import os
@@ -10,7 +8,6 @@ import shutil
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 import explore
@@ -22,7 +19,7 @@ from docsplit.embedding.encoder import Encoder
 from docsplit.index.index import Index
 from docsplit.runtime.files import ROOT
 from tests.conftest import make_corpus
-from tests.index.conftest import save_worded
+from tests.explorer.test_page import payload_of
 
 
 @pytest.fixture(scope="module")
@@ -33,11 +30,6 @@ def notes(tmp_path_factory):
     first = sorted(folder.iterdir())[0]
     (folder / "copy.txt").write_text(first.read_text())
     return folder
-
-
-@pytest.fixture(scope="module")
-def worded(scattered, tmp_path_factory):
-    return save_worded(scattered, tmp_path_factory.mktemp("worded"))
 
 
 @pytest.fixture
@@ -146,40 +138,26 @@ def test_duplicates_and_clusters(index, notes, answer):
     first = sorted(name.name for name in notes.iterdir() if name.name != "copy.txt")[0]
     rows = answer("duplicates", index, "--threshold", 0.99999)["rows"]
     assert [({row["id"], row["other"]}, row["same_words"]) for row in rows] == [({first, "copy.txt"}, 1.0)]
-    vectors = Index(index).document_vectors()
-    pairs = np.triu(vectors @ vectors.T >= 0.9, k=1).sum()
-    assert len(answer("duplicates", index, "--threshold", 0.9)["rows"]) == pairs
     assert "same text" in answer("duplicates", index, as_json=False)
     groups = answer("clusters", index, "--count", 3)["rows"]
     assert sum(group["size"] for group in groups) == 25 == len({name for group in groups for name in group["ids"]})
-    assert all(group["words"] for group in groups)
-    assert all(len(group["titles"]) == group["size"] for group in groups)
     lines = answer("clusters", index, "--count", 3, as_json=False).splitlines()
     assert sum(bool(re.search("[0-9] documents?: ", line)) for line in lines) == 3
 
 
-def test_another_encoder_is_refused(index, notes, headless, scattered, tmp_path, failure_of, answer):
-    for words in (("query", index, "kettle"), ("add", index, notes)):
-        message = failure_of(search.main, *words, "--model", headless)
-        assert "was built with" in message
-        assert "other pooling" in message
-    moved = tmp_path / "moved"
-    shutil.copytree(scattered, moved)
-    assert answer("query", index, "kettle", "--model", moved)["rows"]
-
-
-def test_bad_input_is_one_clear_line(index, notes, scattered, tmp_path, failure_of, run_here, capsys):
-    build = ("build", notes, "--model", scattered, "--index_dir", tmp_path / "other")
-    (tmp_path / "empty.jsonl").write_text('{"id": "a", "text": ""}\n')
-    assert "None of the documents has text" in failure_of(search.main, "build", tmp_path / "empty.jsonl", *build[2:])
-    assert "There is an index" in failure_of(search.main, *build[:-1], index)
-    assert "is not built to its end" in failure_of(search.main, "query", tmp_path / "other", "kettle")
-    assert "There is no index" in failure_of(search.main, "query", tmp_path / "nowhere", "kettle")
-    assert "The query is empty" in failure_of(search.main, "query", index, " ")
-    assert "26 groups of 25" in failure_of(search.main, "clusters", index, "--count", 26)
-    for threshold in (7, -0.1):  # the encoder compares by cosine
-        message = failure_of(search.main, "duplicates", index, "--threshold", threshold)
-        assert message.startswith(f"--threshold {threshold}: give a number from 0 to 1")
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("build", "NOTES", "--model", "ENCODER", "--index_dir", "INDEX"), "There is an index"),
+        (("query", "nowhere", "kettle"), "There is no index"),
+        (("query", "INDEX", " "), "The query is empty"),
+        (("duplicates", "INDEX", "--threshold", 7), "--threshold 7: give a number from 0 to 1"),  # cosines
+        (("duplicates", "INDEX", "--threshold", -0.1), "--threshold -0.1: give a number from 0 to 1"),
+    ],
+)
+def test_bad_input_is_one_clear_line(index, notes, scattered, failure_of, words, message):
+    named = {"NOTES": notes, "ENCODER": scattered, "INDEX": index}
+    assert message in failure_of(search.main, *(named.get(word, word) for word in words))
 
 
 def test_a_build_that_is_stopped_goes_on(notes, scattered, tmp_path, run_here, answer, monkeypatch):
@@ -211,36 +189,7 @@ def test_a_search_by_words_loads_no_library_of_models(index):
     assert printed.endswith("HEAVY []\n")
 
 
-def payload_of(page):
-    packed = max(re.findall(r"[A-Za-z0-9+/=]{200,}", page.read_text()), key=len)
-    return json.loads(gzip.decompress(base64.b64decode(packed)))
-
-
-@pytest.fixture
-def worded_index(notes, worded, tmp_path, answer):
-    """An index of an encoder that adds words of documents to its vectors."""
-    answer("build", notes, "--model", worded, "--index_dir", tmp_path / "words.index", "--passage_words", 20)
-    return tmp_path / "words.index"
-
-
-def test_an_encoder_with_words_finds_its_documents_and_says_whose_words_they_are(
-    worded_index, notes, worded, index, answer
-):
-    """Passages have words and queries none."""
-    query = sorted(notes.iterdir())[3].read_text()[:60]
-    encoder = Encoder(str(worded))
-    hits = answer("query", worded_index, query, "--method", "dense", "--count", 3)["rows"]
-    best = []
-    for document in read_documents(notes):
-        passages = [passage.text for passage in to_passages(document.text, 20)]
-        best.append(float((encoder.embed_for_index(passages) @ encoder.embed_query(query)).max()))
-    assert [hit["score"] for hit in hits] == pytest.approx(sorted(best, reverse=True)[:3], abs=1e-3)
-    words = "Documents carry the words that the encoder brings."
-    assert answer("info", worded_index)["words"] == words
-    assert answer("info", index)["words"] is None
-
-
-def test_an_index_whose_encoder_was_moved_can_be_explored(
+def test_an_index_whose_encoder_was_moved_is_searched_and_explored(
     notes, scattered, headless, tmp_path, run_here, answer, failure_of, capsys
 ):
     first, moved, index = tmp_path / "first", tmp_path / "moved", tmp_path / "notes.index"
@@ -250,8 +199,10 @@ def test_an_index_whose_encoder_was_moved_can_be_explored(
     page = tmp_path / "page.html"
     assert f"There is no {first}" in failure_of(explore.main, index, "--output", page)
     assert "was built with" in failure_of(explore.main, index, "--model", headless, "--output", page)
+    assert "was built with" in failure_of(search.main, "query", index, "kettle", "--model", headless)
+    assert answer("query", index, "kettle", "--model", moved)["rows"]
     run_here(explore.main, index, "--model", moved, "--map", "pca", "--output", page)
-    assert len(payload_of(page)["titles"]) == 25
+    assert len(payload_of(page.read_text())["titles"]) == 25
     with pytest.raises(SystemExit):
         run_here(explore.main, moved, "--model", moved)
     assert "is no index" in capsys.readouterr().err

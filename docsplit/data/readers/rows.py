@@ -231,7 +231,7 @@ def _table_rows(file: File, lines: Iterator[Line], problems: Problems) -> Iterat
     number = -1
     while True:
         source.taken = []
-        flaw = ""
+        fields, flaw = [], ""
         try:
             fields = next(table)
         except StopIteration:

@@ -24,6 +24,7 @@ Everything that is left out on the way is counted, and noted in one line.
 import hashlib
 import html
 import logging
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -494,13 +495,12 @@ def _grades(rows: Iterable[Iterable[Any]], place: str) -> Judgments:
     """Take query, document and grade, a whole number, of rows."""
     for query, document, grade in rows:
         try:
-            whole = int(float(grade))
-            is_whole = whole == float(grade) and abs(whole) < 2**31
-        except (ValueError, TypeError, OverflowError):  # a word, nothing, infinity
-            is_whole = False
-        if not is_whole:
+            number = float(grade)
+        except (ValueError, TypeError, OverflowError):  # a word, nothing, an integer of 400 digits
+            number = math.nan
+        if not number.is_integer() or abs(number) >= 2**31:
             raise ValueError(f"{place} has the grade {grade!r}, expected a whole number, 0 where not relevant.")
-        yield str(query), str(document), whole
+        yield str(query), str(document), int(number)
 
 
 def _text_of(file: Path) -> str:
