@@ -506,10 +506,11 @@ def notes_of(frame: pd.DataFrame, task: Task) -> list[str]:
         if seen is not None and round(100 * max(seen, near or 0), 1) > 0:
             copies = "" if near is None else f" ({100 * near:.1f} % with near-duplicates)"
             notes.append(f"{name} saw {100 * seen:.1f} % of the test documents in training{copies}.")
-        if own[0].get("kept_start"):
-            which = name if own[0].get("pretraining_seeds") == 1 else f"one or more seeds of {name}"
+        if kept := own[0].get("kept_start"):  # of several seeds those that did
+            members = short_names(own[0].get("members", []), longest=0)  # a card shows no folders
+            which = name if kept is True else f"{', '.join(members[member] for member in kept)} of {name}"
             notes.append(
-                f"The start stands for {which}: its training did not beat it on --probe_corpus (kept_start in "
+                f"The start stands for {which}: training did not beat it on --probe_corpus (kept_start in "
                 "all_results.json)."
             )
     # The record of training documents is what this project writes: it knows how many runs those trainings were

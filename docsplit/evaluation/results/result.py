@@ -339,8 +339,9 @@ def merge_members(name: str, members: Sequence[str], of_members: Sequence[Sequen
 def merge_seeds(name: str, members: Sequence[str], results: Sequence[Result]) -> Result:
     """Join results of the same head on encoders from several pretraining seeds.
 
-    Equal facts (`info`) stay. Seconds of embedding are added up. The largest of other numbers is kept, so that no
-    member's share of seen documents is hidden; None, unknown, wins over all.
+    Equal facts (`info`) stay. Seconds of embedding are added up; `kept_start` names the members whose training did not
+    beat their start. The largest of other numbers is kept, so that no member's share of seen documents is hidden;
+    None, unknown, wins over all.
 
     Args:
         name: of all together, as it was typed.
@@ -406,6 +407,8 @@ def _merged_facts(results: Sequence[Result]) -> Facts:
             merged[key] = None
         elif key == "embedding_seconds":
             merged[key] = sum(values)
+        elif key == "kept_start":
+            merged[key] = [result.encoder for result in results if result.info[key]]
         elif all(value == values[0] for value in values):
             merged[key] = values[0]
         elif all(isinstance(value, int | float) for value in values):
