@@ -272,7 +272,10 @@ def test_notes_name_a_collapsed_encoder_and_ties_at_the_cut(ranked, kind, said):
         documents[:] = documents[0] + 1e-6 * documents
     (result,) = rank(evaluation, search(queries, documents, 20).divided(ASKED), (queries, documents))
     notes = evaluation.notes(rows([result]))
-    expected = {"ties": "ours, dense: 100% of the queries have equal scores", "chance": "ours gives its best documents"}
+    expected = {
+        "ties": "ours, dense: 100% of the queries have equal scores",
+        "chance": "ours gives its best documents",
+    }
     assert [note.startswith(expected[kind]) for kind, note in zip(said, notes, strict=True)] == [True] * len(said)
 
 
