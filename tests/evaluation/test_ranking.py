@@ -25,7 +25,7 @@ from docsplit.evaluation.ranking import (
     reciprocal_rank_fusion,
     values_of_weights,
 )
-from docsplit.evaluation.results.report import rows
+from docsplit.evaluation.results.report import rows as rows_of
 from docsplit.evaluation.results.result import RANKING
 from docsplit.runtime.vectors import unit
 from tests.conftest import make_corpus
@@ -271,7 +271,7 @@ def test_notes_name_a_collapsed_encoder_and_ties_at_the_cut(ranked, kind, said):
     elif kind == "collapsed":
         documents[:] = documents[0] + 1e-6 * documents
     (result,) = rank(evaluation, search(queries, documents, 20).divided(ASKED), (queries, documents))
-    notes = evaluation.notes(rows([result]))
+    notes = evaluation.notes(rows_of([result]))
     expected = {
         "ties": "ours, dense: 100% of the queries have equal scores",
         "chance": "ours gives its best documents",
