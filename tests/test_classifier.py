@@ -19,10 +19,8 @@ from threadpoolctl import threadpool_limits
 
 from docsplit import Classifier
 from docsplit.classifier import (
-    C,
     Damaged,
     calibration,
-    coordinates,
     encode_labels,
     fit_head,
     probabilities_of,
@@ -31,6 +29,7 @@ from docsplit.data.readers.documents import documents_of
 from docsplit.data.words import tfidf_counter
 from docsplit.embedding import lexical_ridge
 from docsplit.embedding.loading import load_encoder
+from docsplit.evaluation.heads.logistic import C
 from docsplit.runtime.files import ROOT
 from tests.conftest import make_corpus
 
@@ -349,8 +348,6 @@ def test_damage_and_another_encoder_are_found(fitted, encoder, tmp_path):
 def test_heads_are_those_of_scikit_learn():
     generator = np.random.default_rng(0)
     rows = generator.normal(size=(40, 5))
-    factor = coordinates(csr_matrix(rows))
-    np.testing.assert_allclose(factor @ factor.T, rows @ rows.T, atol=1e-4)
     for count in (2, 3):
         targets = np.arange(40) % count
         head = LogisticRegression(C=C, max_iter=1000).fit(rows, targets)
