@@ -20,9 +20,9 @@ from sklearn.preprocessing import normalize
 
 from docsplit.data.sets.labelled import LabelledSplit
 from docsplit.evaluation.analysis.report import Section
-from docsplit.evaluation.results.bootstrap import ItemScores
+from docsplit.evaluation.results.bootstrap import ItemScores, accuracy_items
 from docsplit.evaluation.results.report import Json, comparisons, difference_table, names_of, rows, table_of
-from docsplit.evaluation.results.result import CLUSTERING, Facts, Result, accuracy_items
+from docsplit.evaluation.results.result import CLUSTERING, Facts, Result
 
 STARTS = 10
 SVD_WIDTH = 100  # of TF-IDF

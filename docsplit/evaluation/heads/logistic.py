@@ -18,7 +18,7 @@ from scipy.special import expit, log_softmax, softmax
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
-from docsplit.evaluation.results.bootstrap import ItemScores
+from docsplit.evaluation.results.bootstrap import ItemScores, accuracy_items, micro_f1_items
 
 C = 10.0  # of a head whose C nothing chooses: the classifier's
 MAX_ITERATIONS = 2000
@@ -117,11 +117,8 @@ def items_of(scores: np.ndarray, targets: np.ndarray, threshold: float = 0.5) ->
         scores: (N, C); of several labels those from the threshold on are given.
     """
     if targets.ndim == 1:
-        right = (scores.argmax(axis=1) == targets)[None].astype(np.float32)
-        return ItemScores(right, np.ones_like(right))
-    given = scores >= threshold
-    both = 2 * (given * targets).sum(axis=1)
-    return ItemScores(both[None], (given.sum(axis=1) + targets.sum(axis=1))[None])
+        return accuracy_items(scores.argmax(axis=1)[None], targets)
+    return micro_f1_items((scores >= threshold)[None].astype(np.int8), targets)
 
 
 @dataclass(frozen=True)

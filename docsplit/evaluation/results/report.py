@@ -96,9 +96,15 @@ def _spread(result: Result, measure: str) -> Json:
         of_seeds = values.reshape(len(result.members), -1)
         means = of_seeds.mean(axis=1)
         within = float(np.sqrt(of_seeds.var(axis=1, ddof=1).mean())) if of_seeds.shape[1] > 1 else None
-        row |= {f"{measure}_std": bootstrap.sample_deviation(means), f"{measure}_std_runs": within}
-        row[f"{measure}_of_seeds"] = means.tolist()
+        row |= over_seeds(measure, means) | {f"{measure}_std_runs": within}
     return row
+
+
+def over_seeds(name: str, values: np.ndarray) -> Json:
+    """Return the columns of a number's spread over several members, NAME_std and NAME_of_seeds; none of one."""
+    if len(values) < 2:
+        return {}
+    return {f"{name}_std": bootstrap.sample_deviation(values), f"{name}_of_seeds": values.tolist()}
 
 
 def _trainable_share(result: Result) -> float | None:

@@ -22,7 +22,7 @@ from sklearn.metrics import f1_score, roc_auc_score
 
 from docsplit.data.sets.labelled import LabelledSplit
 from docsplit.evaluation.heads.base import HeadOutput
-from docsplit.evaluation.results.bootstrap import ItemScores
+from docsplit.evaluation.results.bootstrap import ItemScores, accuracy_items, micro_f1_items
 from docsplit.runtime.files import checked
 
 logger = logging.getLogger(__name__)
@@ -176,24 +176,6 @@ def predictions(scores: np.ndarray, multi_label: bool, threshold: float = 0.5, n
     if bad := int(np.isnan(scores).any(axis=-1).sum()):
         raise ValueError(f"{name}: {bad} of {scores[..., 0].size} predictions have a score that is NaN.")
     return (scores >= threshold).astype(np.int8) if multi_label else scores.argmax(axis=-1)
-
-
-def accuracy_items(predicted: np.ndarray, references: np.ndarray) -> ItemScores:
-    """Correct and 1; with several labels an item is correct if all its labels are.
-
-    Args:
-        predicted: (R, M) class indices, or (R, M, C) multi-hot: what `predictions` gives.
-        references: (M,) or (M, C).
-    """
-    correct = predicted == references
-    correct = (correct.all(axis=2) if correct.ndim == 3 else correct).astype(np.float32)
-    return ItemScores(correct, np.ones_like(correct))
-
-
-def micro_f1_items(predicted: np.ndarray, references: np.ndarray) -> ItemScores:
-    """2 tp and 2 tp + fp + fn of each item's labels, given multi-hot predictions (R, M, C) and labels (M, C)."""
-    both = 2 * (predicted & references).sum(axis=2, dtype=np.float32)
-    return ItemScores(both, predicted.sum(axis=2, dtype=np.float32) + references.sum(axis=1, dtype=np.float32))
 
 
 # --- Results ---
