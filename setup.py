@@ -1,12 +1,12 @@
-"""The parts of the package that pyproject.toml cannot name: what setuptools finds, and folders that lie elsewhere."""
+"""The parts of the package that pyproject.toml cannot name: what setuptools finds, and a folder that lies elsewhere."""
 
 from pathlib import Path
 
 from setuptools import find_packages, setup
 
 setup(
-    packages=[*find_packages(include=["docsplit*"]), "docsplit.recipes", "docsplit.papers"],
-    package_dir={"docsplit.recipes": "recipes", "docsplit.papers": "docs/papers"},  # which stay where people look
+    packages=[*find_packages(include=["docsplit*"]), "docsplit.recipes"],
+    package_dir={"docsplit.recipes": "recipes"},  # which stay where people look
     # reproduce.py runs on the benchmarks of a clone
     py_modules=sorted({path.stem for path in Path(__file__).parent.glob("*.py")} - {"setup", "reproduce"}),
 )

@@ -17,7 +17,7 @@ so few labels choose by chance. Words and TF-IDF read labelled and unlabelled do
 by a fit without the document itself, as it will be of new ones. Folds outside of the choice, which keep near copies
 together, give the score, and the factor that makes scores of the head that is kept probabilities.
 
-Folds of the choice are cheap: L of L L' = X X' has the same scalar products as X, and one L serves them all.
+Folds of the choice are cheap: they share coordinates in the space that the documents span.
 """
 
 import json
@@ -35,14 +35,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from joblib import Parallel, delayed
 from safetensors.numpy import load_file, save_file
-from scipy.optimize import minimize_scalar
 from scipy.sparse import csr_matrix, hstack
-from scipy.special import expit, log_softmax, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.linear_model import LogisticRegression
-from threadpoolctl import threadpool_limits
 
 from docsplit.data.copies import document_id, near_copy_groups
 from docsplit.data.readers.base import normalized
@@ -53,6 +48,15 @@ from docsplit.data.words import CUT, tfidf_counter
 from docsplit.embedding import lexical_ridge
 from docsplit.embedding.encode import embed_documents, identity, reading_of
 from docsplit.embedding.lexical_ridge import distinct
+from docsplit.evaluation.heads.logistic import (
+    HeldOut,
+    calibration,
+    fit_head,
+    held_out,
+    in_row_space,
+    items_of,
+    probabilities_of,
+)
 from docsplit.evaluation.results.bootstrap import ItemScores, interval, resample
 from docsplit.modeling.encoder_with_words import TABLE, TOKENIZER, Words, add_words
 from docsplit.modeling.loading import load_encoder, prompts_of, save_plain, with_words, without_words, words_of
@@ -77,12 +81,9 @@ FEATURES: dict[str, tuple[str | None, float]] = {  # what stands beside how much
     "encoder": ("encoder", 0.0),
     "tfidf": (None, 1.0),
 }
-C = 10.0  # of logistic regression
 LABELS_TO_CHOOSE = 20  # a class, on average
 FOLDS, INNER_FOLDS = 5, 3
 MOST_MEASURED = 1000  # labelled documents that choose, drawn from more; as many are held out
-LIKE_KEPT = 0.75  # of the documents of a class, that a head must have seen to calibrate the one that is kept
-ABSENT = -30.0  # the score of a class that a fold has no document of
 FILE, ARRAYS, VOCABULARY = "classifier.json", "classifier.safetensors", "vocabulary.json"
 WORDS, ENCODER = "words", "encoder"  # folders
 # In `FILE`, as they are
@@ -294,7 +295,6 @@ class Classifier(ClassifierMixin, BaseEstimator):
         as_if_new = torch.from_numpy(ridge.leave_one_out())
         return add_words(torch.from_numpy(vectors), as_if_new, ridge.facts.weight).numpy()
 
-    @threadpool_limits.wrap(limits=1, user_api="blas")  # several folds at a time, as in `heads.frozen.linear`
     def choose(self, features: dict[str, csr_matrix], targets: np.ndarray, groups: np.ndarray | None = None) -> None:
         """Choose the features, and measure and calibrate heads like the one that is kept, on folds outside of it.
 
@@ -308,7 +308,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         names, labels = list(features), targets.sum() if several else len(targets)
         names = names if labels >= LABELS_TO_CHOOSE * count else names[:1]
         drawn = stratified_sample(np.zeros(len(targets)) if several else targets, MOST_MEASURED, self.seed)
-        points = {name: coordinates(features[name][drawn]) for name in names if len(names) > 1}
+        points = {name: in_row_space(features[name][drawn])[0] for name in names if len(names) > 1}
 
         def best(train: np.ndarray) -> tuple[str, dict[str, float]]:
             """Choose by these rows alone."""
@@ -319,7 +319,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
                 return names[0], {}
             for name, point in points.items():
                 held = held_out(point[at], of_drawn, count, folds)
-                values[name] = float(_items(held.calibrated(), held.targets).of_runs()[0])
+                values[name] = float(items_of(held.calibrated(), held.targets).of_runs()[0])
             return max(values, key=lambda name: values[name]), values  # the first of equals
 
         # Of many documents two folds hold out enough, and their heads see nearly what the one that is kept sees
@@ -332,10 +332,10 @@ class Classifier(ClassifierMixin, BaseEstimator):
         kept = measured
         if set(chosen) != {self.features_}:
             kept = held_out(features[self.features_], targets, count, folds)
-        self.scale_, self.shift_ = kept.calibration()
+        self.scale_, self.shift_ = calibration(kept.scores[kept.calibrate], kept.targets[kept.calibrate])
         self.score_ = self._score(measured, targets, groups, choice)
 
-    def _score(self, held: "HeldOut", targets: np.ndarray, groups: np.ndarray, choice: dict[str, float]) -> Score:
+    def _score(self, held: HeldOut, targets: np.ndarray, groups: np.ndarray, choice: dict[str, float]) -> Score:
         """Sum up what was measured on documents that were held out."""
         names, several, count = self.classes_.tolist(), self.several_, len(self.classes_)
         is_of_class = targets if several else np.eye(count, dtype=np.int64)[targets]  # (N, C)
@@ -345,7 +345,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
             metric = "micro-F1" if several else "accuracy"
             return Score(metric, None, None, None, 0, names[commonest], None, None, None, [], alone, choice)
         probabilities = held.calibrated()
-        items = _items(probabilities, held.targets)
+        items = items_of(probabilities, held.targets)
         group_of = np.unique(groups[held.rows], return_inverse=True)[1]  # copies are drawn together
         parts = (
             np.bincount(group_of, of_documents[0])[None] for of_documents in (items.numerators, items.denominators)
@@ -364,7 +364,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
             high=high,
             documents=len(held.targets),
             commonest=names[commonest],
-            baseline=float(_items(always, held.targets).of_runs()[0]),
+            baseline=float(items_of(always, held.targets).of_runs()[0]),
             sure=float((highest >= 0.5).mean()),
             sure_accuracy=float(right[highest >= 0.5].mean()) if (highest >= 0.5).any() else None,
             classes=[OfClass(*of) for of in zip(names, is_of_class.sum(axis=0).tolist(), found) if of[1]],
@@ -571,138 +571,9 @@ def array_of(classes: list[Any]) -> np.ndarray:
     return array if array.tolist() == classes else np.array(classes, dtype=object)
 
 
-# --- Features, heads and folds ---
+# --- Features ---
 
 
 def beside_each_other(vectors: np.ndarray, words: csr_matrix | None) -> csr_matrix:
     """Join vectors (N, H) and words (N, V) to rows (N, H + V)."""
     return csr_matrix(vectors) if words is None else hstack([csr_matrix(vectors), words], format="csr")
-
-
-def coordinates(features: csr_matrix) -> np.ndarray:
-    """Return L, (N, N) float32, with the scalar products of the features (N, F): logistic regression sees no more."""
-    features = features.astype(np.float64)
-    gram = (features @ features.T).toarray()
-    gram[np.diag_indices_from(gram)] += 1e-6
-    return np.linalg.cholesky(gram).astype(np.float32)
-
-
-def fit_head(features: Any, targets: np.ndarray, num_classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Fit logistic regression, with several labels one against rest; return coefficients (F, C) and intercepts (C,).
-
-    A class that no document has, or every one, gets a constant score.
-    """
-    coefficients = np.zeros((features.shape[1], num_classes), dtype=np.float32)
-    intercepts = np.full(num_classes, ABSENT, dtype=np.float32)
-    several = targets.ndim == 2
-    columns: list[Any] = list(range(num_classes)) if several else [slice(None)]
-    for column in columns:
-        of_column = targets[:, column] if several else targets
-        present = np.unique(of_column)
-        if len(present) < 2:
-            intercepts[column if several else present] = -ABSENT if not several or present[0] else ABSENT
-            continue
-        head = LogisticRegression(C=C, max_iter=1000).fit(features, of_column)
-        if several:
-            coefficients[:, column], intercepts[column] = head.coef_[0], head.intercept_[0]
-        elif len(present) == 2:  # scikit-learn has one score for both
-            coefficients[:, present[1]], intercepts[present] = head.coef_[0], [0, head.intercept_[0]]
-        else:
-            coefficients[:, present], intercepts[present] = head.coef_.T, head.intercept_
-    return coefficients, intercepts
-
-
-@dataclass(frozen=True)
-class HeldOut:
-    """Documents by heads that did not see them: what probabilities are made of, by any head that gives scores.
-
-    Attributes:
-        scores: (M, C).
-        targets: (M,), or with several labels (M, C).
-        rows: (M,), the number of each document.
-        folds: (M,), the fold that held each out.
-        calibrate: (M,), whether the head saw nearly as many documents of the class as the one that is kept: of a class
-            of two it saw one, and finds the other less often.
-    """
-
-    scores: np.ndarray
-    targets: np.ndarray
-    rows: np.ndarray
-    folds: np.ndarray
-    calibrate: np.ndarray
-
-    def calibration(self, rows: np.ndarray | None = None) -> tuple[float, float]:
-        """Return the scale and shift by these rows (M,) bool; None: by all."""
-        rows = np.ones(len(self.targets), dtype=bool) if rows is None else rows
-        rows = rows & self.calibrate if self.calibrate.any() else rows
-        return calibration(self.scores[rows], self.targets[rows])
-
-    def calibrated(self) -> np.ndarray:
-        """Turn the scores into probabilities (M, C), those of each fold by a calibration on the others."""
-        probabilities = np.empty(self.scores.shape)
-        for fold in np.unique(self.folds):
-            held = self.folds == fold
-            scale_and_shift = self.calibration(~held)
-            probabilities[held] = probabilities_of(self.scores[held], *scale_and_shift, self.targets.ndim == 2)
-        return probabilities
-
-
-def held_out(features: Any, targets: np.ndarray, num_classes: int, folds: list[Any]) -> HeldOut:
-    """Fit a head without each fold and score the fold, but for documents of classes that the head did not see.
-
-    Args:
-        features: (N, F), or a list with those of each fold.
-        folds: rows to train on and rows held out.
-    """
-
-    def scores_of(features: Any, train: np.ndarray, held: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        calibrate = np.ones(len(held), dtype=bool)
-        if targets.ndim == 1:
-            seen, all_of = (np.bincount(targets[rows], minlength=num_classes)[targets[held]] for rows in (train, ...))
-            held, calibrate = held[seen > 0], (seen >= LIKE_KEPT * all_of)[seen > 0]
-        coefficients, intercepts = fit_head(features[train], targets[train], num_classes)
-        return held, features[held] @ coefficients + intercepts, calibrate
-
-    parallel = Parallel(n_jobs=-1, prefer="threads")
-    of_folds = features if isinstance(features, list) else [features] * len(folds)
-    parts = parallel(delayed(scores_of)(of_fold, *fold) for of_fold, fold in zip(of_folds, folds))
-    if not parts:
-        return HeldOut(np.zeros((0, num_classes)), targets[:0], *np.zeros((3, 0), dtype=np.int64))
-    rows, scores, calibrate = map(np.concatenate, zip(*parts))
-    numbers = np.repeat(np.arange(len(parts)), [len(rows) for rows, _, _ in parts])
-    return HeldOut(scores, targets[rows], rows, numbers, calibrate)
-
-
-def calibration(scores: np.ndarray, targets: np.ndarray) -> tuple[float, float]:
-    """Return the scale, and with several labels the shift, that make scores (N, C) probabilities.
-
-    The scale has the highest likelihood (temperature scaling, Guo et al. 2017), with a normal prior of its logarithm,
-    since a few labels say little; with several labels both are Platt's (1999).
-    """
-    if targets.ndim == 2:
-        if not targets.size or targets.min() == targets.max():
-            return 1.0, 0.0
-        fitted = LogisticRegression().fit(scores.reshape(-1, 1), targets.ravel())
-        return max(float(fitted.coef_[0, 0]), 0.01), float(fitted.intercept_[0])
-    rows = np.arange(len(targets))
-
-    def loss(log_scale: float) -> float:
-        return log_scale**2 / 2 - float(log_softmax(np.exp(log_scale) * scores, axis=1)[rows, targets].sum())
-
-    return float(np.exp(minimize_scalar(loss, bounds=(-3, 3), method="bounded").x)), 0.0
-
-
-def probabilities_of(scores: np.ndarray, scale: float, shift: float, several: bool) -> np.ndarray:
-    """Turn scores (N, C) of a head into probabilities."""
-    scores = scale * np.asarray(scores, dtype=np.float64) + shift
-    return expit(scores) if several else softmax(scores, axis=1)
-
-
-def _items(probabilities: np.ndarray, targets: np.ndarray) -> ItemScores:
-    """Return what each document adds to the accuracy, or with several labels to the micro-F1."""
-    if targets.ndim == 1:
-        right = (probabilities.argmax(axis=1) == targets)[None].astype(np.float32)
-        return ItemScores(right, np.ones_like(right))
-    given = probabilities >= 0.5
-    both = 2 * (given * targets).sum(axis=1)
-    return ItemScores(both[None], (given.sum(axis=1) + targets.sum(axis=1))[None])

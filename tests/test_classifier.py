@@ -19,10 +19,8 @@ from threadpoolctl import threadpool_limits
 
 from docsplit import Classifier
 from docsplit.classifier import (
-    C,
     Damaged,
     calibration,
-    coordinates,
     encode_labels,
     fit_head,
     probabilities_of,
@@ -30,6 +28,7 @@ from docsplit.classifier import (
 from docsplit.data.readers.documents import documents_of
 from docsplit.data.words import tfidf_counter
 from docsplit.embedding import lexical_ridge
+from docsplit.evaluation.heads.logistic import C
 from docsplit.modeling.loading import load_encoder
 from docsplit.runtime.files import ROOT
 from tests.conftest import make_corpus
@@ -282,36 +281,32 @@ def test_unlabelled_documents_teach_words_and_heads_read_words_as_of_new_documen
     np.testing.assert_allclose(classifier.coefficients_, expected[0], atol=1e-3)
 
 
+TWO = ["a", "b"] * 15
+
+
 @pytest.mark.parametrize(
-    ("labels", "message"),
+    ("texts", "labels", "features", "message"),
     [
-        (["a"] * 30, "There is one class in the labelled rows, a"),
-        (["a", "b"] * 14 + ["c", "a"], "These classes have one document: c"),
-        ([None] * 30, "None of the 30 rows has a text and a label"),
-        ([0.5 + number for number in range(30)], r"row 0 \(from 0\) of the labels is 0.5: labels are texts, whole"),
-        ([f"{number / 4}" for number in range(1, 31)], "numbers, such as 0.25"),
-        ([["a"], "b"] * 15, "row 1 .* all documents have one label, or all have a list"),
-        ([["a", "b"]] * 30, "has every class"),
-        ([[1, 0], [0, 1]] * 15, r"\[1, 0\] and \[0, 1\] alone"),  # whose score was 100 %
-        (["a", "b"], "30 texts came with 2 labels"),
+        (TEXTS, ["a"] * 30, "auto", "There is one class in the labelled rows, a"),
+        (TEXTS, ["a", "b"] * 14 + ["c", "a"], "auto", "These classes have one document: c"),
+        (TEXTS, [None] * 30, "auto", "None of the 30 rows has a text and a label"),
+        (TEXTS, [0.5 + row for row in range(30)], "auto", r"row 0 \(from 0\) of the labels is 0.5: labels are texts"),
+        (TEXTS, [f"{row / 4}" for row in range(1, 31)], "auto", "numbers, such as 0.25"),
+        (TEXTS, [["a"], "b"] * 15, "auto", "row 1 .* all documents have one label, or all have a list"),
+        (TEXTS, [["a", "b"]] * 30, "auto", "has every class"),
+        (TEXTS, [[1, 0], [0, 1]] * 15, "auto", r"\[1, 0\] and \[0, 1\] alone"),  # whose score was 100 %
+        (TEXTS, ["a", "b"], "auto", "30 texts came with 2 labels"),
+        ([" "] * 30, TWO, "auto", "None of the 30 rows has a text"),
+        (TEXTS, TWO, "bert", "--features has no bert"),
+        (["a", "b"] * 15, TWO, "tfidf", "These classes have one document: a, b"),  # which is there fifteen times
+        (list("abcdefghij"), TWO[:10], "tfidf", "cannot be made"),
+        (TEXTS[:6], TWO[:6], "words_and_tfidf", "cannot be made"),  # too few to learn words from
     ],
 )
-def test_wrong_labels_are_one_line(labels, message):
+def test_what_cannot_be_learnt_from_is_one_line(texts, labels, features, message):
     with pytest.raises(ValueError, match=message) as failure:
-        Classifier(ENCODER).fit(TEXTS[:30], labels)
+        Classifier(ENCODER, features).fit(texts[:30], labels)
     assert "\n" not in str(failure.value)
-
-
-def test_wrong_texts_and_features_are_one_line():
-    for texts, features, message in (
-        ([" "] * 30, "auto", "None of the 30 rows has a text"),
-        (TEXTS[:30], "bert", "--features has no bert"),
-        (["a", "b"] * 15, "tfidf", "These classes have one document: a, b"),  # which is there fifteen times
-        ([f"{letter}" for letter in "abcdefghij"], "tfidf", "cannot be made"),
-        (TEXTS[:6], "words_and_tfidf", "cannot be made"),  # too few to learn words from
-    ):
-        with pytest.raises(ValueError, match=message):
-            Classifier(ENCODER, features).fit(texts, (["a", "b"] * 15)[: len(texts)])
 
 
 def test_a_classifier_keeps_its_prompt_whatever_its_encoder_says_later(tmp_path):
@@ -347,22 +342,14 @@ def test_damage_and_another_encoder_are_found(fitted, encoder, tmp_path):
 
 
 def test_heads_are_those_of_scikit_learn():
-    generator = np.random.default_rng(0)
-    rows = generator.normal(size=(40, 5))
-    factor = coordinates(csr_matrix(rows))
-    np.testing.assert_allclose(factor @ factor.T, rows @ rows.T, atol=1e-4)
+    """With several labels: `test_linear_with_several_labels`."""
+    rows = np.random.default_rng(0).normal(size=(40, 5))
     for count in (2, 3):
         targets = np.arange(40) % count
         head = LogisticRegression(C=C, max_iter=1000).fit(rows, targets)
         coefficients, intercepts = fit_head(rows, targets, count)
         probabilities = probabilities_of(rows @ coefficients + intercepts, 1, 0, False)
         np.testing.assert_allclose(probabilities, head.predict_proba(rows), atol=1e-3)
-    targets = np.stack([np.arange(40) % 2, np.ones(40), np.zeros(40)], axis=1).astype(int)
-    coefficients, intercepts = fit_head(rows, targets, 3)
-    probabilities = probabilities_of(rows @ coefficients + intercepts, 1, 0, True)
-    head = LogisticRegression(C=C, max_iter=1000).fit(rows, targets[:, 0])
-    np.testing.assert_allclose(probabilities[:, 0], head.predict_proba(rows)[:, 1], atol=1e-3)
-    np.testing.assert_allclose(probabilities[:, 1:], [[1, 0]] * 40, atol=1e-6)
     for present in ([0, 0, 0], [0, 1, 1]):  # of three classes, in a fold
         coefficients, intercepts = fit_head(rows[:3], np.array(present), 3)
         assert set((rows[:3] @ coefficients + intercepts).argmax(axis=1)) <= set(present)
@@ -397,15 +384,6 @@ def test_micro_f1_of_folds_is_that_of_a_loop():
         scale = LogisticRegression().fit(scores[train].reshape(-1, 1), targets[train].ravel())
         given[held] = scale.predict(scores[held].reshape(-1, 1)).reshape(-1, 3)
     assert classifier.score_.value == pytest.approx(2 * (given & targets).sum() / (given.sum() + targets.sum()))
-
-
-def test_the_folder_says_what_it_is(fitted, tmp_path):
-    fitted.save(tmp_path / "c")
-    about = json.loads((tmp_path / "c" / "classifier.json").read_text())
-    assert about["classes"] == ["harbour", "kitchen", "orchard"]
-    assert about["features_"] == fitted.features_
-    assert about["is_included"] is False
-    assert len(about["identity_"]) == 24
 
 
 def test_a_table_of_0_and_1_is_several_labels_and_copies_with_other_labels_are_said(caplog):

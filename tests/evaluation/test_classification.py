@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from docsplit.data.sets.arguments import LabelledArguments
-from docsplit.data.sets.labelled import LabelledSplit
 from docsplit.embedding import encoder as encoder_module
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encoder import Encoder
@@ -13,15 +12,12 @@ from docsplit.evaluation.arguments import ProbeArguments
 from docsplit.evaluation.classification import Classification, head_of
 from docsplit.evaluation.heads.frozen import HeadOutput, knn, linear
 from docsplit.evaluation.heads.presets import PRESETS
-from tests.conftest import make_corpus
+from tests.evaluation.heads.examples import make_split
 
 
 @pytest.fixture
 def split():
-    rows = make_corpus(90, seed=3)
-    names = sorted({row["label"] for row in rows})
-    texts, labels = [row["text"] for row in rows], np.array([names.index(row["label"]) for row in rows])
-    return LabelledSplit(texts[:60], labels[:60], texts[60:], labels[60:], names)
+    return make_split(train=60, test=30)
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from docsplit.evaluation.ranking import (
     reciprocal_rank_fusion,
     values_of_weights,
 )
+from docsplit.evaluation.results.report import rows as rows_of
 from docsplit.evaluation.results.result import RANKING
 from docsplit.runtime.vectors import unit
 from tests.conftest import make_corpus
@@ -259,6 +260,23 @@ def ranked():
 
 def rank(evaluation, retrieved, vectors):
     return evaluation.rank("ours", retrieved, *vectors, ENCODER | {"similarity": "cosine"}, 0.1)
+
+
+@pytest.mark.parametrize(("kind", "said"), [("apart", []), ("triples", ["ties"]), ("collapsed", ["chance"])])
+def test_notes_name_a_collapsed_encoder_and_ties_at_the_cut(ranked, kind, said):
+    evaluation, _, (queries, documents) = ranked
+    evaluation.args.methods = ["dense"]
+    if kind == "triples":  # ranks 10 to 12 are one text
+        documents[1::3] = documents[2::3] = documents[::3]
+    elif kind == "collapsed":
+        documents[:] = documents[0] + 1e-6 * documents
+    (result,) = rank(evaluation, search(queries, documents, 20).divided(ASKED), (queries, documents))
+    notes = evaluation.notes(rows_of([result]))
+    expected = {
+        "ties": "ours, dense: 100% of the queries have equal scores",
+        "chance": "ours gives its best documents",
+    }
+    assert [note.startswith(expected[kind]) for kind, note in zip(said, notes, strict=True)] == [True] * len(said)
 
 
 @pytest.mark.parametrize("chooses", [False, True])

@@ -90,8 +90,6 @@ def test_what_is_installed_is_what_is_here(installed):
             assert (there / path.relative_to(ROOT)).read_bytes() == path.read_bytes()
     recipes = {path.name: path.read_text() for path in (ROOT / "recipes").glob("*.yaml")}
     assert {path.name: path.read_text() for path in (there / "docsplit" / "recipes").glob("*")} == recipes
-    papers = {path.name: path.read_text() for path in (ROOT / "docs" / "papers").glob("*.json")}
-    assert {path.name: path.read_text() for path in (there / "docsplit" / "papers").glob("*")} == papers
     assert {path.name for path in (installed / "environment" / "bin").glob("docsplit-*")} == {*COMMANDS}
     code = f"from docsplit.runtime.files import hash_of_code; print(hash_of_code(*{HASHED}))"
     printed = run(installed, installed / "environment" / "bin" / "python", "-c", code)

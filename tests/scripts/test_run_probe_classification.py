@@ -9,6 +9,7 @@ import torch
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file, save_file
 from transformers import BertModel
+from transformers.models.bert.modeling_bert import BertEmbeddings
 
 from docsplit.data.copies import document_id, sketch
 from docsplit.data.seen_documents import TrainingDocuments
@@ -193,3 +194,31 @@ def test_bad_input_ends_with_a_message_before_any_long_work(
     assert message in failure_of(main, *base, *words).splitlines()[-1]
     assert "Embedding" not in capsys.readouterr().err
     assert not (tmp_path / "out" / "results.json").exists()
+
+
+@pytest.mark.parametrize(("words", "expected"), [([], 1000), (["--max_seq_length", 600], 600)])
+def test_a_long_encoder_reads_documents_at_its_length(
+    run_here, wordpiece, files, tmp_path, monkeypatch, caplog, words, expected
+):
+    """What the model is given is what the first line and the row say, not 512 tokens nor all 4,096 positions."""
+    BertModel(tiny_config(wordpiece, max_position_embeddings=4096)).save_pretrained(tmp_path / "long")
+    wordpiece.save_pretrained(tmp_path / "long")
+    settings = tmp_path / "long" / "tokenizer_config.json"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"model_max_length": 1000}))
+    text, test = " ".join(row["text"] for row in make_corpus(60, seed=7)), tmp_path / "test.jsonl"
+    test.write_text((files / "test.jsonl").read_text() + json.dumps({"text": text, "label": "orchard"}) + "\n")
+    assert len(wordpiece(text)["input_ids"]) > 1000
+    read, forward = [], BertEmbeddings.forward
+
+    def counting(self, *args, **kwargs):
+        vectors = forward(self, *args, **kwargs)
+        read.append(vectors.shape[1])
+        return vectors
+
+    monkeypatch.setattr(BertEmbeddings, "forward", counting)
+    words = ["--model_name_or_path", tmp_path / "long", "--test_file", test, "--heads", "knn", *words]
+    with caplog.at_level("INFO"):
+        run_here(main, *options(files, tmp_path / "out", *words))
+    assert max(read) == expected
+    assert f"it reads up to {expected:,} tokens of a text" in caplog.text
+    assert {row["max_seq_length"] for row in results_of(tmp_path / "out")["rows"]} == {expected}

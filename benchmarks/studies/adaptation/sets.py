@@ -26,7 +26,8 @@ from docsplit.evaluation.heads.base import HeadInput, runs_of
 from docsplit.evaluation.heads.frozen import linear
 from docsplit.evaluation.links import cosine_scores
 from docsplit.evaluation.ranking import Candidates, measure_retrieved, top_of_scores
-from docsplit.evaluation.results.result import micro_f1_items, predictions
+from docsplit.evaluation.results.bootstrap import micro_f1_items
+from docsplit.evaluation.results.result import predictions
 
 DRAWN = {"docstrings": "", "20newsgroups": "parquet", "banking77": "jsonl", "dbpedia": "jsonl"}  # of more documents
 WHOLE = {"aan": "papers", "ecthr": "judgments"}  # small enough to be taken as they are

@@ -19,6 +19,7 @@ import yaml
 from huggingface_hub import ModelCard, ModelCardData
 
 from benchmarks.engine.cells import words_of
+from benchmarks.studies.reproduction.paper_numbers import COLUMN, PaperTable, read_paper
 from benchmarks.studies.reproduction.plan import (
     DATA,
     Plan,
@@ -33,7 +34,6 @@ from benchmarks.studies.reproduction.plan import (
 from benchmarks.studies.reproduction.tables import TABLES
 from docsplit.evaluation.results import result as task
 from docsplit.evaluation.results.markdown import Markdown, bold, bullets, code, inline, markdown_table
-from docsplit.evaluation.results.paper_numbers import COLUMN, PaperTable, read_paper
 from docsplit.release.model_card import PAPERS
 from docsplit.runtime.files import ROOT, write_text
 

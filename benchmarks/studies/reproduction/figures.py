@@ -10,9 +10,9 @@ from benchmarks.engine.study import Study
 from benchmarks.studies.reproduction.hypotheses import Judged
 from benchmarks.studies.reproduction.measure import DRAWN
 from benchmarks.studies.reproduction.pages import Block, Cell, Heading, Table, Text
+from benchmarks.studies.reproduction.paper_numbers import read_paper
 from benchmarks.studies.reproduction.plan import Plan, evaluation_group
 from benchmarks.studies.reproduction.tables import NOT_IN_RECIPE, RAW, JointTable, Numbers
-from docsplit.evaluation.results.paper_numbers import read_paper
 
 
 @dataclass

@@ -13,8 +13,8 @@ from typing import Any
 
 from benchmarks.engine.results import Results, Row
 from benchmarks.studies.reproduction.measure import DATA_SETS, PLACE, refuse_doubles
+from benchmarks.studies.reproduction.paper_numbers import Number, PaperTable, read_paper
 from benchmarks.studies.reproduction.plan import Plan, evaluation_group, methods_of, papers_rows
-from docsplit.evaluation.results.paper_numbers import Number, PaperTable, read_paper
 
 RAW, STANDARDIZED = "raw", "standardized"
 NOT_IN_RECIPE, NOT_RUN, FAILED = "not in this recipe", "not run yet", "failed"

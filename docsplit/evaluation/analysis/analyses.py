@@ -280,7 +280,7 @@ class EmbeddingAnalysis(LabelledEvaluation):
 
     def report(self, folder: Path, **about: Any) -> str:
         """Write analysis.json, analysis.md and report.html, and of the clusters results.json and results.md."""
-        analysed = self.analyse(about["data"], folder)
+        analysed = self.analyse(folder)
         contents, sections = ({name: both[side] for name, both in analysed.items()} for side in (0, 1))
         said = [figure.message for section in sections.values() for figure in section.figures]
         if clusters := contents.get("clustering"):
@@ -300,7 +300,7 @@ class EmbeddingAnalysis(LabelledEvaluation):
         beside = f"all numbers: {report.JSON_FILE}, all tables: {report.MARKDOWN_FILE}"
         return "\n".join(["", *map(one_line, said), "", f"Open {folder / report.HTML_FILE} ({beside})."])
 
-    def analyse(self, data: str, folder: Path) -> dict[str, tuple[Any, Any]]:
+    def analyse(self, folder: Path) -> dict[str, tuple[Any, Any]]:
         """Return what analysis.json says of each analysis that was asked for, and its section, figures written."""
         documents, args, split = self.documents, self.args, self.split
         analysed: dict[str, tuple[Any, Any]] = {}
@@ -311,16 +311,16 @@ class EmbeddingAnalysis(LabelledEvaluation):
             return {encoder: value for encoder, value in values.items() if value is not None}
 
         if self.redundancy is not None:
-            analysed["redundancy"] = self.redundancy, redundancy.redundancy_section(self.redundancy, data, folder)
+            analysed["redundancy"] = self.redundancy, redundancy.redundancy_section(self.redundancy, folder)
         if estimates := [*known("similarity").values()]:
             assert documents.sentences is not None
-            about = args.sentence_splitter, data, folder
+            about = args.sentence_splitter, folder
             analysed["similarity"] = similarity.similarity_analysis(estimates, documents.sentences, *about)
         if estimates := [*known("attention").values()]:
             about = documents.pipeline, args.word_weight, folder
             analysed["attention"] = attention.attention_analysis(estimates, len(documents.rows), *about)
         if results := [result for own in known("clustering").values() for result in own]:
-            analysed["clustering"] = clustering.clustering_analysis(results, split, data)
+            analysed["clustering"] = clustering.clustering_analysis(results, split)
         if rows := [*known("geometry").values()]:
             tested = len(split.test_texts)
             counts = tested, len(documents.halves) // 2, min(NEIGHBOURS, tested - 1)

@@ -24,7 +24,6 @@ import numpy as np
 from docsplit.data.passages import to_passages
 from docsplit.embedding.attention import GraphReadings
 from docsplit.evaluation.analysis import report
-from docsplit.evaluation.results import paper_numbers
 from docsplit.evaluation.results.bootstrap import Resampled
 from docsplit.evaluation.results.report import Json, names_of, records
 
@@ -178,10 +177,8 @@ def attention_analysis(
     cells = [[names[row["encoder"]], *(report.count(row[name]) for name in columns),
               *(report.with_interval(row, name, 3) for name in shares)] for row in listed]  # fmt: skip
     tables.append(report.Table(["encoder", *columns.values(), *shares.values()], cells, title="What was read."))
-    ratio = paper_numbers.read_paper("simlte").table("figure 3").value("NYT", "noun_ratio")
     notes = [
-        f"Last layer, mean over heads, {num_documents:,} documents, tagged by {pipeline}, {word_weight} of pieces.",
-        f"Attention to nouns / that of BERT and of SimCSE, {paper_numbers.COLUMN}: more than {ratio} on NYT.",
+        f"Last layer, mean over heads, {num_documents:,} documents, tagged by {pipeline}, {word_weight} of pieces."
     ]
     caption = "Attention to a word by class, 1 is uniform; mean and 95 % interval over documents."
     nouns = {names[row["encoder"]]: row.get("noun_to_uniform_mean") or 0.0 for row in listed}

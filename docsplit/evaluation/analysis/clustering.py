@@ -20,10 +20,9 @@ from sklearn.preprocessing import normalize
 
 from docsplit.data.sets.labelled import LabelledSplit
 from docsplit.evaluation.analysis.report import Section
-from docsplit.evaluation.results import paper_numbers
-from docsplit.evaluation.results.bootstrap import ItemScores
-from docsplit.evaluation.results.report import Json, Table, comparisons, difference_table, names_of, rows, table_of
-from docsplit.evaluation.results.result import CLUSTERING, Facts, Result, accuracy_items
+from docsplit.evaluation.results.bootstrap import ItemScores, accuracy_items
+from docsplit.evaluation.results.report import Json, comparisons, difference_table, names_of, rows, table_of
+from docsplit.evaluation.results.result import CLUSTERING, Facts, Result
 
 STARTS = 10
 SVD_WIDTH = 100  # of TF-IDF
@@ -105,8 +104,8 @@ def clusterings(
     return results
 
 
-def clustering_analysis(results: Sequence[Result], split: LabelledSplit, data: str) -> tuple[Json, Section]:
-    """Return what analysis.json says, and Table 1 of the graph document model's paper, with every mean of the NMI."""
+def clustering_analysis(results: Sequence[Result], split: LabelledSplit) -> tuple[Json, Section]:
+    """Return what analysis.json says, and Table 1 of the graph document model's paper with every mean of the NMI."""
     frame, compared = rows(results), comparisons(results)
     train, test = (one_label(labels)[1] for labels in (split.train_labels, split.test_labels))
     left_out = len(split.train_texts) + len(split.test_texts) - len(train) - len(test)
@@ -114,18 +113,7 @@ def clustering_analysis(results: Sequence[Result], split: LabelledSplit, data: s
     largest = float(np.bincount(test).max() / len(test))
     contents = {"rows": frame, "comparisons": compared, "train_documents": len(train), "test_documents": len(test)}
     contents |= {"clusters": len(np.unique(train)), "largest_class": largest, "left_out": left_out_text}
-    # Ours, the paper's, and the paired tests
     tables = [replace(table_of(frame, CLUSTERING), title="Percent; ± is over seeds of k-means or of pretraining.")]
-    paper = paper_numbers.read_paper("graph")
-    published, own = paper.table("1"), paper_numbers.set_named(paper, data)
-    sets = list(dict.fromkeys(name for name, _ in published.columns))
-    cells = []
-    for name in [own] if own in sets else sets:
-        for model in published.rows:
-            values = (published.value(model, measure, name) or 0 for measure in ("nmi", "purity"))
-            cells.append([f"{name}, {model}", *(f"{100 * value:.1f}" for value in values)])
-    title = f"Table 1 of the {paper_numbers.COLUMN}."
-    tables.append(Table(["data, model", "NMI", "purity"], cells, title=title))
     tables.append(replace(difference_table(compared, CLUSTERING, names_of(frame)), title="Paired tests, in points."))
     notes = [
         f"k-means of {len(train):,} training documents, {len(np.unique(train))} clusters, to which {len(test):,} test "

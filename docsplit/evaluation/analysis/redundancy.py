@@ -20,7 +20,6 @@ from scipy.stats import rankdata
 from docsplit.data.sets.labelled import LabelledSplit
 from docsplit.data.tagging import describe_tagger, tag
 from docsplit.evaluation.analysis import report
-from docsplit.evaluation.results import paper_numbers
 from docsplit.evaluation.results.bootstrap import Resampled, interval, item_draws
 from docsplit.evaluation.results.report import Json
 
@@ -150,18 +149,13 @@ def redundancy(split: LabelledSplit, tagger: Any, seed: int) -> Json:
     return {"rows": rows, "growth": growth} | about
 
 
-def redundancy_section(contents: Json, data: str, folder: Path) -> report.Section:
+def redundancy_section(contents: Json, folder: Path) -> report.Section:
     """Show Table 4 of DocSplit's first version, which is Table 3 of SimLTE, with its null."""
-    rows, growth, paper = contents["rows"], contents["growth"], paper_numbers.read_paper("docsplit_v1")
+    rows, growth = contents["rows"], contents["growth"]
     titles = {"r": "R", "r_null": "R of the null", "r_to_null": "R / R of the null"}
-    cells = [
-        [row["length"], f"{row['n']:,}", *(report.with_interval(row, key) for key in titles),
-         paper_numbers.beside(paper, paper.table("4"), f"R, {row['length']}", data)]
-        for row in rows
-    ]  # fmt: skip
+    cells = [[row["length"], f"{row['n']:,}", *(report.with_interval(row, key) for key in titles)] for row in rows]
     title = f"Nouns and verbs. {report.BETWEEN} Left out, without any of them: {rows[-1]['left_out']:,} documents."
-    header = ["words", "n", *titles.values(), f"R, {paper_numbers.COLUMN}"]
-    tables = [report.Table(header, cells, title=title)]
+    tables = [report.Table(["words", "n", *titles.values()], cells, title=title)]
     line = []
     for name in titles:  # without the interval where a drawn set of documents had no correlation
         ends = [report.number(growth[f"{name}_{end}"]) for end in ("low", "high")]

@@ -27,10 +27,9 @@ from docsplit.evaluation.results.bootstrap import (
     is_clear,
     item_draws,
     paired_bootstrap,
-    sample_deviation,
 )
 from docsplit.evaluation.results.markdown import bullets, image, inline
-from docsplit.evaluation.results.report import Json, Table, plain, records
+from docsplit.evaluation.results.report import Json, Table, over_seeds, plain, records
 from docsplit.evaluation.results.result import Facts
 from docsplit.runtime.files import write_text
 
@@ -93,13 +92,6 @@ def columns_of(values: Mapping[str, Resampled]) -> Json:
         low, high = interval(value, is_share=name.endswith("share") or name.startswith("auc"))
         columns |= {f"{name}_mean": float(value.scores.mean()), f"{name}_low": low, f"{name}_high": high}
     return columns
-
-
-def over_seeds(name: str, values: np.ndarray) -> Json:
-    """Return the columns of a number's spread over several members, NAME_std and NAME_of_seeds; none of one."""
-    if len(values) < 2:
-        return {}
-    return {f"{name}_std": sample_deviation(values), f"{name}_of_seeds": values.tolist()}
 
 
 def rows_of(measured: Iterable[Estimates]) -> pd.DataFrame:

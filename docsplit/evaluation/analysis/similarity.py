@@ -22,7 +22,6 @@ from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import normalize
 
 from docsplit.evaluation.analysis import report
-from docsplit.evaluation.results import paper_numbers
 from docsplit.evaluation.results.bootstrap import NUM_SAMPLES, Resampled, item_draws
 from docsplit.evaluation.results.report import Json, names_of, records
 from docsplit.runtime.vectors import unit
@@ -217,7 +216,7 @@ def _cosines(unit: Any, pairs: np.ndarray) -> np.ndarray:
 
 
 def similarity_analysis(
-    measured: Sequence[report.Estimates], sentences: Sentences, splitter: str, data: str, folder: Path
+    measured: Sequence[report.Estimates], sentences: Sentences, splitter: str, folder: Path
 ) -> tuple[Json, report.Section]:
     """Return what analysis.json says, and Table 5 of DocSplit's first version, with what compares across encoders."""
     frame = report.rows_of(measured)
@@ -226,12 +225,8 @@ def similarity_analysis(
     contents = {"rows": frame, "differences": compared, "documents": sentences.num_documents, "counts": counts}
     contents |= {"inter_pairs": len(sentences.inter), "same_class_pairs": len(sentences.same_class)}
     contents["splitter"] = splitter
-    # The table, with the paper's numbers in its last line
-    paper = paper_numbers.read_paper("docsplit_v1")
     shown = [name for name in MEASURES if f"{name}_mean" in frame]
     cells = [[names[row["encoder"]], *(report.with_interval(row, name, 3) for name in shown)] for row in listed]
-    beside = {name: paper_numbers.beside(paper, paper.table("5"), name, data) for name in ("inner", "inter")}
-    cells.append([paper_numbers.COLUMN, *(beside.get(name, "") for name in shown)])
     title = f"Cosines of sentences. {report.BETWEEN}"
     table = report.Table(["encoder", *(MEASURES[name] for name in shown)], cells, title=title)
     left_out = counts["short"] + counts["duplicates"] + counts["beyond_the_cap"]

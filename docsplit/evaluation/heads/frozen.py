@@ -11,17 +11,22 @@ from itertools import groupby
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
-from scipy.sparse import csr_matrix, issparse
+from joblib import delayed
+from scipy.sparse import csr_matrix
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import f1_score
 from sklearn.neighbors import NearestNeighbors
-from threadpoolctl import threadpool_limits
 
 from docsplit.data.sets.labelled import SHOTS, LabelledSplit, folds_of
 from docsplit.data.words import tfidf_counter
 from docsplit.evaluation.heads.base import HeadInput, HeadOutput
+from docsplit.evaluation.heads.logistic import (
+    MAX_ITERATIONS,
+    at_once,
+    fit_head,
+    in_row_space,
+    probabilities_of,
+    qualities,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -29,8 +34,6 @@ TFIDF = "tfidf"
 FOLDS = 5  # that choose C
 C_GRID = (0.01, 0.1, 1.0, 10.0, 100.0)
 PROBE_C = (1.0, 10.0, 100.0)
-MAX_ITERATIONS = 2000
-MAX_ROW_SPACE = 2500  # documents of a run, up to which sparse features are rotated into the space that they span
 NUM_NEIGHBOURS = 10
 
 
@@ -43,37 +46,31 @@ def linear(data: HeadInput) -> HeadOutput:
     constant probability. The validation part is not used. Features, dense or sparse, are read in float32.
     """
     start = time.perf_counter()
-    runs, labels = data.runs, data.labels
+    runs = data.runs
     train, test = (features.astype(np.float32, copy=False) for features in (data.train, data.test))
-    # Prepare each run: its features, (n, H) and (M, H), and its folds
-    parts = [in_row_space(train[run.indices], test) for run in runs]
-    folds = [
-        [
-            (fitted, held)
-            for fitted, held in folds_of(labels[run.indices], data.groups_of(run), FOLDS, run.seed)
-            if data.multi_label or np.ptp(labels[run.indices][fitted])  # one class teaches nothing
-        ]
-        for run in runs
-    ]
+    # Prepare each run: its features, (n, H) and (M, H), its labels and its folds
+    parts = [(*in_row_space(train[run.indices], test), data.labels[run.indices]) for run in runs]
+    folds = [list(folds_of(labels, data.groups_of(run), FOLDS, run.seed)) for run, (_, _, labels) in zip(runs, parts)]
     if unfolded := sum(not run_folds for run_folds in folds):
         logger.warning(f"{unfolded} of {len(runs)} runs of the linear head have too few documents to choose C: 1.")
+
+    def fold_qualities(number: int, fitted: np.ndarray, held: np.ndarray) -> list[float]:
+        features, _, labels = parts[number]
+        held_out = [(features[held], labels[held])]
+        return [of_c for (of_c,) in qualities(features[fitted], labels[fitted], data.num_classes, C_GRID, held_out)]
+
+    def probabilities(number: int, c: float) -> np.ndarray:
+        features, others, labels = parts[number]
+        coefficients, intercepts = fit_head(features, labels, data.num_classes, c)
+        return probabilities_of(others @ coefficients + intercepts, 1, 0, data.multi_label)
+
     jobs = [(number, *fold) for number, run_folds in enumerate(folds) for fold in run_folds]
-    # One thread a fit, several fits at a time: the matrices are small, and threads of one product that wait for each
-    # other are slow on a busy machine, by a factor of 100 on two cores.
-    with warnings.catch_warnings(record=True) as caught, threadpool_limits(1, user_api="blas"):
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
-        parallel = Parallel(n_jobs=-1, prefer="threads")
-        qualities = parallel(
-            delayed(_path)(parts[number][0], labels[runs[number].indices], fitted, held)
-            for number, fitted, held in jobs
-        )
-        chosen = [1.0] * len(runs)
-        for number, of_run in groupby(zip(jobs, qualities), key=lambda pair: pair[0][0]):
-            chosen[number] = C_GRID[int(np.argmax(np.mean([quality for _, quality in of_run], axis=0)))]
-        scores = parallel(
-            delayed(_probabilities)(_classifiers(labels), part[0], labels[run.indices], part[1], c)
-            for part, run, c in zip(parts, runs, chosen)
-        )
+        measured, chosen = at_once(delayed(fold_qualities)(*job) for job in jobs), [1.0] * len(runs)
+        for number, of_run in groupby(zip(jobs, measured), key=lambda pair: pair[0][0]):
+            chosen[number] = C_GRID[int(np.argmax(np.mean([of_fold for _, of_fold in of_run], axis=0)))]
+        scores = at_once(delayed(probabilities)(number, c) for number, c in enumerate(chosen))
     if failed := sum(issubclass(warning.category, ConvergenceWarning) for warning in caught):
         logger.warning(f"{failed} fits of logistic regression did not converge in {MAX_ITERATIONS} iterations.")
     logger.debug(f"C of the linear head's runs: {chosen}")
@@ -82,57 +79,6 @@ def linear(data: HeadInput) -> HeadOutput:
         seconds=(time.perf_counter() - start) / len(runs),
         trainable_parameters=(train.shape[1] + 1) * data.num_classes,
     )
-
-
-def in_row_space(train: Any, *others: Any) -> tuple[Any, ...]:
-    """Sparse features of few documents, (n, V), as coordinates in the space that they span, (n, r) with r <= n.
-
-    The weights of logistic regression with an L2 penalty lie in that space (Kimeldorf and Wahba, 1971), and the
-    penalty does not change under rotation: the same probabilities, for a hundredth of the time in few-shot draws.
-    """
-    if not issparse(train) or not train.nnz or train.shape[0] > min(MAX_ROW_SPACE, train.shape[1]):
-        return train, *others
-    rows = train.astype(np.float64)
-    values, vectors = np.linalg.eigh((rows @ rows.T).toarray())
-    spanned = values > 1e-9 * values.max()  # equal documents span one dimension
-    basis = vectors[:, spanned] / np.sqrt(values[spanned])  # (n, r)
-    return tuple(((features @ rows.T).toarray() @ basis).astype(np.float32) for features in (rows, *others))
-
-
-def _classifiers(labels: np.ndarray) -> list[LogisticRegression]:
-    """One for classes, or one for each label."""
-    count = labels.shape[1] if labels.ndim == 2 else 1
-    return [LogisticRegression(max_iter=MAX_ITERATIONS, warm_start=True) for _ in range(count)]
-
-
-def _path(features: Any, labels: np.ndarray, fitted: np.ndarray, held: np.ndarray) -> list[float]:
-    """Quality of each C on the held-out rows; each starts from the solution of the one before."""
-    classifiers = _classifiers(labels)
-    train, train_labels, others = features[fitted], labels[fitted], features[held]
-    qualities = []
-    for c in C_GRID:
-        scores = _probabilities(classifiers, train, train_labels, others, c)
-        if labels.ndim == 2:
-            qualities.append(f1_score(labels[held], scores >= 0.5, average="micro", zero_division=0.0))
-        else:
-            given = classifiers[0].classes_[scores.argmax(axis=1)]  # a fold may lack a class
-            qualities.append(float(np.mean(given == labels[held])))
-    return qualities
-
-
-def _probabilities(
-    classifiers: list[LogisticRegression], features: Any, labels: np.ndarray, others: Any, c: float
-) -> np.ndarray:
-    """Fit to (n, H) and give the probabilities (m, C) of others (m, H)."""
-    if labels.ndim == 1:
-        return classifiers[0].set_params(C=c).fit(features, labels).predict_proba(others)
-    columns = []
-    for classifier, column in zip(classifiers, labels.T):
-        if column.min() == column.max():
-            columns.append(np.full(others.shape[0], float(column[0])))
-        else:
-            columns.append(classifier.set_params(C=c).fit(features, column).predict_proba(others)[:, 1])
-    return np.stack(columns, axis=1)
 
 
 def knn(data: HeadInput) -> HeadOutput:
@@ -183,12 +129,16 @@ def probe_accuracy(split: LabelledSplit, features: dict[str, Any]) -> dict[str, 
         standard deviation over draws), `accuracy`, and the chosen `5shot_c` and `c`.
     """
     measured = [part for part in ("validation", "test") if part in features]
+    labels = [split.labels[part] for part in measured]
+
+    def accuracies_of(chosen: np.ndarray) -> list[list[float]]:
+        train, *others = in_row_space(features["train"][chosen], *(features[part] for part in measured))
+        parts = list(zip(others, labels))
+        return qualities(train, split.train_labels[chosen], len(split.class_names), PROBE_C, parts)
+
     results: dict[str, dict[str, float]] = {part: {} for part in measured}
     for prefix, draws in ((f"{SHOTS}shot_", split.draws()), ("", [np.arange(len(split.train_labels))])):
-        # One thread a fit, several fits at a time, as in `linear`.
-        with threadpool_limits(1, user_api="blas"):
-            jobs = (delayed(_accuracies)(split, features, measured, draw) for draw in draws)
-            accuracies = np.array(Parallel(n_jobs=-1, prefer="threads")(jobs))  # (draws, C, parts)
+        accuracies = np.array(at_once(delayed(accuracies_of)(draw) for draw in draws))  # (draws, C, parts)
         chosen = int(accuracies[:, :, 0].mean(axis=0).argmax())  # the first part is validation
         for number, part in enumerate(measured):
             of_draws = accuracies[:, chosen, number]
@@ -196,23 +146,6 @@ def probe_accuracy(split: LabelledSplit, features: dict[str, Any]) -> dict[str, 
             if len(draws) > 1:
                 results[part][f"{prefix}accuracy_std"] = float(of_draws.std(ddof=1))
     return results
-
-
-def _accuracies(
-    split: LabelledSplit, features: dict[str, Any], measured: list[str], chosen: np.ndarray
-) -> list[list[float]]:
-    """Return the accuracy for each C on each part, fitted to the chosen training documents.
-
-    Each fit starts from the solution of the one before.
-    """
-    train, *others = in_row_space(features["train"][chosen], *(features[part] for part in measured))
-    classifier = LogisticRegression(max_iter=1000, warm_start=True)
-    accuracies = []
-    for c in PROBE_C:
-        classifier.set_params(C=c).fit(train, split.train_labels[chosen])
-        labels = (getattr(split, f"{part}_labels") for part in measured)
-        accuracies.append([float(classifier.score(part, part_labels)) for part, part_labels in zip(others, labels)])
-    return accuracies
 
 
 def tfidf_accuracy(split: LabelledSplit) -> dict[str, dict[str, float]]:

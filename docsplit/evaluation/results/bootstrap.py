@@ -61,6 +61,24 @@ def ratios(numerators: np.ndarray, denominators: np.ndarray) -> np.ndarray:
     return numerators / np.where(denominators == 0, 1, denominators).astype(np.float64)
 
 
+def accuracy_items(predicted: np.ndarray, references: np.ndarray) -> ItemScores:
+    """Correct and 1; with several labels an item is correct if all its labels are.
+
+    Args:
+        predicted: (R, M) class indices, or (R, M, C) multi-hot.
+        references: (M,) or (M, C).
+    """
+    correct = predicted == references
+    correct = (correct.all(axis=2) if correct.ndim == 3 else correct).astype(np.float32)
+    return ItemScores(correct, np.ones_like(correct))
+
+
+def micro_f1_items(predicted: np.ndarray, references: np.ndarray) -> ItemScores:
+    """2 tp and 2 tp + fp + fn of each item's labels, given multi-hot predictions (R, M, C) and labels (M, C)."""
+    both = 2 * (predicted & references).sum(axis=2, dtype=np.float32)
+    return ItemScores(both, predicted.sum(axis=2, dtype=np.float32) + references.sum(axis=1, dtype=np.float32))
+
+
 @dataclass(frozen=True)
 class Resampled:
     """The scores of a system's S x R runs, seed after seed, on the test items as they are and on N sets of them."""

@@ -21,7 +21,6 @@ from docsplit.embedding.arguments import stated_in
 from docsplit.evaluation.results import bootstrap
 from docsplit.evaluation.results.bootstrap import ItemScores, is_clear
 from docsplit.evaluation.results.markdown import bold, bullets, inline, markdown_table, one_line
-from docsplit.evaluation.results.paper_numbers import paper_column, paper_sources
 from docsplit.evaluation.results.result import Facts, Result, Task
 from docsplit.runtime.files import checked, versions, write_text
 
@@ -97,9 +96,15 @@ def _spread(result: Result, measure: str) -> Json:
         of_seeds = values.reshape(len(result.members), -1)
         means = of_seeds.mean(axis=1)
         within = float(np.sqrt(of_seeds.var(axis=1, ddof=1).mean())) if of_seeds.shape[1] > 1 else None
-        row |= {f"{measure}_std": bootstrap.sample_deviation(means), f"{measure}_std_runs": within}
-        row[f"{measure}_of_seeds"] = means.tolist()
+        row |= over_seeds(measure, means) | {f"{measure}_std_runs": within}
     return row
+
+
+def over_seeds(name: str, values: np.ndarray) -> Json:
+    """Return the columns of a number's spread over several members, NAME_std and NAME_of_seeds; none of one."""
+    if len(values) < 2:
+        return {}
+    return {f"{name}_std": bootstrap.sample_deviation(values), f"{name}_of_seeds": values.tolist()}
 
 
 def _trainable_share(result: Result) -> float | None:
@@ -275,15 +280,14 @@ class Table:
         return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
 
 
-def table_of(frame: pd.DataFrame, task: Task, data: str = "", brief: bool = False) -> Table:
+def table_of(frame: pd.DataFrame, task: Task, brief: bool = False) -> Table:
     """Return the table of rows: a line an encoder, head and kind of features, for each number of labels its measures.
 
-    The main measure has its 95 % interval. The last column is the papers', where they have these data.
+    The main measure has its 95 % interval.
 
     Args:
-        data: what was measured on, in words; "" for no column of the papers.
-        brief: for a screen: of raw features, without intervals and papers, the main measure alone where there are
-            several numbers of labels, else the first three.
+        brief: for a screen: of raw features, without intervals, the main measure alone where there are several
+            numbers of labels, else the first three.
     """
     listed, names = records(frame), names_of(frame)
     if brief:
@@ -317,10 +321,6 @@ def table_of(frame: pd.DataFrame, task: Task, data: str = "", brief: bool = Fals
                 header.append(f"95 % interval{labels}")
                 for line, own in zip(cells, of_lines):
                     line.append(_interval(own, measure))
-        if not brief and (column := paper_column(of_lines, task.measures, names, data)):
-            header.append(column[0] + labels)
-            for line, cell in zip(cells, column[1:]):
-                line.append(cell)
     return Table(header, cells, frozenset(best))
 
 
@@ -506,10 +506,11 @@ def notes_of(frame: pd.DataFrame, task: Task) -> list[str]:
         if seen is not None and round(100 * max(seen, near or 0), 1) > 0:
             copies = "" if near is None else f" ({100 * near:.1f} % with near-duplicates)"
             notes.append(f"{name} saw {100 * seen:.1f} % of the test documents in training{copies}.")
-        if own[0].get("kept_start"):
-            which = name if own[0].get("pretraining_seeds") == 1 else f"one or more seeds of {name}"
+        if kept := own[0].get("kept_start"):  # of several seeds those that did
+            members = short_names(own[0].get("members", []), longest=0)  # a card shows no folders
+            which = name if kept is True else f"{', '.join(members[member] for member in kept)} of {name}"
             notes.append(
-                f"The start stands for {which}: its training did not beat it on --probe_corpus (kept_start in "
+                f"The start stands for {which}: training did not beat it on --probe_corpus (kept_start in "
                 "all_results.json)."
             )
     # The record of training documents is what this project writes: it knows how many runs those trainings were
@@ -571,9 +572,7 @@ def _markdown(report: Report) -> str:
         "over pretraining seeds where there are several (`seeds`). The best of a column is bold, which is not to say "
         f"that it is better: see the tests. {task.note}"
     )
-    parts.append(f"## Results\n\n{table_of(frame, task, report.data).markdown()}\n\n{caption.rstrip()}")
-    if papers := paper_sources(listed, names, report.data):
-        parts.append(inline(papers))
+    parts.append(f"## Results\n\n{table_of(frame, task).markdown()}\n\n{caption.rstrip()}")
     for detail, heading in task.details.items():
         chosen = {f"{names[row['encoder']]}: {head_name(row)}": row[detail] for row in listed if row["shots"] is None}
         cells = [[label, *("" if own[label] is None else f"{100 * own[label]:.1f}" for own in chosen.values())]

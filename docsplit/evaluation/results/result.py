@@ -22,7 +22,7 @@ from sklearn.metrics import f1_score, roc_auc_score
 
 from docsplit.data.sets.labelled import LabelledSplit
 from docsplit.evaluation.heads.base import HeadOutput
-from docsplit.evaluation.results.bootstrap import ItemScores
+from docsplit.evaluation.results.bootstrap import ItemScores, accuracy_items, micro_f1_items
 from docsplit.runtime.files import checked
 
 logger = logging.getLogger(__name__)
@@ -178,24 +178,6 @@ def predictions(scores: np.ndarray, multi_label: bool, threshold: float = 0.5, n
     return (scores >= threshold).astype(np.int8) if multi_label else scores.argmax(axis=-1)
 
 
-def accuracy_items(predicted: np.ndarray, references: np.ndarray) -> ItemScores:
-    """Correct and 1; with several labels an item is correct if all its labels are.
-
-    Args:
-        predicted: (R, M) class indices, or (R, M, C) multi-hot: what `predictions` gives.
-        references: (M,) or (M, C).
-    """
-    correct = predicted == references
-    correct = (correct.all(axis=2) if correct.ndim == 3 else correct).astype(np.float32)
-    return ItemScores(correct, np.ones_like(correct))
-
-
-def micro_f1_items(predicted: np.ndarray, references: np.ndarray) -> ItemScores:
-    """2 tp and 2 tp + fp + fn of each item's labels, given multi-hot predictions (R, M, C) and labels (M, C)."""
-    both = 2 * (predicted & references).sum(axis=2, dtype=np.float32)
-    return ItemScores(both, predicted.sum(axis=2, dtype=np.float32) + references.sum(axis=1, dtype=np.float32))
-
-
 # --- Results ---
 
 
@@ -339,8 +321,9 @@ def merge_members(name: str, members: Sequence[str], of_members: Sequence[Sequen
 def merge_seeds(name: str, members: Sequence[str], results: Sequence[Result]) -> Result:
     """Join results of the same head on encoders from several pretraining seeds.
 
-    Equal facts (`info`) stay. Seconds of embedding are added up. The largest of other numbers is kept, so that no
-    member's share of seen documents is hidden; None, unknown, wins over all.
+    Equal facts (`info`) stay. Seconds of embedding are added up; `kept_start` names the members whose training did not
+    beat their start. The largest of other numbers is kept, so that no member's share of seen documents is hidden;
+    None, unknown, wins over all.
 
     Args:
         name: of all together, as it was typed.
@@ -406,6 +389,8 @@ def _merged_facts(results: Sequence[Result]) -> Facts:
             merged[key] = None
         elif key == "embedding_seconds":
             merged[key] = sum(values)
+        elif key == "kept_start":
+            merged[key] = [result.encoder for result in results if result.info[key]]
         elif all(value == values[0] for value in values):
             merged[key] = values[0]
         elif all(isinstance(value, int | float) for value in values):

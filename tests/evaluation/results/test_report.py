@@ -235,12 +235,17 @@ def test_notes_say_what_changes_a_readers_mind_and_nothing_that_is_always_true(m
     ]
     seen = make_result("a", 1.0, seen_in_pretraining_share=0.25, near_duplicate_share=0.5)
     assert notes(seen) == ["a saw 25.0 % of the test documents in training (50.0 % with near-duplicates)."]
-    kept = [make_result("a", 1.0, kept_start=value) for value in (False, True)]
+    names = [f"outputs/{letter}" for letter in "abc"]
+    kept = [make_result(name, 1.0, kept_start=value) for name, value in zip(names, (False, True, True))]
     assert notes(kept[0]) == []
     (said_of_start,) = notes(kept[1])
-    assert said_of_start.startswith("The start stands for a: its training did not beat it on --probe_corpus")
-    (said_of_seeds,) = notes(merge_seeds("S=a,b", ["a", "b"], kept))
-    assert "The start stands for one or more seeds of S" in said_of_seeds
+    assert "The start stands for outputs/b: " in said_of_start
+    seeds = merge_seeds(f"S={','.join(names)}", names, kept)
+    (said_of_seeds,) = notes(seeds)
+    assert "The start stands for b, c of S: " in said_of_seeds
+    assert json_rows([seeds])[0]["kept_start"] == names[1:]
+    assert table_of(rows([seeds]), CLASSIFICATION, brief=True).rows[0][:3] == ["S", "linear", "3"]
+    assert notes(merge_seeds("S=x,y", ["x", "y"], [kept[0], kept[0]])) == []
     unlike = [make_result(f"e{length}", 1.0, max_seq_length=length, long_documents="truncate") for length in (8, 1024)]
     assert notes(*unlike) == [
         "Encoders read different lengths: e8 the first 8 tokens, e1024 the first 1,024 tokens; --max_seq_length sets "

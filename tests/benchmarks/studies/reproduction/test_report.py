@@ -11,10 +11,10 @@ from markdown_it import MarkdownIt
 from benchmarks.engine.results import SAMPLES, Record
 from benchmarks.engine.study import RECORD, Study
 from benchmarks.studies.reproduction.hypotheses import read_hypotheses
+from benchmarks.studies.reproduction.paper_numbers import read_paper
 from benchmarks.studies.reproduction.plan import make_plan, read_recipe
 from benchmarks.studies.reproduction.report import write_report
 from benchmarks.studies.reproduction.tables import TABLES
-from docsplit.evaluation.results.paper_numbers import read_paper
 from tests.processes import ROOT
 
 SMALL = ROOT / "recipes" / "reproduction" / "small.yaml"

@@ -1,0 +1,201 @@
+"""Logistic regression: the one linear head of probes, of `adapt.py` and of the classifier.
+
+fit_head, fit_path      a head, or one for each C
+qualities               what the heads of each C are worth, which chooses among them
+held_out                scores of documents by heads that did not see them
+calibration             what makes scores probabilities
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+from scipy.optimize import minimize_scalar
+from scipy.sparse import issparse
+from scipy.special import expit, log_softmax, softmax
+from sklearn.linear_model import LogisticRegression
+from threadpoolctl import threadpool_limits
+
+from docsplit.evaluation.results.bootstrap import ItemScores, accuracy_items, micro_f1_items
+
+C = 10.0  # of a head whose C nothing chooses: the classifier's
+MAX_ITERATIONS = 2000
+MAX_ROW_SPACE = 2500  # documents, up to which sparse features are rotated into the space that they span
+LIKE_KEPT = 0.75  # of the documents of a class, that a head must have seen to calibrate the one that is kept
+ABSENT = -30.0  # the score of a class that no document has
+
+
+def at_once(jobs: Iterable[Any]) -> list[Any]:
+    """Run fits, joblib's `delayed`, several at a time with one thread each.
+
+    The matrices are small, and threads of one product that wait for each other are slow on a busy machine, by a factor
+    of 100 on two cores.
+    """
+    with threadpool_limits(1, user_api="blas"):
+        return Parallel(n_jobs=-1, prefer="threads")(jobs)
+
+
+def in_row_space(train: Any, *others: Any) -> tuple[Any, ...]:
+    """Sparse features of few documents, (n, V), as coordinates in the space that they span, (n, r) with r <= n.
+
+    The weights of logistic regression with an L2 penalty lie in that space (Kimeldorf and Wahba, 1971), and the
+    penalty does not change under rotation: the same probabilities, for a hundredth of the time in few-shot draws.
+    """
+    if not issparse(train) or not train.nnz or train.shape[0] > min(MAX_ROW_SPACE, train.shape[1]):
+        return train, *others
+    rows = train.astype(np.float64)
+    values, vectors = np.linalg.eigh((rows @ rows.T).toarray())
+    spanned = values > 1e-9 * values.max()  # equal documents span one dimension
+    basis = vectors[:, spanned] / np.sqrt(values[spanned])  # (n, r)
+    return tuple(((features @ rows.T).toarray() @ basis).astype(np.float32) for features in (rows, *others))
+
+
+def fit_path(
+    features: Any, targets: np.ndarray, num_classes: int, grid: Sequence[float]
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Fit logistic regression for each C, from the solution of the one before; several labels one against rest.
+
+    Args:
+        features: (N, F), dense or sparse.
+        targets: class indices (N,), or with several labels 0 and 1, (N, C). A class that no document has, or every
+            one, gets a constant score.
+
+    Yields: coefficients (F, C) and intercepts (C,); scores are features @ coefficients + intercepts.
+    """
+    several = targets.ndim == 2
+    columns: list[Any] = list(range(num_classes)) if several else [slice(None)]
+    heads = [LogisticRegression(max_iter=MAX_ITERATIONS, warm_start=True) for _ in columns]
+    for c in grid:
+        coefficients = np.zeros((features.shape[1], num_classes), dtype=np.float32)
+        intercepts = np.full(num_classes, ABSENT, dtype=np.float32)
+        for head, column in zip(heads, columns):
+            of_column = targets[:, column] if several else targets
+            present = np.unique(of_column)
+            if len(present) < 2:
+                intercepts[column if several else present] = -ABSENT if not several or present[0] else ABSENT
+                continue
+            head.set_params(C=c).fit(features, of_column)
+            if several:
+                coefficients[:, column], intercepts[column] = head.coef_[0], head.intercept_[0]
+            elif len(present) == 2:  # scikit-learn has one score for both
+                coefficients[:, present[1]], intercepts[present] = head.coef_[0], [0, head.intercept_[0]]
+            else:
+                coefficients[:, present], intercepts[present] = head.coef_.T, head.intercept_
+        yield coefficients, intercepts
+
+
+def fit_head(features: Any, targets: np.ndarray, num_classes: int, c: float = C) -> tuple[np.ndarray, np.ndarray]:
+    """`fit_path` of one C."""
+    return next(fit_path(features, targets, num_classes, (c,)))
+
+
+def qualities(
+    features: Any,
+    targets: np.ndarray,
+    num_classes: int,
+    grid: Sequence[float],
+    parts: Sequence[tuple[Any, np.ndarray]],
+) -> list[list[float]]:
+    """Return the accuracy of each C on each part, or with several labels the micro-F1.
+
+    Args:
+        features, targets: to fit.
+        parts: features and targets of documents.
+    """
+    return [
+        [float(items_of(part @ coefficients + intercepts, of_part, 0).of_runs()[0]) for part, of_part in parts]
+        for coefficients, intercepts in fit_path(features, targets, num_classes, grid)
+    ]
+
+
+def items_of(scores: np.ndarray, targets: np.ndarray, threshold: float = 0.5) -> ItemScores:
+    """Return what each document adds to the accuracy, or with several labels to the micro-F1.
+
+    Args:
+        scores: (N, C); of several labels those from the threshold on are given.
+    """
+    if targets.ndim == 1:
+        return accuracy_items(scores.argmax(axis=1)[None], targets)
+    return micro_f1_items((scores >= threshold)[None].astype(np.int8), targets)
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Documents by heads that did not see them: what probabilities are made of, by any head that gives scores.
+
+    Attributes:
+        scores: (M, C).
+        targets: (M,), or with several labels (M, C).
+        rows: (M,), the number of each document.
+        folds: (M,), the fold that held each out.
+        calibrate: (M,), whether the head saw nearly as many documents of the class as the one that is kept: of a class
+            of two it saw one, and finds the other less often. Where that is so of none, all calibrate.
+    """
+
+    scores: np.ndarray
+    targets: np.ndarray
+    rows: np.ndarray
+    folds: np.ndarray
+    calibrate: np.ndarray
+
+    def calibrated(self) -> np.ndarray:
+        """Turn the scores into probabilities (M, C), those of each fold by a calibration on the others."""
+        probabilities = np.empty(self.scores.shape)
+        for fold in np.unique(self.folds):
+            held = self.folds == fold
+            others = ~held & self.calibrate
+            scale_and_shift = calibration(self.scores[others], self.targets[others])
+            probabilities[held] = probabilities_of(self.scores[held], *scale_and_shift, self.targets.ndim == 2)
+        return probabilities
+
+
+def held_out(features: Any, targets: np.ndarray, num_classes: int, folds: list[Any]) -> HeldOut:
+    """Fit a head without each fold and score the fold, but for documents of classes that the head did not see.
+
+    Args:
+        features: (N, F), or a list with those of each fold.
+        folds: rows to train on and rows held out.
+    """
+
+    def scores_of(features: Any, train: np.ndarray, held: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        calibrate = np.ones(len(held), dtype=bool)
+        if targets.ndim == 1:
+            seen, all_of = (np.bincount(targets[rows], minlength=num_classes)[targets[held]] for rows in (train, ...))
+            held, calibrate = held[seen > 0], (seen >= LIKE_KEPT * all_of)[seen > 0]
+        coefficients, intercepts = fit_head(features[train], targets[train], num_classes)
+        return held, features[held] @ coefficients + intercepts, calibrate
+
+    of_folds = features if isinstance(features, list) else [features] * len(folds)
+    parts = at_once(delayed(scores_of)(of_fold, *fold) for of_fold, fold in zip(of_folds, folds))
+    if not parts:
+        return HeldOut(np.zeros((0, num_classes)), targets[:0], *np.zeros((3, 0), dtype=np.int64))
+    rows, scores, calibrate = map(np.concatenate, zip(*parts))
+    numbers = np.repeat(np.arange(len(parts)), [len(rows) for rows, _, _ in parts])
+    return HeldOut(scores, targets[rows], rows, numbers, calibrate | ~calibrate.any())
+
+
+def calibration(scores: np.ndarray, targets: np.ndarray) -> tuple[float, float]:
+    """Return the scale, and with several labels the shift, that make scores (N, C) probabilities.
+
+    The scale has the highest likelihood (temperature scaling, Guo et al. 2017), with a normal prior of its logarithm,
+    since a few labels say little; with several labels both are Platt's (1999).
+    """
+    if targets.ndim == 2:
+        if not targets.size or targets.min() == targets.max():
+            return 1.0, 0.0
+        fitted = LogisticRegression().fit(scores.reshape(-1, 1), targets.ravel())
+        return max(float(fitted.coef_[0, 0]), 0.01), float(fitted.intercept_[0])
+    rows = np.arange(len(targets))
+
+    def loss(log_scale: float) -> float:
+        return log_scale**2 / 2 - float(log_softmax(np.exp(log_scale) * scores, axis=1)[rows, targets].sum())
+
+    return float(np.exp(minimize_scalar(loss, bounds=(-3, 3), method="bounded").x)), 0.0
+
+
+def probabilities_of(scores: np.ndarray, scale: float, shift: float, several: bool) -> np.ndarray:
+    """Turn scores (N, C) of a head into probabilities."""
+    scores = scale * np.asarray(scores, dtype=np.float64) + shift
+    return expit(scores) if several else softmax(scores, axis=1)
