@@ -15,7 +15,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from docsplit.runtime.options import CommandParser
+from docsplit.runtime.options import Bound, CommandParser
 
 
 def parse_options() -> argparse.Namespace:
@@ -24,10 +24,10 @@ def parse_options() -> argparse.Namespace:
     model = parser.add_argument_group("The Longformer")
     model.add_argument("source", help="BERT or RoBERTa checkpoint: Hub name or folder")
     model.add_argument("out", type=Path, help="folder to write the Longformer into")
-    model.add_argument("--max_positions", type=int, default=4096, help="most tokens of a text (default: 4096)")
+    model.add_argument("--max_positions", type=Bound(1), default=4096, help="most tokens of a text (default: 4096)")
     model.add_argument(
         "--attention_window",
-        type=int,
+        type=Bound(2),
         default=512,
         help="tokens that each token attends to, half of them on each side (default: 512)",
     )

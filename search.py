@@ -31,7 +31,7 @@ from docsplit.data.words import ENGLISH, LANGUAGES
 from docsplit.index.results import METHODS, Answer, Checked, Clusters, Deleted, Duplicates, Info, Result, counted
 from docsplit.modeling.pooling import Pooling
 from docsplit.runtime.command import Style, as_json, command_line, log_messages
-from docsplit.runtime.options import CommandParser, add_plugin
+from docsplit.runtime.options import Bound, CommandParser, add_plugin
 
 logger = logging.getLogger(__name__)
 
@@ -202,12 +202,12 @@ def build_options(parser: argparse.ArgumentParser) -> None:
     add_plugin(parser)
     add("--model", required=True, help="SentenceTransformer or any AutoModel: Hub name or folder")
     add("--index_dir", type=Path, required=True, help="folder to write the index into")
-    add("--passage_words", type=int, default=100, help="approximate words per passage (default: 100)")
+    add("--passage_words", type=Bound(1), default=100, help="approximate words per passage (default: 100)")
     language = "of the documents: searching by words counts stems (default: english); none: whole words"
     add("--language", choices=LANGUAGES, default=ENGLISH, metavar="LANGUAGE", help=language)
     pooling = "pooling of an encoder that does not say (default: cls; lasttoken for a decoder)"
     add("--pooling", choices=get_args(Pooling), help=pooling)
-    add("--max_seq_length", type=int, help="tokens read of each text (default: the encoder's)")
+    add("--max_seq_length", type=Bound(3), help="tokens read of each text (default: the encoder's)")
     add("--prompt", help="text before each document, such as 'passage: ' for E5 (default: the encoder's)")
     add("--query_prompt", help="text before each query, such as 'query: ' for E5 (default: the encoder's)")
 
@@ -248,8 +248,10 @@ def query_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--method", choices=METHODS, default=METHODS[0], help=method)
     fusion = "of a hybrid: sum of both scores, or rrf: reciprocal ranks (default: sum)"
     parser.add_argument("--fusion", choices=FUSIONS, default=FUSIONS[0], help=fusion)
-    parser.add_argument("--weight", type=float, default=WEIGHT, help=f"of the meaning in the sum (default: {WEIGHT})")
-    parser.add_argument("--count", type=int, default=5, help="documents to print (default: 5)")
+    parser.add_argument(
+        "--weight", type=Bound(0, 1, kind=float), default=WEIGHT, help=f"of the meaning in the sum (default: {WEIGHT})"
+    )
+    parser.add_argument("--count", type=Bound(1), default=5, help="documents to print (default: 5)")
     _takes_a_part(parser)
     _needs_encoder(parser)
 
@@ -261,13 +263,13 @@ def delete_options(parser: argparse.ArgumentParser) -> None:
 
 def duplicates_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `search.py duplicates`."""
-    parser.add_argument("--threshold", type=float, default=0.95, help=THRESHOLD)
+    parser.add_argument("--threshold", type=Bound(kind=float), default=0.95, help=THRESHOLD)
     _takes_a_part(parser)
 
 
 def clusters_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `search.py clusters`."""
-    parser.add_argument("--count", type=int, help="number of groups (default: 10, at most one a document)")
+    parser.add_argument("--count", type=Bound(1), help="number of groups (default: 10, at most one a document)")
     _takes_a_part(parser)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from docsplit.modeling.pooling import Pooling
 from docsplit.runtime.files import refuse_missing_path
-from docsplit.runtime.options import option
+from docsplit.runtime.options import SEED, Bound, option
 
 _STATED = re.compile(rf"(.*?)(?:@({'|'.join(get_args(Pooling))}))?(?:@prompt=(.*))?", re.DOTALL)
 LongDocuments = Literal["truncate", "chunk_mean"]
@@ -38,6 +38,7 @@ class EncoderArguments:
         None,
         "Tokens read of each text, special ones included. Default: the encoder's own, by its files.",
         common=True,
+        bound=Bound(3),
     )
     long_documents: LongDocuments = option(
         "truncate",
@@ -61,6 +62,7 @@ class EncoderArguments:
         "Average each vector with those of its N nearest documents (by cosine and by words), as "
         "neighbour_distillation does for its targets; 0: no averaging. Test documents are among the neighbours "
         "(transductive).",
+        bound=Bound(0),
     )
     dtype: Literal["auto", "float32", "bfloat16"] = option(
         "auto", "Precision of the encoder's matrix products; auto: bfloat16 where the hardware has it, else float32."
@@ -69,6 +71,7 @@ class EncoderArguments:
         None,
         "Most tokens of one forward pass, padding included; more is faster and takes more memory. Default: 2048 (GPU "
         "16384).",
+        bound=Bound(1),
     )
 
     def __post_init__(self) -> None:
@@ -91,6 +94,7 @@ class ComparisonArguments:
         0,
         "Seed of all that is drawn: splits made here, samples, few-shot draws and the first training. The split of "
         "python_docs is fixed.",
+        bound=SEED,
     )
     data_name: str | None = option(
         None, "Name of the data in results and cards. Default: its name on the Hub, or the names of the files."

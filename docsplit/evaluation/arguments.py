@@ -8,7 +8,7 @@ from docsplit.data.sets.arguments import check_folds
 from docsplit.data.words import ENGLISH, LANGUAGES
 from docsplit.embedding.arguments import ComparisonArguments
 from docsplit.evaluation.heads.presets import PRESETS, FineTuning
-from docsplit.runtime.options import check_choices, option
+from docsplit.runtime.options import Bound, check_choices, option
 
 LINK_HEADS = ("mlp", "cosine")
 LINK_BASELINES = ("bm25", "popularity")  # those that need no encoder
@@ -27,7 +27,9 @@ MAP_METHODS = ("tsne", "umap", "pca")
 class HeadArguments(ComparisonArguments):
     """How often heads are trained."""
 
-    num_seeds: int = option(3, "Trainings of each head on all labels, each with another seed.", common=True)
+    num_seeds: int = option(
+        3, "Trainings of each head on all labels, each with another seed.", common=True, bound=Bound(1)
+    )
 
 
 @dataclass
@@ -53,19 +55,28 @@ class ProbeArguments(HeadArguments):
         None,
         "Most passes of mlp, and of bregman's linear, over all labels; a validation part stops them earlier. Default: "
         "the preset's, 50 (bregman 30).",
+        bound=Bound(1),
     )
     shots: list[int] = option(
-        [5], "Labels per class, one row of results for each number; 0: all labels only.", common=True
+        [5], "Labels per class, one row of results for each number; 0: all labels only.", common=True, bound=Bound(0)
     )
-    num_draws: int = option(10, "Random draws of those labels, the same for every encoder.", common=True)
+    num_draws: int = option(
+        10, "Random draws of those labels, the same for every encoder.", common=True, bound=Bound(1)
+    )
     finetune_learning_rate: float | None = option(
-        None, "Peak learning rate of finetune (AdamW). Default: the preset's, 2e-5 (bregman 3e-5, graph 5e-5)."
+        None,
+        "Peak learning rate of finetune (AdamW). Default: the preset's, 2e-5 (bregman 3e-5, graph 5e-5).",
+        bound=Bound(0, above=True),
     )
     finetune_epochs: float | None = option(
-        None, "Passes of finetune over the training documents. Default: the preset's, 3 (graph 20)."
+        None,
+        "Passes of finetune over the training documents. Default: the preset's, 3 (graph 20).",
+        bound=Bound(0, above=True),
     )
     finetune_batch_size: int | None = option(
-        None, "Documents per step of finetune, over all processes. Default: the preset's, 16 (graph 32)."
+        None,
+        "Documents per step of finetune, over all processes. Default: the preset's, 16 (graph 32).",
+        bound=Bound(1),
     )
 
     def __post_init__(self) -> None:
@@ -124,7 +135,9 @@ class RetrievalArguments(ComparisonArguments):
         common=True,
         choices=FUSIONS,
     )
-    weight: float = option(WEIGHT, "Weight of the encoder in the sum; the rest is that of BM25.", common=True)
+    weight: float = option(
+        WEIGHT, "Weight of the encoder in the sum; the rest is that of BM25.", common=True, bound=Bound(0, 1)
+    )
     choose_weight: bool = option(
         False,
         "Choose the weight of the sum on queries of the other folds (--folds), or of the next one (--fold).",
@@ -140,6 +153,7 @@ class RetrievalArguments(ComparisonArguments):
         "Measure on the queries of this fold only (counted from 0), which the encoder was trained without. With "
         "--choose_weight, the weight is chosen on the next fold. Default: all folds.",
         common=True,
+        bound=Bound(0),
     )
     selection_split: str | None = option(
         None, "Choose the weight of the sum on queries of this split, at most 1,000. Default: on the other folds."
@@ -192,6 +206,7 @@ class AnalysisArguments(ComparisonArguments):
         1000,
         "Most test documents of similarity, attention, map and geometry's halves; each class keeps its proportion.",
         common=True,
+        bound=Bound(4),
     )
     word_weight: str = option(
         "sum", "Attention to a word, from that to its tokens: their sum or their mean.", choices=["sum", "mean"]
@@ -202,7 +217,7 @@ class AnalysisArguments(ComparisonArguments):
         common=True,
         choices=MAP_METHODS,
     )
-    num_seeds: int = option(10, "Runs of k-means on each embedding, with another seed each time.")
+    num_seeds: int = option(10, "Runs of k-means on each embedding, with another seed each time.", bound=Bound(1))
 
     def __post_init__(self) -> None:
         if self.push_results and "clustering" not in self.analyses:

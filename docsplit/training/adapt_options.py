@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from docsplit.modeling.pooling import Pooling
-from docsplit.runtime.options import find_recipe, option
+from docsplit.runtime.options import Bound, find_recipe, option
 
 
 @dataclass
@@ -40,12 +40,15 @@ class AdaptOptions:
     probe_text_column: str = option("text", "Column of the text in --probe_corpus.")
     probe_label_column: str = option("label", "Column of the label in --probe_corpus.")
     penalty: float | None = option(
-        None, "Ridge penalty of the words: higher values shrink their weights. Default: chosen by leave-one-out."
+        None,
+        "Ridge penalty of the words: higher values shrink their weights. Default: chosen by leave-one-out.",
+        bound=Bound(0, above=True),
     )
     neighbours: int = option(
         20,
         "Fit words to each document's vector averaged with those of its N nearest documents; 0: to its vector alone.",
         common=True,
+        bound=Bound(0),
     )
     pooling: Pooling | None = option(
         None,
@@ -55,6 +58,7 @@ class AdaptOptions:
     max_seq_length: int | None = option(
         None,
         "Tokens that the encoder reads of each text; words are counted in the whole text. Default: the encoder's own.",
+        bound=Bound(3),
     )
     prompt: str | None = option(
         None,

@@ -1,7 +1,7 @@
 """The options of pretraining, with the papers' values as defaults. Nothing heavy is imported: `--help` reads this."""
 
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from docsplit.data.segmentation import DEFAULT_SPLITTER
 from docsplit.data.views import QUERY_DOCUMENT, VIEWS
@@ -9,7 +9,7 @@ from docsplit.data.words import ENGLISH, LANGUAGES
 from docsplit.modeling.pooling import Pooling
 from docsplit.runtime.command import command_name
 from docsplit.runtime.files import refuse_missing_path
-from docsplit.runtime.options import check_choices, first_lines, option
+from docsplit.runtime.options import SEED, Bound, check_choices, first_lines, option
 
 DEFAULT_VIEW = "docsplit"
 DEFAULT_PASSAGE_WORDS = 100
@@ -47,7 +47,7 @@ class ModelArguments:
         "Give a random start token embeddings made of the corpus (docs/recipes.md).",
         common=True,
     )
-    vocab_size: int = option(30522, "Vocabulary size of a tokenizer that is trained here.")
+    vocab_size: int = option(30522, "Vocabulary size of a tokenizer that is trained here.", bound=Bound(100))
     pooling: Pooling | None = option(
         None,
         "How token vectors become one embedding: cls (the first token's), mean, max, lasttoken, weightedmean. "
@@ -59,6 +59,7 @@ class ModelArguments:
         "Tokens read of each text, special ones included; the rest is cut off. Default: the start's own; 512 of a "
         "random one.",
         common=True,
+        bound=Bound(3),
     )
     new_mlm_head: bool = option(False, "Add a random masked-LM head to a checkpoint without one, and train it.")
     attn_implementation: str | None = option(
@@ -66,7 +67,9 @@ class ModelArguments:
         "How attention is computed: sdpa, flash_attention_2, eager or another name of transformers. A Longformer "
         "computes it in tiles, unless this is eager. Default: transformers' choice.",
     )
-    lora_r: int = option(0, "Rank of LoRA updates, trained in place of all weights; 0: none.", common=True)
+    lora_r: int = option(
+        0, "Rank of LoRA updates, trained in place of all weights; 0: none.", common=True, bound=Bound(0)
+    )
 
     def __post_init__(self) -> None:
         if self.lora_r and self.model_name_or_path is None:
@@ -116,11 +119,13 @@ class DataArguments:
         "Approximate words per passage (views passages, passage_vs_rest). A passage always ends at a "
         "sentence, and where a section does. Documents of one passage are dropped: lower this for short "
         f"documents. Default: the checkpoint's, else {DEFAULT_PASSAGE_WORDS}.",
+        bound=Bound(1),
     )
     view_max_length: int | None = option(
         None,
         "Tokens of each view in training; the rest of a view is cut off. Less than --max_seq_length saves time and "
         "memory. Default: --max_seq_length.",
+        bound=Bound(3),
     )
     streaming: bool = option(
         False,
@@ -129,11 +134,17 @@ class DataArguments:
         common=True,
     )
     shuffle_buffer_size: int = option(
-        10_000, "Documents that each worker shuffles together in memory, with --streaming."
+        10_000, "Documents that each worker shuffles together in memory, with --streaming.", bound=Bound(1)
     )
-    max_train_samples: int | None = option(None, "Train on the first N documents only. Default: all.", common=True)
-    max_eval_samples: int = option(500, "Documents held out to measure eval_loss, unless --eval_strategy is no.")
-    preprocessing_num_workers: int | None = option(None, "Processes that tokenise the corpus. Default: one.")
+    max_train_samples: int | None = option(
+        None, "Train on the first N documents only. Default: all.", common=True, bound=Bound(1)
+    )
+    max_eval_samples: int = option(
+        500, "Documents held out to measure eval_loss, unless --eval_strategy is no.", bound=Bound(1)
+    )
+    preprocessing_num_workers: int | None = option(
+        None, "Processes that tokenise the corpus. Default: one.", bound=Bound(1)
+    )
     probe_corpus: str | None = option(
         None,
         "Labelled documents (columns text and label) to measure the encoder on, by classifying its embeddings: test "
@@ -164,6 +175,7 @@ class QueryArguments:
         "Keep the queries of this fold (counted from 0) for "
         f"`{command_name('run_document_retrieval.py')} --fold`. The next fold gives eval_loss and the hybrid's "
         "weight; all others are trained on. Default: no folds.",
+        bound=Bound(0),
     )
     negatives: list[str] = option(
         ["in_batch"],
@@ -174,17 +186,20 @@ class QueryArguments:
         choices=["in_batch", *KINDS_OF_NEGATIVES],
     )
     negatives_per_query: int | None = option(
-        None, "Negatives added to each query by random, bm25 or self. Default: 1."
+        None, "Negatives added to each query by random, bm25 or self. Default: 1.", bound=Bound(1)
     )
     language: str = option(
         ENGLISH, "Language of the stems by which bm25 finds negatives; none: whole words.", choices=LANGUAGES
     )
-    negatives_depth: int = option(100, "Draw hard negatives from the N best-ranked documents.")
-    negatives_min_rank: int = option(0, "Skip the N best-ranked documents, which may be relevant, though unjudged.")
+    negatives_depth: int = option(100, "Draw hard negatives from the N best-ranked documents.", bound=Bound(1))
+    negatives_min_rank: int = option(
+        0, "Skip the N best-ranked documents, which may be relevant, though unjudged.", bound=Bound(0)
+    )
     negatives_margin: float | None = option(
         None,
         "Skip hard negatives that score above s - |s| x this, where s is the score of the best relevant document: "
         "they may be relevant too. Default: no limit.",
+        bound=Bound(),
     )
 
     def __post_init__(self) -> None:
@@ -217,7 +232,22 @@ class QueryArguments:
 
 @dataclass
 class TrainingOptions:
-    """What transformers' TrainingArguments do not have, and the papers' values as defaults of what they have."""
+    """What transformers' TrainingArguments do not have, and the papers' values as defaults of what they have.
+
+    Attributes:
+        inherited_bounds: of numbers that transformers declares.
+    """
+
+    inherited_bounds: ClassVar[dict[str, Bound]] = {
+        **dict.fromkeys(("max_grad_norm", "neftune_noise_alpha", "eval_delay"), Bound(0)),
+        **dict.fromkeys(("adam_epsilon", "save_steps", "eval_steps"), Bound(0, above=True)),
+        **dict.fromkeys(("adam_beta1", "adam_beta2", "label_smoothing_factor"), Bound(0, 1)),
+        **dict.fromkeys(("gradient_accumulation_steps", "eval_accumulation_steps", "save_total_limit"), Bound(1)),
+        **dict.fromkeys(("dataloader_prefetch_factor", "torch_empty_cache_steps"), Bound(1)),
+        **dict.fromkeys(("ddp_bucket_cap_mb", "ddp_timeout"), Bound(1)),
+        **dict.fromkeys(("seed", "data_seed"), SEED),
+        "local_rank": Bound(0, special=-1),
+    }
 
     output_dir: str = option("outputs/docsplit", "Folder of checkpoints, encoder, card and results.", common=True)
     per_device_train_batch_size: int = option(
@@ -225,22 +255,29 @@ class TrainingOptions:
         "Documents per step in each process. The other documents of a step, of all processes, are the negatives: "
         "with more of them the task is harder.",
         common=True,
+        bound=Bound(1),
     )
     per_device_eval_batch_size: int | None = option(
-        None, "Documents per step in each process for eval_loss. Default: as in training."
+        None, "Documents per step in each process for eval_loss. Default: as in training.", bound=Bound(1)
     )
-    logging_steps: float = option(50, "Steps between two logs; below 1, a share of all steps.")
-    learning_rate: float = option(5e-5, "Peak learning rate of AdamW.", common=True)
+    logging_steps: float = option(
+        50, "Steps between two logs; below 1, a share of all steps.", bound=Bound(0, above=True)
+    )
+    learning_rate: float = option(5e-5, "Peak learning rate of AdamW.", common=True, bound=Bound(0))
     bf16: bool | None = option(
         None, "Compute the encoder in bfloat16 (autocast). Default: where the hardware multiplies it natively."
     )
     dataloader_num_workers: int | None = option(
-        None, "Processes that prepare batches. Default: 4 with a GPU, 0 without."
+        None, "Processes that prepare batches. Default: 4 with a GPU, 0 without.", bound=Bound(0)
     )
-    num_train_epochs: float = option(1.0, "Passes over the documents.", common=True)
-    max_steps: int = option(-1, "Stop after N steps, whatever --num_train_epochs says.", common=True)
-    weight_decay: float = option(0.01, "Weight decay of AdamW; biases and norms have none.")
-    warmup_steps: float = option(0.05, "Steps of a rising learning rate; below 1, a share of all steps.")
+    num_train_epochs: float = option(1.0, "Passes over the documents.", common=True, bound=Bound(0, above=True))
+    max_steps: int = option(
+        -1, "Stop after N steps, whatever --num_train_epochs says.", common=True, bound=Bound(1, special=-1)
+    )
+    weight_decay: float = option(0.01, "Weight decay of AdamW; biases and norms have none.", bound=Bound(0))
+    warmup_steps: float = option(
+        0.05, "Steps of a rising learning rate; below 1, a share of all steps.", bound=Bound(0)
+    )
     logging_nan_inf_filter: bool = option(
         False, "Leave NaN and infinite losses out of the log: each step then waits for the GPU."
     )
@@ -261,17 +298,20 @@ class TrainingOptions:
         None,
         "Weight of the contrastive loss; 0: train by masked LM alone. Give it where the checkpoint's is 0. Default: "
         "the checkpoint's, else 1.",
+        bound=Bound(0),
     )
     mlm_weight: float | None = option(
         None,
         "Weight of the masked-LM loss, which is added to the contrastive one; 0: no masked LM. Default: the "
         "checkpoint's, else 0.1.",
         common=True,
+        bound=Bound(0),
     )
     micro_batch_tokens: int | None = option(
         None,
         "Most tokens of one forward pass, padding included. It changes speed and memory, not the loss: lower it if "
         "memory runs out. Default: 1024; on a GPU 32768, or 8192 below 40 GB.",
+        bound=Bound(1),
     )
     packed_sequences: str = option(
         "auto",
@@ -286,7 +326,9 @@ class TrainingOptions:
         common=True,
     )
     early_stopping_patience: int | None = option(
-        None, "Stop after N evaluations without a better --metric_for_best_model; needs --load_best_model_at_end."
+        None,
+        "Stop after N evaluations without a better --metric_for_best_model; needs --load_best_model_at_end.",
+        bound=Bound(1),
     )
     keep_better_start: bool = option(
         True,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from docsplit.runtime.options import option
+from docsplit.runtime.options import Bound, option
 
 
 def check_folds(folds: str, fold: int | None) -> None:
@@ -62,11 +62,12 @@ class LabelledArguments:
         choices=["headers", "footers", "quotes"],
     )
     max_train_samples: int | None = option(
-        None, "Train on N documents at most, with the proportions of the classes. Default: all."
+        None, "Train on N documents at most, with the proportions of the classes. Default: all.", bound=Bound(1)
     )
     max_test_samples: int | None = option(
         None,
         "Measure on N documents at most, and validate on as many, with the proportions of the classes. Default: all.",
+        bound=Bound(1),
     )
 
 
@@ -113,7 +114,9 @@ class RankingArguments:
         "first_line.",
         common=True,
     )
-    max_queries: int | None = option(None, "Measure on N queries at most, drawn at random. Default: all.")
+    max_queries: int | None = option(
+        None, "Measure on N queries at most, drawn at random. Default: all.", bound=Bound(1)
+    )
     ignore_identical_ids: bool = option(
         False,
         "Leave the document with a query's id out of its list, as BEIR does. Default: only where the texts agree too, "

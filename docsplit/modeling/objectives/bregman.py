@@ -24,9 +24,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from docsplit.modeling.distributed import gather_documents
-from docsplit.modeling.objectives.base import ObjectiveOutput, check_options, option
+from docsplit.modeling.objectives.base import ObjectiveOutput
 from docsplit.modeling.objectives.info_nce import InfoNCE
 from docsplit.modeling.vectors import embedding_width
+from docsplit.runtime.options import Bound, option
 
 logger = logging.getLogger(__name__)
 
@@ -136,25 +137,30 @@ class BregmanInfoNCE(InfoNCE):
             2.0,
             "Weight of the Bregman loss beside InfoNCE (lambda). The paper says 2; its code weighs them "
             "as 0.5 would. 0: the ensemble is measured, not trained. Default: the checkpoint's, else 2.",
+            bound=Bound(0),
         )
         bregman_temperature: float = option(
             0.1,
             "Divides exp(-G / (2 sigma^2)), which is 1 at most: at a temperature of 1 the loss hardly "
             "moves. Default: the checkpoint's, else 0.1 (the authors' code).",
+            bound=Bound(0, above=True),
         )
         bregman_sigma: float = option(
             2.0,
             "Width of the kernel exp(-G / (2 sigma^2)): the larger it is, the more divergences count as "
             "near. Default: the checkpoint's, else 2 (as in the paper).",
+            bound=Bound(0, above=True),
         )
         bregman_subnetworks: int = option(
             10,
             "Number of networks in the ensemble (g). Default: the checkpoint's, else 10 (as in the paper).",
+            bound=Bound(1),
         )
         bregman_width: int | None = option(
             None,
             "Outputs of each network; the largest output of all networks counts. Default: the "
             "checkpoint's, else 1, and with a shared trunk the encoder's width (the authors' code).",
+            bound=Bound(1),
         )
         bregman_trunk: Trunk = option(
             "separate",
@@ -174,9 +180,6 @@ class BregmanInfoNCE(InfoNCE):
 
         def __post_init__(self) -> None:
             super().__post_init__()
-            check_options(self, "bregman_weight", least=0)
-            check_options(self, "bregman_temperature", "bregman_sigma", above=0)
-            check_options(self, "bregman_subnetworks", "bregman_width", least=1)
             if self.bregman_trunk not in get_args(Trunk):
                 raise ValueError(f"bregman_trunk is {self.bregman_trunk!r}, expected one of {get_args(Trunk)}.")
             width = self.bregman_width or (1 if self.bregman_trunk == "separate" else None)

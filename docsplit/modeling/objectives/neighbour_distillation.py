@@ -23,8 +23,9 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from docsplit.modeling.distributed import send
-from docsplit.modeling.objectives.base import Objective, Preparation, check_options, option
+from docsplit.modeling.objectives.base import Objective, Preparation
 from docsplit.runtime.files import add_arrays, write_whole
+from docsplit.runtime.options import Bound, check_bounds, option
 
 TARGETS_FILE = "distillation_targets.safetensors"  # in the output folder
 DIGEST = "digest"  # of tensors and description, in the file's metadata
@@ -104,30 +105,32 @@ class NeighbourDistillation(Objective):
         num_neighbours: int = option(
             20,
             "Nearest documents that each target vector is averaged with; 0: the target is the start's vector.",
+            bound=Bound(0),
         )
         smoothing_rounds: int = option(
             2,
             "How often the target vectors are averaged, each time with those of the round before.",
+            bound=Bound(0),
         )
         smoothing_share: float = option(
             0.5,
             "Weight of the neighbours' mean in each round; the vector itself has the rest.",
+            bound=Bound(0, 1),
         )
         neighbour_temperature: float = option(
             0.1,
             "Neighbours weigh softmax(similarity / this): lower values favour the nearest.",
+            bound=Bound(0, above=True),
         )
         neighbour_words: float = option(
             1.0,
             "Weight of likeness in words (latent semantic analysis) beside the encoder's cosine when "
             "neighbours are chosen; 0: the encoder alone.",
+            bound=Bound(0),
         )
 
         def __post_init__(self) -> None:
-            check_options(self, "num_neighbours", "smoothing_rounds", "neighbour_words", least=0)
-            check_options(self, "neighbour_temperature", above=0)
-            if not 0 <= self.smoothing_share <= 1:
-                raise ValueError(f"smoothing_share is {self.smoothing_share}, expected a number from 0 to 1.")
+            check_bounds(self)
 
     def __init__(self, options: Any, base_model: nn.Module):
         super().__init__(options, base_model)
