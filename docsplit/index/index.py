@@ -41,7 +41,6 @@ from docsplit.runtime.files import (
     JsonObject,
     checked,
     read_sealed,
-    why_damaged,
     write_sealed,
 )
 
@@ -93,8 +92,7 @@ class InvertedFile:
     """The inverted file beside the data file, which covers the passages of some segments."""
 
     file: str
-    size: int
-    xxh3: str
+    record: FileRecord
     segments: list[str]  # names, in the order of their passages
     probes: int  # cells that a query reads
     recall: float  # measured with so many cells
@@ -192,7 +190,7 @@ def faults_in(directory: Path, manifest: Manifest, data: np.ndarray) -> list[str
         if not entry.is_sound(data)
     ]
     known = manifest.approximate
-    if known and (reason := why_damaged(directory, {known.file: FileRecord(known.size, known.xxh3)})):
+    if known and (reason := known.record.why_damaged(directory, known.file)):
         faults.append(f"{directory}/{reason}. {REMEDY}")
     return faults
 

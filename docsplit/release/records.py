@@ -5,7 +5,6 @@ evaluations/*/results.json what the evaluation scripts put there. The manifest o
 a fitting one it does not count.
 """
 
-import hashlib
 import json
 import logging
 import re
@@ -283,40 +282,13 @@ def read_evaluations(directory: Path) -> list[CardEvaluation]:
 
 
 def seal(directory: Path) -> None:
-    """Mark a directory as a complete checkpoint, once it is on the disk, by a record of each file in it.
-
-    When this returns the mark is on the disk too: older checkpoints may go.
-    """
-    files.flush_folder(directory)
+    """Mark a directory as a complete checkpoint. When this returns the mark is on the disk: older ones may go."""
     files.seal_folder(directory, MANIFEST, written=time.time())
     files.flush(directory.parent)
 
 
-def read_manifest(directory: Path) -> tuple[float, dict[str, files.FileRecord]]:
-    """Read when a directory was sealed, and the records of its files.
-
-    Raises:
-        FileNotFoundError: if there is no manifest.
-        Damaged: if it is not what `seal` wrote.
-    """
-    content = files.read_sealed(directory / MANIFEST)
-    return content["written"], files.records_in(content, directory / MANIFEST)
-
-
 def why_incomplete(directory: Path) -> str | None:
     """Tell why a directory is no complete checkpoint, None if it is one; reads each file once."""
-    try:
-        return files.why_damaged(directory, read_manifest(directory)[1])
-    except FileNotFoundError:
+    if not (directory / MANIFEST).exists():
         return f"it has no {MANIFEST}: its run was stopped while writing it, or was none of this project"
-    except files.Damaged as error:
-        return str(error).removesuffix(".")
-
-
-def digest_of(directory: Path) -> str:
-    """Hash the manifest of a directory, which has the digest of each file: checkpoints of one hash are equal.
-
-    Raises:
-        OSError: if it cannot be read.
-    """
-    return hashlib.blake2b((directory / MANIFEST).read_bytes(), digest_size=16).hexdigest()
+    return files.why_folder_damaged(directory, MANIFEST)

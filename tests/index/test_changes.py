@@ -133,7 +133,7 @@ def test_folders_of_others_are_left_alone(documents, tmp_path, marks):
         (tmp_path / "project" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "project" / name).write_text(name)
     before = contents(tmp_path / "project")
-    with pytest.raises(ValueError, match=r"has no index but other files, .*: name a new folder for the index"):
+    with pytest.raises(ValueError, match=r"is there already: name a new folder for the index"):
         build(tmp_path / "project", documents[:5], ENCODER, WORDS)
     for change in (add, lambda directory, *_: delete(directory, ["own"])):
         with pytest.raises(ValueError, match="There is no index"):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from docsplit.release.records import MANIFEST, digest_of, seal, why_incomplete
+from docsplit.release.records import MANIFEST, seal, why_incomplete
 from docsplit.runtime.files import PARTIAL, FileRecord
 from docsplit.runtime.sharing import Begun
 from docsplit.training import checkpoints
@@ -168,20 +168,20 @@ def test_a_start_is_not_removed(output_dir):
 
 def test_another_checkpoint_on_another_machine_is_refused(output_dir, tmp_path_factory):
     """One that is missing, damaged or other; a copy at another place is the same."""
-    digest = digest_of(output_dir / "checkpoint-10")
+    manifest = FileRecord.of(output_dir / "checkpoint-10" / MANIFEST)
     copy = tmp_path_factory.mktemp("elsewhere") / "checkpoint-10"
     with pytest.raises(
         ValueError, match=r"cannot resume from \S+checkpoint-10, as rank 0 does: it is not there\. Put"
     ):
-        checkpoints.refuse_another(copy, digest)
+        checkpoints.refuse_another(copy, manifest)
     shutil.copytree(output_dir / "checkpoint-10", copy)
-    checkpoints.refuse_another(copy, digest)
+    checkpoints.refuse_another(copy, manifest)
     flip_bits_of(copy / "optimizer.pt", b"state")
     with pytest.raises(ValueError, match=r"optimizer\.pt has changed"):
-        checkpoints.refuse_another(copy, digest)
+        checkpoints.refuse_another(copy, manifest)
     seal(copy)
     with pytest.raises(ValueError, match="its content is another"):
-        checkpoints.refuse_another(copy, digest)
+        checkpoints.refuse_another(copy, manifest)
 
 
 def test_a_run_is_not_resumed_with_another_model(tmp_path):
