@@ -20,7 +20,7 @@ from typing import Any
 
 from docsplit.runtime.command import as_json, command_line, log_messages, shown
 from docsplit.runtime.files import refuse_missing_path, write_whole
-from docsplit.runtime.options import SEED, Bound, CommandParser, add_plugin
+from docsplit.runtime.options import Bound, CommandParser, add_plugin
 
 logger = logging.getLogger(__name__)
 
@@ -171,7 +171,7 @@ def parse_options(words: list[str] | None = None) -> argparse.Namespace:
         help="tokens that the encoder reads of each document (default: the encoder's)",
     )
     add("--include_encoder", action="store_true", help="write the encoder into the folder too")
-    add("--seed", type=SEED, default=0, help="of folds (default: 0)")
+    add("--seed", type=Bound(0, 2**31 - 1), default=0, help="of folds (default: 0)")
     predict_help = "Label new documents."
     add = (of_predict := verbs.add_parser("predict", help=predict_help, description=predict_help)).add_argument
     add("classifier", type=Path, help="the folder of the classifier")

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from docsplit.modeling.pooling import Pooling
 from docsplit.runtime.files import refuse_missing_path
-from docsplit.runtime.options import SEED, Bound, option
+from docsplit.runtime.options import Count, Length, Seed, Whole, option
 
 _STATED = re.compile(rf"(.*?)(?:@({'|'.join(get_args(Pooling))}))?(?:@prompt=(.*))?", re.DOTALL)
 LongDocuments = Literal["truncate", "chunk_mean"]
@@ -34,11 +34,10 @@ class EncoderArguments:
     override_pooling: Pooling | None = option(
         None, "Pooling for all encoders, in place of their own. Default: each keeps its own."
     )
-    max_seq_length: int | None = option(
+    max_seq_length: Length | None = option(
         None,
         "Tokens read of each text, special ones included. Default: the encoder's own, by its files.",
         common=True,
-        bound=Bound(3),
     )
     long_documents: LongDocuments = option(
         "truncate",
@@ -57,21 +56,19 @@ class EncoderArguments:
         "Text to put before each query, where documents are ranked for queries, such as 'query: ' for E5. Default: "
         "the encoder's own.",
     )
-    smooth_neighbours: int = option(
+    smooth_neighbours: Whole = option(
         0,
         "Average each vector with those of its N nearest documents (by cosine and by words), as "
         "neighbour_distillation does for its targets; 0: no averaging. Test documents are among the neighbours "
         "(transductive).",
-        bound=Bound(0),
     )
     dtype: Literal["auto", "float32", "bfloat16"] = option(
         "auto", "Precision of the encoder's matrix products; auto: bfloat16 where the hardware has it, else float32."
     )
-    embedding_tokens: int | None = option(
+    embedding_tokens: Count | None = option(
         None,
         "Most tokens of one forward pass, padding included; more is faster and takes more memory. Default: 2048 (GPU "
         "16384).",
-        bound=Bound(1),
     )
 
     def __post_init__(self) -> None:
@@ -90,11 +87,10 @@ class EncoderArguments:
 class ComparisonArguments:
     """The seed, the name of the data, and where the results are published."""
 
-    seed: int = option(
+    seed: Seed = option(
         0,
         "Seed of all that is drawn: splits made here, samples, few-shot draws and the first training. The split of "
         "python_docs is fixed.",
-        bound=SEED,
     )
     data_name: str | None = option(
         None, "Name of the data in results and cards. Default: its name on the Hub, or the names of the files."

@@ -1,14 +1,14 @@
 """The options of the evaluations. Nothing heavy is imported: `--help` reads this module."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 from docsplit.data.fusion import FUSIONS, WEIGHT
 from docsplit.data.sets.arguments import check_folds
 from docsplit.data.words import ENGLISH, LANGUAGES
 from docsplit.embedding.arguments import ComparisonArguments
 from docsplit.evaluation.heads.presets import PRESETS, FineTuning
-from docsplit.runtime.options import Bound, check_choices, option
+from docsplit.runtime.options import Bound, Count, Positive, Share, Whole, check_choices, option
 
 LINK_HEADS = ("mlp", "cosine")
 LINK_BASELINES = ("bm25", "popularity")  # those that need no encoder
@@ -27,9 +27,7 @@ MAP_METHODS = ("tsne", "umap", "pca")
 class HeadArguments(ComparisonArguments):
     """How often heads are trained."""
 
-    num_seeds: int = option(
-        3, "Trainings of each head on all labels, each with another seed.", common=True, bound=Bound(1)
-    )
+    num_seeds: Count = option(3, "Trainings of each head on all labels, each with another seed.", common=True)
 
 
 @dataclass
@@ -51,32 +49,23 @@ class ProbeArguments(HeadArguments):
         "finetune for 20 epochs or 15.",
         choices=list(PRESETS),
     )
-    probe_epochs: int | None = option(
+    probe_epochs: Count | None = option(
         None,
         "Most passes of mlp, and of bregman's linear, over all labels; a validation part stops them earlier. Default: "
         "the preset's, 50 (bregman 30).",
-        bound=Bound(1),
     )
-    shots: list[int] = option(
-        [5], "Labels per class, one row of results for each number; 0: all labels only.", common=True, bound=Bound(0)
+    shots: list[Whole] = option(
+        [5], "Labels per class, one row of results for each number; 0: all labels only.", common=True
     )
-    num_draws: int = option(
-        10, "Random draws of those labels, the same for every encoder.", common=True, bound=Bound(1)
+    num_draws: Count = option(10, "Random draws of those labels, the same for every encoder.", common=True)
+    finetune_learning_rate: Positive | None = option(
+        None, "Peak learning rate of finetune (AdamW). Default: the preset's, 2e-5 (bregman 3e-5, graph 5e-5)."
     )
-    finetune_learning_rate: float | None = option(
-        None,
-        "Peak learning rate of finetune (AdamW). Default: the preset's, 2e-5 (bregman 3e-5, graph 5e-5).",
-        bound=Bound(0, above=True),
+    finetune_epochs: Positive | None = option(
+        None, "Passes of finetune over the training documents. Default: the preset's, 3 (graph 20)."
     )
-    finetune_epochs: float | None = option(
-        None,
-        "Passes of finetune over the training documents. Default: the preset's, 3 (graph 20).",
-        bound=Bound(0, above=True),
-    )
-    finetune_batch_size: int | None = option(
-        None,
-        "Documents per step of finetune, over all processes. Default: the preset's, 16 (graph 32).",
-        bound=Bound(1),
+    finetune_batch_size: Count | None = option(
+        None, "Documents per step of finetune, over all processes. Default: the preset's, 16 (graph 32)."
     )
 
     def __post_init__(self) -> None:
@@ -135,9 +124,7 @@ class RetrievalArguments(ComparisonArguments):
         common=True,
         choices=FUSIONS,
     )
-    weight: float = option(
-        WEIGHT, "Weight of the encoder in the sum; the rest is that of BM25.", common=True, bound=Bound(0, 1)
-    )
+    weight: Share = option(WEIGHT, "Weight of the encoder in the sum; the rest is that of BM25.", common=True)
     choose_weight: bool = option(
         False,
         "Choose the weight of the sum on queries of the other folds (--folds), or of the next one (--fold).",
@@ -148,12 +135,11 @@ class RetrievalArguments(ComparisonArguments):
         "Number of folds of queries, or a JSON file with lists of query ids. With --choose_weight, the weight for a "
         "fold is chosen on the others.",
     )
-    fold: int | None = option(
+    fold: Whole | None = option(
         None,
         "Measure on the queries of this fold only (counted from 0), which the encoder was trained without. With "
         "--choose_weight, the weight is chosen on the next fold. Default: all folds.",
         common=True,
-        bound=Bound(0),
     )
     selection_split: str | None = option(
         None, "Choose the weight of the sum on queries of this split, at most 1,000. Default: on the other folds."
@@ -202,11 +188,10 @@ class AnalysisArguments(ComparisonArguments):
         "How documents are split into sentences: rules (of this project), sentencizer (spaCy's), or the name of an "
         "installed spaCy pipeline.",
     )
-    sample_documents: int = option(
+    sample_documents: Annotated[int, Bound(4)] = option(
         1000,
         "Most test documents of similarity, attention, map and geometry's halves; each class keeps its proportion.",
         common=True,
-        bound=Bound(4),
     )
     word_weight: str = option(
         "sum", "Attention to a word, from that to its tokens: their sum or their mean.", choices=["sum", "mean"]
@@ -217,7 +202,7 @@ class AnalysisArguments(ComparisonArguments):
         common=True,
         choices=MAP_METHODS,
     )
-    num_seeds: int = option(10, "Runs of k-means on each embedding, with another seed each time.", bound=Bound(1))
+    num_seeds: Count = option(10, "Runs of k-means on each embedding, with another seed each time.")
 
     def __post_init__(self) -> None:
         if self.push_results and "clustering" not in self.analyses:

@@ -19,7 +19,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from difflib import get_close_matches
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, NoReturn, get_type_hints
+from typing import Annotated, Any, NoReturn, get_args, get_type_hints
 
 import yaml
 
@@ -29,7 +29,7 @@ from docsplit.runtime.plugins import load_plugin
 logger = logging.getLogger(__name__)
 
 Options = dict[str, Any]  # values by the names of options, whichever these are
-COMMON, BOUND = "common", "bound"  # in the metadata of a field: the short page of --help shows it; its numbers
+COMMON = "common"  # in the metadata of a field: the short page of --help shows it
 TOKEN_REFUSED = (
     "a token in a recipe or on the command line shows in process lists, in logs and in a launcher's traceback: log in "
     "with `hf auth login`, or set HF_TOKEN, and make a new token in place of the one that was typed."
@@ -39,7 +39,7 @@ RECIPE = "YAML file of options, or the name of one that comes with the project; 
 
 @dataclass(frozen=True)
 class Bound:
-    """The numbers that an option takes, and the type by which a parser reads them (`type=Bound(1)`).
+    """The numbers that an option takes: part of the type of a field, or the type by which a parser reads a word.
 
     Infinity, NaN and what 64 bits do not hold are refused everywhere.
 
@@ -78,22 +78,25 @@ class Bound:
         return value
 
 
-SEED = Bound(0, 2**31 - 1)  # half of what numpy takes: further runs count on from it
+Count = Annotated[int, Bound(1)]
+Whole = Annotated[int, Bound(0)]
+Length = Annotated[int, Bound(3)]  # in tokens: one needs room beside the special ones
+Seed = Annotated[int, Bound(0, 2**31 - 1)]  # half of what numpy takes: further runs count on from it
+Weight = Annotated[float, Bound(0)]
+Positive = Annotated[float, Bound(0, above=True)]
+Share = Annotated[float, Bound(0, 1)]
 
 
-def option(
-    default: Any, help: str | Callable[[], str], common: bool = False, bound: Bound | None = None, **metadata: Any
-) -> Any:
+def option(default: Any, help: str | Callable[[], str], common: bool = False, **metadata: Any) -> Any:
     """Declare an option of a script: the field of a dataclass, with its help text.
 
     Args:
         default: a list becomes a new list of each set of options.
         help: a function where it lists the rows of a table, to which plug-ins add.
         common: whether the short page of --help shows it.
-        bound: of its numbers.
         metadata: `choices`, for those that a type does not say.
     """
-    metadata |= {"help": help, COMMON: common, BOUND: bound}
+    metadata |= {"help": help, COMMON: common}
     if isinstance(default, list):
         return field(default_factory=lambda: list(default), metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -105,17 +108,22 @@ def check_bounds(options: Any) -> None:
     Raises:
         ValueError: naming the first option out of bounds.
     """
-    for each in fields(options):
-        value, bound = getattr(options, each.name), bound_of(options, each)
+    bounds = bounds_of(type(options))
+    for name, value in vars(options).items():
         for number in value if isinstance(value, list) else [value]:
-            if isinstance(number, int | float) and not isinstance(number, bool) and not bound.holds(number):
-                raise ValueError(f"--{each.name} {number}: give {bound}.")
+            is_number = isinstance(number, int | float) and not isinstance(number, bool)
+            if is_number and not bounds.get(name, Bound()).holds(number):
+                raise ValueError(f"--{name} {number}: give {bounds.get(name, Bound())}.")
 
 
-def bound_of(options: Any, declared: "Field[Any]") -> Bound:
-    """Return the bound of an option: what its field says, else what the class says of a field that it inherits."""
-    inherited = getattr(options, "inherited_bounds", {})
-    return declared.metadata.get(BOUND) or inherited.get(declared.name) or Bound()
+def bounds_of(dtype: Any) -> dict[str, Bound]:
+    """Return the bounds that the fields of a dataclass have in their types, and those that it states of others."""
+
+    def bound_in(kind: Any) -> Bound | None:
+        return kind if isinstance(kind, Bound) else next(filter(None, map(bound_in, get_args(kind))), None)
+
+    own = {name: bound_in(kind) for name, kind in get_type_hints(dtype, include_extras=True).items()}
+    return getattr(dtype, "inherited_bounds", {}) | {name: bound for name, bound in own.items() if bound is not None}
 
 
 def check_choices(option: str, values: Iterable[str], choices: Iterable[str]) -> None:
@@ -244,16 +252,16 @@ def _add_options(
     from transformers.hf_argparser import string_to_bool
 
     group: Any = parser.add_argument_group(title, description)
-    types, before = get_type_hints(dtype), len(parser._actions)
+    types, bounds, before = get_type_hints(dtype), bounds_of(dtype), len(parser._actions)
     for original in fields(dtype):
         if original.name in names:
             declared: Any = copy.copy(original)
             declared.type = types[original.name]
-            declared.metadata = {name: original.metadata[name] for name in original.metadata.keys() - {COMMON, BOUND}}
+            declared.metadata = {name: original.metadata[name] for name in original.metadata.keys() - {COMMON}}
             declared.metadata["help"] = _help_of(original)
             HfArgumentParser._parse_dataclass_field(group, declared)
             if (action := parser._actions[-1]).type in (int, float):
-                action.type = replace(bound_of(dtype, original), kind=action.type)
+                action.type = replace(bounds.get(original.name, Bound()), kind=action.type)
     for action in parser._actions[before:]:
         # HfArgumentParser takes --learning-rate too: it works, and is not shown
         action.option_strings = [spelling for spelling in action.option_strings if "-" not in spelling[2:]]

@@ -13,6 +13,9 @@ from docsplit.runtime.files import ROOT
 from docsplit.runtime.options import (
     Bound,
     CommandParser,
+    Count,
+    Weight,
+    Whole,
     answer_help,
     check_bounds,
     check_choices,
@@ -33,12 +36,12 @@ class Example:
     inherited_bounds: ClassVar[dict[str, Bound]] = {"steps": Bound(1, special=-1)}
 
     name: str = option("n", "A name, a or b ... c. It is long.", common=True)
-    learning_rate: float = option(0.5, "The rate, 5 %%.", common=True, bound=Bound(0))
+    learning_rate: Weight = option(0.5, "The rate, 5 %%.", common=True)
     length: int | None = option(None, "A length. Default: the model's. More.", common=True)
     kind: Literal["docsplit", "crop"] = field(default="docsplit")
     heads: list[str] = option(["a", "b"], "Heads.", common=True)
     flag: bool = option(False, "A switch.")
-    sizes: list[int] = option([1], "Sizes.", bound=Bound(0))
+    sizes: list[Whole] = option([1], "Sizes.")
     steps: int = field(default=1)
     on: bool = field(default=True)
     perhaps: bool | None = field(default=None)
@@ -58,7 +61,7 @@ class Queue:
     """Two of its own."""
 
     temperature: float = field(default=0.07)
-    momentum_queue_size: int = option(131072, "Negatives.", bound=Bound(1))
+    momentum_queue_size: Count = option(131072, "Negatives.")
     symmetric: bool = field(default=True)
 
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Protocol, get_args
 
 from torch import Tensor, nn
 
-from docsplit.runtime.options import Bound, check_bounds, option
+from docsplit.runtime.options import Positive, check_bounds, option
 
 Similarity = Literal["cosine", "dot"]
 
@@ -45,11 +45,10 @@ class ObjectiveOutput:
 class SoftmaxOptions:
     """Options of all objectives with a softmax over similarities."""
 
-    contrastive_temperature: float = option(
+    contrastive_temperature: Positive = option(
         0.05,
         "Divide similarities by this before the softmax: lower values stress the nearest negatives. Default: the "
         "checkpoint's, else 0.05 (SimCSE).",
-        bound=Bound(0, above=True),
     )
     similarity: Similarity = option(
         "cosine",

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from docsplit.modeling.distributed import send
 from docsplit.modeling.objectives.base import Objective, Preparation
 from docsplit.runtime.files import add_arrays, write_whole
-from docsplit.runtime.options import Bound, check_bounds, option
+from docsplit.runtime.options import Positive, Share, Weight, Whole, check_bounds, option
 
 TARGETS_FILE = "distillation_targets.safetensors"  # in the output folder
 DIGEST = "digest"  # of tensors and description, in the file's metadata
@@ -102,31 +102,26 @@ class NeighbourDistillation(Objective):
     class Options:
         """Neighbour distillation: how the target vectors are averaged over neighbours."""
 
-        num_neighbours: int = option(
+        num_neighbours: Whole = option(
             20,
             "Nearest documents that each target vector is averaged with; 0: the target is the start's vector.",
-            bound=Bound(0),
         )
-        smoothing_rounds: int = option(
+        smoothing_rounds: Whole = option(
             2,
             "How often the target vectors are averaged, each time with those of the round before.",
-            bound=Bound(0),
         )
-        smoothing_share: float = option(
+        smoothing_share: Share = option(
             0.5,
             "Weight of the neighbours' mean in each round; the vector itself has the rest.",
-            bound=Bound(0, 1),
         )
-        neighbour_temperature: float = option(
+        neighbour_temperature: Positive = option(
             0.1,
             "Neighbours weigh softmax(similarity / this): lower values favour the nearest.",
-            bound=Bound(0, above=True),
         )
-        neighbour_words: float = option(
+        neighbour_words: Weight = option(
             1.0,
             "Weight of likeness in words (latent semantic analysis) beside the encoder's cosine when "
             "neighbours are chosen; 0: the encoder alone.",
-            bound=Bound(0),
         )
 
         def __post_init__(self) -> None:

@@ -17,7 +17,7 @@ from docsplit.modeling.distributed import gather_documents
 from docsplit.modeling.objectives.base import Encode, Objective, ObjectiveOutput, SoftmaxOptions
 from docsplit.modeling.objectives.info_nce import info_nce
 from docsplit.modeling.vectors import embedding_width
-from docsplit.runtime.options import Bound, option
+from docsplit.runtime.options import Count, Share, option
 
 CT_NEGATIVES = 7  # to one positive (Contrastive Tension, section 3)
 
@@ -127,17 +127,15 @@ class MomentumContrast(_SecondEncoder):
     class Options(SoftmaxOptions):
         """Momentum contrast (MoCo): InfoNCE with a queue of negatives."""
 
-        momentum_queue_size: int = option(
+        momentum_queue_size: Count = option(
             131072,
             "Number of negatives: the queue keeps the last N embeddings of the momentum encoder. "
             "Default: the checkpoint's, else 131072.",
-            bound=Bound(1),
         )
-        momentum: float = option(
+        momentum: Share = option(
             0.9995,
             "Share of its weights that the momentum encoder keeps in each forward pass (EMA). Default: "
             "the checkpoint's, else 0.9995 (Contriever).",
-            bound=Bound(0, 1),
         )
 
     @classmethod
