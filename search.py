@@ -20,11 +20,10 @@ from docsplit.runtime.command import as_command  # isort: skip (before torch)
 import argparse
 import logging
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from docsplit.data.fusion import FUSIONS, WEIGHT
 from docsplit.data.words import ENGLISH, LANGUAGES
@@ -32,6 +31,9 @@ from docsplit.index.results import METHODS, Answer, Checked, Clusters, Deleted, 
 from docsplit.modeling.pooling import Pooling
 from docsplit.runtime.command import Style, as_json, command_line, log_messages
 from docsplit.runtime.options import Bound, CommandParser, add_plugin
+
+if TYPE_CHECKING:
+    from docsplit.index.api import Index
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +65,7 @@ def add(options: argparse.Namespace) -> Iterator[Result]:
     """Add to an index."""
     from docsplit.index.changes import add
 
-    encoder = encoder_of(options)
+    encoder = index_of(options).encoder()
     documents, source = documents_of(options)
     yield add(options.index, documents, encoder, options.replace, source, embedder(options, encoder))
 
@@ -79,9 +81,7 @@ def documents_of(options: argparse.Namespace) -> tuple[Iterator[Any], tuple[str,
 
 def sync(options: argparse.Namespace) -> Iterator[Result]:
     """Take over what has changed in a folder."""
-    from docsplit.index.changes import sync
-
-    yield sync(options.index, encoder_of(options), options.folder, options.yes)
+    yield index_of(options).sync(options.folder, options.yes)
 
 
 def embedder(options: argparse.Namespace, encoder: Any) -> Any:
@@ -91,43 +91,25 @@ def embedder(options: argparse.Namespace, encoder: Any) -> Any:
     return embedder_on_ray(encoder) if options.engine == "ray" else None
 
 
-def encoder_of(options: argparse.Namespace) -> Any:
-    """Load the encoder that the index was built with; a ValueError if it is not the same any more."""
-    from docsplit.index.index import encoder_of_index
+def index_of(options: argparse.Namespace) -> "Index":
+    """Open the index that is named; its encoder is loaded when it is needed."""
+    from docsplit.index.api import Index
 
-    return encoder_of_index(options.index, options.model, options.index / "cache")
+    return Index(options.index, getattr(options, "model", None))
 
 
 def query(options: argparse.Namespace) -> Iterator[Answer]:
     """Answer one question, or one after another."""
-    from docsplit.data.words import Stems
-    from docsplit.index.index import Index, check_encoder
-
-    if options.text is not None and not options.text.strip():
-        raise ValueError("The query is empty: give it words.")
-    index = Index(options.index).under(options.under)
-    encoder = None if options.method == "bm25" else encoder_of(options)
-    similarity = None if encoder is None else encoder.description["similarity"]
-
-    def answer(text: str) -> Answer:
-        started = time.perf_counter()
-        vector = None if encoder is None else encoder.embed_query(text)
-        embedded = time.perf_counter()
-        rows = index.search(vector, text, options.count, options.method, options.fusion, options.weight)
-        searched = time.perf_counter()
-        milliseconds = 1e3 * (embedded - started), 1e3 * (searched - embedded)
-        words = [*Stems(index.manifest.language).telling(text)]
-        return Answer(text, options.method, rows, *milliseconds, similarity, words, index.manifest.language)
-
-    if options.text is not None:
-        yield answer(options.text)
+    index, text = index_of(options), options.text
+    how = options.count, options.method, options.fusion, options.weight, options.under
+    if text is not None:
+        yield index.answer(text, *how)
         return
+    if options.method != "bm25":
+        index.encoder()  # which takes seconds
     print(f"{len(index):,} documents. An empty line ends.", file=sys.stderr)
     while text := _asked():
-        index = index.current()
-        if encoder is not None:
-            check_encoder(index.manifest, encoder.description)
-        yield answer(text)
+        yield index.answer(text, *how)
 
 
 def _asked() -> str:
@@ -139,32 +121,22 @@ def _asked() -> str:
 
 def delete(options: argparse.Namespace) -> Iterator[Deleted]:
     """Take documents out of an index."""
-    from docsplit.index.changes import delete
-
-    yield Deleted(delete(options.index, options.ids))
+    yield Deleted(index_of(options).delete(options.ids))
 
 
 def duplicates(options: argparse.Namespace) -> Iterator[Duplicates]:
     """Find near-duplicates."""
-    from docsplit.index.index import Index
-    from docsplit.index.overview import duplicates
-
-    yield Duplicates(options.threshold, duplicates(Index(options.index).under(options.under), options.threshold))
+    yield Duplicates(options.threshold, index_of(options).duplicates(options.threshold, options.under))
 
 
 def clusters(options: argparse.Namespace) -> Iterator[Clusters]:
     """Group the documents."""
-    from docsplit.index.index import Index
-    from docsplit.index.overview import clusters
-
-    yield Clusters(clusters(Index(options.index).under(options.under), options.count))
+    yield Clusters(index_of(options).clusters(options.count, options.under))
 
 
 def info(options: argparse.Namespace) -> Iterator[Info]:
     """Say what an index holds."""
-    from docsplit.index.index import Index
-
-    yield Info.of(Index(options.index))
+    yield index_of(options).info()
 
 
 def check(options: argparse.Namespace) -> Iterator[Checked]:

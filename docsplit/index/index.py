@@ -588,10 +588,6 @@ class Index:
                     vector,
                 )
 
-    def words(self) -> str | None:
-        """Say whether documents carry words beside their meaning; None: they do not."""
-        return "Documents carry the words that the encoder brings." if self.manifest.has_words else None
-
     def reading(self) -> str | None:
         """Say what share of the documents' tokens the vectors read; None: all, or their tokens were not counted."""
         tokens = np.concatenate([np.empty((0, 3)), *(segment.tokens[segment.alive] for segment in self.segments)])

@@ -18,7 +18,7 @@ WORK = {  # where the work of a script begins
     "run_document_retrieval": ["docsplit.evaluation.compare.compare"],
     "run_embedding_analysis": ["docsplit.evaluation.compare.compare"],
     "adapt": ["docsplit.training.adapting.adapt"],
-    "search": ["docsplit.embedding.encoder.Encoder", "docsplit.index.index.Index"],
+    "search": ["docsplit.embedding.encoder.Encoder", "docsplit.index.api.Index"],
     "classify": ["docsplit.classifier.Classifier.load"],
     "explore": ["docsplit.embedding.encoder.Encoder"],
     "convert_to_longformer": ["docsplit.modeling.pretrained.read_start"],
@@ -102,7 +102,6 @@ def refusal(script, words, folder, capsys):
     (folder / "file").touch()
     typed = f"{RIGHT[script]} {words}".replace("FOLDER", str(folder)).replace("FILE", str(folder / "file")).split()
     module = importlib.import_module(name)
-    importlib.import_module("docsplit.index.changes")  # else it would keep what takes the place of `Index`
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(sys, "argv", [f"{name}.py", *typed]))
         for place in WORK[name]:

@@ -175,7 +175,7 @@ def test_bad_input_is_one_clear_line(index, notes, scattered, tmp_path, failure_
     assert "There is an index" in failure_of(search.main, *build[:-1], index)
     assert "is not built to its end" in failure_of(search.main, "query", tmp_path / "other", "kettle")
     assert "There is no index" in failure_of(search.main, "query", tmp_path / "nowhere", "kettle")
-    assert "The query is empty" in failure_of(search.main, "query", index, " ")
+    assert "The question is empty" in failure_of(search.main, "query", index, " ")
     assert "26 groups of 25" in failure_of(search.main, "clusters", index, "--count", 26)
     for threshold in (7, -0.1):  # the encoder compares by cosine
         message = failure_of(search.main, "duplicates", index, "--threshold", threshold)
