@@ -20,8 +20,6 @@ from docsplit.runtime.files import Damaged, read_sealed, write_sealed
 from tests.index.conftest import ENCODER, WORDS, Encoder, answers, embed
 from tests.index.mutations import contents
 
-OTHER = {"name": "other", "hash": "x", "pooling": "cls", "dimension": 8}
-
 
 @pytest.mark.parametrize("method", ["hybrid", "dense", "bm25"])
 def test_however_documents_came_in_the_answers_are_the_same(documents, queries, built, tmp_path, monkeypatch, method):
@@ -101,29 +99,36 @@ def test_ids_that_are_no_utf8_come_back_and_hide_no_other(tmp_path):
     assert [segment.ids[row] for segment, row in Index(tmp_path).documents()] == ["a", *ids[4:]]
 
 
+OTHER_ENCODER = Encoder(embed)
+OTHER_ENCODER.description = {"name": "other", "hash": "x", "pooling": "cls", "dimension": 8}
+REFUSED = [
+    (
+        lambda at, _: add(at, [Document("new", "A text."), Document("new", "Another.")], ENCODER),
+        "'new' is given twice",
+    ),
+    (
+        lambda at, given: add(at, [*given[20:30], Document(given[5].id, "Another text.")], ENCODER),
+        "with another text: --replace",
+    ),
+    (lambda at, given: delete(at, [given[0].id, "nowhere"]), r"1 of the ids are not in the index, 'nowhere'"),
+    (lambda at, given: add(at, given, OTHER_ENCODER), r"built with test \(01234567\), not with .*: other pooling"),
+    (lambda at, given: build(at, given, ENCODER, WORDS), "There is an index"),
+    (lambda at, _: delete(at, [1]), r"The id 1 is a int: ids are texts, such as '1'\.$"),
+    (lambda at, _: build(at.with_name("other"), [Document("e", "")], ENCODER), "None of the documents has text"),
+]
+
+
 def test_bad_input_leaves_the_index_as_it_was(documents, queries, tmp_path):
-    build(tmp_path, documents[:20], ENCODER, WORDS)
-    before = contents(tmp_path)
-    wanted, other = answers(tmp_path, queries, "hybrid"), Encoder(embed)
-    other.description = OTHER
-    with pytest.raises(ValueError, match=r"'new' is given twice"):
-        add(tmp_path, [Document("new", "A text."), Document("new", "Another.")], ENCODER)
-    with pytest.raises(ValueError, match=r"with another text: --replace"):
-        add(tmp_path, [*documents[20:30], Document(documents[5].id, "Another text.")], ENCODER)
-    with pytest.raises(ValueError, match=r"1 of the ids are not in the index, 'nowhere'"):
-        delete(tmp_path, [documents[0].id, "nowhere"])
-    with pytest.raises(ValueError, match=r"built with test \(01234567\), not with other .*: other pooling"):
-        add(tmp_path, documents[20:], other)
-    with pytest.raises(ValueError, match="There is an index"):
-        build(tmp_path, documents, ENCODER, WORDS)
-    with pytest.raises(ValueError, match=r"The id 1 is a int: ids are texts, such as '1'\.$"):
-        delete(tmp_path, [1])
-    assert contents(tmp_path) == before
-    assert answers(tmp_path, queries, "hybrid") == wanted
-    counts = add(tmp_path, [Document("e", " \n\x00"), Document("f", "A text.")], ENCODER)
+    directory = tmp_path / "index"
+    build(directory, documents[:20], ENCODER, WORDS)
+    before, wanted = contents(directory), answers(directory, queries, "hybrid")
+    for call, message in REFUSED:
+        with pytest.raises(ValueError, match=message):
+            call(directory, documents)
+    assert contents(directory) == before
+    assert answers(directory, queries, "hybrid") == wanted
+    counts = add(directory, [Document("e", " \n\x00"), Document("f", "A text.")], ENCODER)
     assert counts == Added(documents=1, passages=1, empty=1, replaced=0, unchanged=0)
-    with pytest.raises(ValueError, match="None of the documents has text"):
-        build(tmp_path / "other", [Document("e", "")], ENCODER, WORDS)
 
 
 @pytest.mark.parametrize("marks", [[], ["lock"], ["data-01234567.bin", "lock"]])
@@ -194,6 +199,9 @@ def test_a_damaged_manifest_loses_nothing(documents, tmp_path, old, new):
     assert contents(tmp_path) == before
 
 
+USES = (Index, Checked.of, lambda directory: add(directory, [Document("f", "A text.")], ENCODER))
+
+
 def test_an_index_of_words_that_were_cut_in_another_way_is_refused(documents, tmp_path):
     build(tmp_path, documents[:5], ENCODER, WORDS)
     path = tmp_path / "manifest.json"
@@ -201,7 +209,7 @@ def test_an_index_of_words_that_were_cut_in_another_way_is_refused(documents, tm
     del content["cut"]
     write_sealed(path, content)
     before = contents(tmp_path)
-    for use in (Index, Checked.of, lambda directory: add(directory, documents[5:7], ENCODER)):
+    for use in USES:
         with pytest.raises(ValueError, match=r"cut words in another way: build the index again, in a new folder\.$"):
             use(tmp_path)
     assert contents(tmp_path) == before
@@ -217,7 +225,7 @@ def test_a_build_that_was_stopped_goes_on(documents, queries, built, tmp_path, m
         patch.setattr(changes.Change, "commit", stopped)
         with pytest.raises(KeyboardInterrupt):
             build(directory, documents, ENCODER, WORDS)
-    for use in (Index, Checked.of, lambda directory: add(directory, documents[:1], ENCODER)):
+    for use in USES:
         with pytest.raises(ValueError, match=r"is not built to its end: run `python search.py build` again"):
             use(directory)
     build(directory, documents, ENCODER, WORDS)
