@@ -23,7 +23,6 @@ from docsplit.modeling.pretrained import HEAD_FILE, HEAD_INDEX
 from docsplit.release import hub as release_hub
 from docsplit.release.model_card import add_results
 from docsplit.release.records import RunRecord, seal
-from docsplit.training.arguments import PretrainingArguments
 from tests.conftest import write_checkpoint
 
 MODEL = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=64"
@@ -158,12 +157,6 @@ def test_who_cannot_write_is_told_before_training(method, error, message, hub, m
     monkeypatch.setattr(hub, method, refuse)
     with pytest.raises(ValueError, match=message):
         release_hub.create_repository("tester/tiny")
-
-
-def test_a_token_on_the_command_line_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="process lists") as refused:
-        PretrainingArguments(output_dir=str(tmp_path), hub_token="hf_x")
-    assert "hf_x" not in str(refused.value)
 
 
 def test_results_are_added_to_the_card_on_the_hub(hub, encoder, tmp_path, corpus_file, run_here):
