@@ -17,6 +17,7 @@ from docsplit.index.index import Index, read_manifest
 from docsplit.index.results import Added, Checked
 from docsplit.runtime import files
 from docsplit.runtime.files import Damaged, read_sealed, write_sealed
+from tests.disk import record_disk
 from tests.index.conftest import ENCODER, WORDS, Encoder, answers, embed
 from tests.index.mutations import contents
 
@@ -258,36 +259,24 @@ def test_damage_is_never_copied_and_sealed(documents, tmp_path, monkeypatch):
 @pytest.mark.parametrize("change", ["build", "add", "delete", "merge"])
 def test_files_are_on_the_disk_before_the_manifest_names_them(documents, tmp_path, monkeypatch, change):
     """The data file, then the folder with its name, then the manifest, then the folder with its name."""
-    calls, replace, sync = [], os.replace, os.fsync
-
-    def synced(number):
-        calls.append(("sync", os.readlink(f"/proc/self/fd/{number}"), os.fstat(number).st_size))
-        sync(number)
-
-    def replaced(old, new):
-        calls.append(("replace", str(new), 0))
-        replace(old, new)
-
     directory = tmp_path / "index"
     if change != "build":
         build(directory, documents[:5], ENCODER, WORDS)
-    monkeypatch.setattr(os, "fsync", synced)
-    monkeypatch.setattr(os, "replace", replaced)
+    events = record_disk(monkeypatch)
     if change == "build":
         build(directory, documents[:5], ENCODER, WORDS)
-        assert calls[0][:2] == ("sync", str(tmp_path))  # with the name of the folder
+        assert events[0][:2] == ("flush", tmp_path)  # with the name of the folder
     elif change == "delete":
         delete(directory, [documents[0].id])
     else:
         monkeypatch.setattr(changes, "MOST_SMALL_SEGMENTS", 16 if change == "add" else 0)
         add(directory, documents[5:7], ENCODER)
     manifest = Index(directory).manifest
-    last = max(
-        number for number, call in enumerate(calls) if call[:2] == ("replace", str(directory / "manifest.json"))
-    )
-    assert calls[last + 1][:2] == ("sync", str(directory))
-    data = calls.index(("sync", str(directory / manifest.file), manifest.length))
-    assert ("sync", str(directory)) in [call[:2] for call in calls[data:last]]
+    steps = [event[:2] for event in events]
+    last = max(number for number, step in enumerate(steps) if step == ("name", directory / "manifest.json"))
+    assert steps[last + 1] == ("flush", directory)
+    data = events.index(("flush", directory / manifest.file, manifest.length))
+    assert ("flush", directory) in steps[data:last]
 
 
 @pytest.mark.parametrize("merges", [False, True])

@@ -45,6 +45,7 @@ from docsplit.runtime.files import (
     write_whole,
 )
 from tests.conftest import spawn
+from tests.disk import record_disk
 from tests.mutations import mutate
 from tests.trajectories import DATA
 
@@ -98,23 +99,16 @@ def test_an_error_that_knows_its_file_keeps_it(tmp_path):
 
 
 def test_a_file_is_on_the_disk_before_it_takes_its_name_and_a_folder_from_its_files_up(tmp_path, monkeypatch):
-    path, steps = tmp_path / "results.json", []
-    sync, replace = os.fsync, os.replace
-
-    def recorded_sync(number):
-        steps.append(f"sync {os.path.basename(os.readlink(f'/proc/self/fd/{number}'))}")
-        sync(number)
-
-    monkeypatch.setattr(os, "fsync", recorded_sync)
-    monkeypatch.setattr(os, "replace", lambda old, new: steps.append("rename") or replace(old, new))
+    path, events = tmp_path / "results.json", record_disk(monkeypatch)
     write_text(path, "new")
-    assert steps == [f"sync .results.json.{os.getpid()}.partial", "rename", f"sync {tmp_path.name}"]
+    partial = path.with_name(f".results.json.{os.getpid()}.partial")
+    assert [event[:2] for event in events] == [("flush", partial), ("name", path), ("flush", tmp_path)]
     (tmp_path / "a" / "b").mkdir(parents=True)
     for name in ("a/2", "a/b/3"):
         (tmp_path / name).write_text(name)
-    steps.clear()
+    events.clear()
     flush_folder(tmp_path / "a")
-    assert steps == ["sync 3", "sync b", "sync 2", "sync a"]
+    assert [(kind, path.name) for kind, path, _ in events] == [("flush", name) for name in ("3", "b", "2", "a")]
 
 
 def test_what_is_in_the_way_is_renamed_to_a_free_name(tmp_path):
