@@ -10,9 +10,9 @@ import logging
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeVar, cast
 
 import pandas as pd
 from huggingface_hub import hf_hub_download, metadata_load
@@ -31,6 +31,7 @@ from docsplit.runtime.options import given_options
 
 logger = logging.getLogger(__name__)
 
+R = TypeVar("R", bound="Record")
 RUN_FILE, ADAPTATION_FILE, RESULTS_FILE, EVALUATIONS = "run.json", "adapt.json", "all_results.json", "evaluations"
 MANIFEST = "checkpoint_manifest.json"
 SECRET_OR_LOCAL = re.compile(
@@ -109,8 +110,24 @@ def stated_licence(front: Mapping[str, Any]) -> dict[str, str]:
 # --- Records of runs ---
 
 
+class Record:
+    """A dataclass that is kept as a JSON file, named `file`, in the folder of an encoder."""
+
+    file: ClassVar[str]
+
+    def write(self, directory: Path) -> None:
+        """Write the file."""
+        files.write_text(directory / self.file, json.dumps(asdict(cast(Any, self)), indent=2) + "\n")
+
+    @classmethod
+    def read(cls: type[R], directory: Path) -> R | None:
+        """Read the file; None without. A ValueError names file and key of a value that is missing or wrong."""
+        path = directory / cls.file
+        return files.checked(read_json(path), cls, str(path)) if path.exists() else None
+
+
 @dataclass(kw_only=True)
-class RunRecord:
+class RunRecord(Record):
     """A pretraining run.
 
     Attributes:
@@ -118,6 +135,8 @@ class RunRecord:
         local: the options among `model_name_or_path` and `corpus` that name a place on the machine of the run.
         lexical: of token embeddings that were made of the corpus; None: they were random, or the start's.
     """
+
+    file = RUN_FILE
 
     recipe: str | None = None
     options: dict[str, str] = field(default_factory=dict)
@@ -156,16 +175,6 @@ class RunRecord:
             lexical=lexical,
         )
 
-    def write(self, directory: Path) -> None:
-        """Write run.json."""
-        files.write_text(directory / RUN_FILE, json.dumps(asdict(self), indent=2) + "\n")
-
-    @classmethod
-    def read(cls, directory: Path) -> "RunRecord | None":
-        """Read run.json; None without. A ValueError names file and key of a value that is missing or wrong."""
-        path = directory / RUN_FILE
-        return files.checked(read_json(path), cls, str(path)) if path.exists() else None
-
 
 @dataclass(frozen=True)
 class Candidate:
@@ -188,7 +197,7 @@ def label_of(name: str, weight: float | None) -> str:
 
 
 @dataclass(frozen=True)
-class Adaptation:
+class Adaptation(Record):
     """What was made of which encoder and documents: encoder and words, words alone ("static"), or plain.
 
     Attributes:
@@ -200,6 +209,8 @@ class Adaptation:
         probe: the labelled documents; None without.
         seconds: of each step.
     """
+
+    file = ADAPTATION_FILE
 
     kind: str
     kept: str
@@ -217,22 +228,6 @@ class Adaptation:
     versions: dict[str, str | None] = field(default_factory=dict)
     commit: str | None = None
     hub_model_id: str | None = None
-
-    def write(self, directory: Path) -> None:
-        """Write adapt.json."""
-        files.write_text(directory / ADAPTATION_FILE, json.dumps(asdict(self), indent=2) + "\n")
-
-    @classmethod
-    def read(cls, directory: Path) -> "Adaptation | None":
-        """Read adapt.json; None without. A ValueError names file and key of a value that is missing or wrong."""
-        path = directory / ADAPTATION_FILE
-        if not path.exists():
-            return None
-        record = files.checked(read_json(path), cls, str(path))
-        if record.facts is None:
-            return record
-        shares = {float(penalty): share for penalty, share in record.facts.shares_explained.items()}  # JSON has text
-        return replace(record, facts=replace(record.facts, shares_explained=shares))
 
 
 # --- Results ---

@@ -379,8 +379,8 @@ def checked(value: Any, kind: Any, where: str) -> Any:
         except TypeError as error:
             raise ValueError(f"{where} is not whole: {error}.") from error
     elif isinstance(value, dict) and issubclass(origin, Mapping):
-        item = args[1] if args else Any
-        return {name: checked(each, item, f"{where}: {name}") for name, each in value.items()}
+        key, item = args or (str, Any)  # JSON has text for a number
+        return {key(name): checked(each, item, f"{where}: {name}") for name, each in value.items()}
     elif isinstance(value, list | tuple) and issubclass(origin, Sequence) and origin is not str:
         item = args[0] if args else Any
         return [checked(each, item, f"{where}[{number}]") for number, each in enumerate(value)]

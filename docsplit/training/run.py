@@ -34,8 +34,6 @@ from modeling_docsplit import DocSplitForContrastivePretraining
 
 logger = logging.getLogger("docsplit")
 
-COMMAND = "run_docsplit_pretraining.py"
-TRAINING_ONLY_FILES = (TRAINING_STATE_FILE, ADAPTER_FOLDER, NEGATIVES_FOLDER)  # of a checkpoint, and of a run
 # What a new run removes of an earlier one in its folder, as patterns of Path.glob, and nothing else
 IN_A_CHECKPOINT = (
     *(set(hub.WRITTEN) - {*checkpoints.RESULTS, "README.md", "training.png"}),
@@ -64,7 +62,8 @@ def take_output(options: RunOptions) -> OutputFolder:
         ValueError: naming the remedy.
         OSError: if nothing can be written there.
     """
-    folder = OutputFolder(options.output_dir, COMMAND, "--output_dir", hub.WRITTEN, checkpoints.is_sealed)
+    command = "run_docsplit_pretraining.py"
+    folder = OutputFolder(options.output_dir, command, "--output_dir", hub.WRITTEN, checkpoints.is_sealed)
     return folder.take_for_all()
 
 
@@ -252,7 +251,7 @@ class Run:
                 (output_dir / "training_args.bin").unlink(missing_ok=True)  # only pickle reads it
                 if trainer.is_world_process_zero() and self.model.training_state == "missing":  # the best was loaded
                     best = Path(str(trainer.state.best_model_checkpoint))
-                    checkpoints.copy_parts(best, output_dir, TRAINING_ONLY_FILES)
+                    checkpoints.copy_parts(best, output_dir, (TRAINING_STATE_FILE, ADAPTER_FOLDER, NEGATIVES_FOLDER))
 
         # Results that all processes take part in
         self.results |= {"kept_start": kept_start, "train_loss": train_loss, "global_step": trainer.state.global_step}

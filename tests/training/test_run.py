@@ -43,9 +43,7 @@ def test_the_release_is_on_the_disk_before_any_result_says_so(tiny_model, option
     def describe_run(*about):
         names = ("model-00001-of-00002.safetensors", "config.json", "modules.json", "1_Pooling")
         written = {tmp_path, *(tmp_path / name for name in names)}
-        assert {("flush", path) for path in written} <= {
-            e[:2] for e in events
-        }
+        assert {("flush", path) for path in written} <= {e[:2] for e in events}
         raise RuntimeError("the run is described")
 
     monkeypatch.setattr("docsplit.release.records.RunRecord.of_this_run", describe_run)
