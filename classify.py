@@ -18,9 +18,10 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from docsplit.runtime.bounds import Bound
 from docsplit.runtime.command import as_json, command_line, log_messages, shown
 from docsplit.runtime.files import refuse_missing_path, write_whole
-from docsplit.runtime.options import Bound, CommandParser, add_plugin
+from docsplit.runtime.options import CommandParser, add_plugin
 
 logger = logging.getLogger(__name__)
 

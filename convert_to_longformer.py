@@ -15,7 +15,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from docsplit.runtime.options import Bound, CommandParser
+from docsplit.runtime.bounds import Bound
+from docsplit.runtime.options import CommandParser
 
 
 def parse_options() -> argparse.Namespace:

@@ -14,9 +14,10 @@ import argparse
 from pathlib import Path
 
 from docsplit.data.words import ENGLISH, LANGUAGES
+from docsplit.runtime.bounds import Bound
 from docsplit.runtime.command import log_messages
 from docsplit.runtime.files import refuse_missing_path, write_text
-from docsplit.runtime.options import Bound, CommandParser, add_plugin
+from docsplit.runtime.options import CommandParser, add_plugin
 
 
 def parse_options() -> argparse.Namespace:

@@ -35,8 +35,9 @@ from typing import Any
 
 import yaml
 
+from docsplit.runtime.bounds import Bound
 from docsplit.runtime.files import ROOT
-from docsplit.runtime.options import Bound, CommandParser
+from docsplit.runtime.options import CommandParser
 
 
 def parse_options() -> argparse.Namespace:

@@ -29,8 +29,9 @@ from docsplit.data.fusion import FUSIONS, WEIGHT
 from docsplit.data.words import ENGLISH, LANGUAGES
 from docsplit.index.results import METHODS, Answer, Checked, Clusters, Deleted, Duplicates, Info, Result, counted
 from docsplit.modeling.pooling import Pooling
+from docsplit.runtime.bounds import Bound
 from docsplit.runtime.command import Style, as_json, command_line, log_messages
-from docsplit.runtime.options import Bound, CommandParser, add_plugin
+from docsplit.runtime.options import CommandParser, add_plugin
 
 if TYPE_CHECKING:
     from docsplit.index.api import Index

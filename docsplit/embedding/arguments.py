@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from docsplit.modeling.pooling import Pooling
+from docsplit.runtime.bounds import Count, Length, Seed, Whole, option
 from docsplit.runtime.files import refuse_missing_path
-from docsplit.runtime.options import Count, Length, Seed, Whole, option
 
 _STATED = re.compile(rf"(.*?)(?:@({'|'.join(get_args(Pooling))}))?(?:@prompt=(.*))?", re.DOTALL)
 LongDocuments = Literal["truncate", "chunk_mean"]

@@ -8,7 +8,8 @@ from docsplit.data.sets.arguments import check_folds
 from docsplit.data.words import ENGLISH, LANGUAGES
 from docsplit.embedding.arguments import ComparisonArguments
 from docsplit.evaluation.heads.presets import PRESETS, FineTuning
-from docsplit.runtime.options import Bound, Count, Positive, Share, Whole, check_choices, option
+from docsplit.runtime.bounds import Bound, Count, Positive, Share, Whole, option
+from docsplit.runtime.options import check_choices
 
 LINK_HEADS = ("mlp", "cosine")
 LINK_BASELINES = ("bm25", "popularity")  # those that need no encoder

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from docsplit.modeling.pooling import Pooling
-from docsplit.runtime.options import Length, Positive, Whole, find_recipe, option
+from docsplit.runtime.bounds import Length, Positive, Whole, option
+from docsplit.runtime.options import find_recipe
 
 
 @dataclass

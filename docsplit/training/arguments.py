@@ -14,6 +14,7 @@ from docsplit.data.views import QUERY_DOCUMENT, VIEWS
 from docsplit.modeling.distributed import WITHOUT_QUEUE
 from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.pretrained import Settings
+from docsplit.runtime.bounds import check_bounds, option
 from docsplit.runtime.launching import (
     PRECISION,
     accelerator,
@@ -25,7 +26,7 @@ from docsplit.runtime.launching import (
     refuse_sharded_parameters,
     refuse_unusable_gpu,
 )
-from docsplit.runtime.options import TOKEN_REFUSED, check_bounds, check_choices, first_lines, option
+from docsplit.runtime.options import TOKEN_REFUSED, check_choices, first_lines
 from docsplit.training.options import (
     DEFAULT_PASSAGE_WORDS,
     DEFAULT_VIEW,

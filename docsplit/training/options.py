@@ -7,9 +7,10 @@ from docsplit.data.segmentation import DEFAULT_SPLITTER
 from docsplit.data.views import QUERY_DOCUMENT, VIEWS
 from docsplit.data.words import ENGLISH, LANGUAGES
 from docsplit.modeling.pooling import Pooling
+from docsplit.runtime.bounds import Bound, Count, Length, Positive, Weight, Whole, option
 from docsplit.runtime.command import command_name
 from docsplit.runtime.files import refuse_missing_path
-from docsplit.runtime.options import Bound, Count, Length, Positive, Weight, Whole, check_choices, first_lines, option
+from docsplit.runtime.options import check_choices, first_lines
 
 DEFAULT_VIEW = "docsplit"
 DEFAULT_PASSAGE_WORDS = 100

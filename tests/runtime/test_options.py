@@ -9,20 +9,15 @@ from typing import ClassVar, Literal
 
 import pytest
 
+from docsplit.runtime.bounds import Bound, Count, Weight, Whole, check_bounds, option
 from docsplit.runtime.files import ROOT
 from docsplit.runtime.options import (
-    Bound,
     CommandParser,
-    Count,
-    Weight,
-    Whole,
     answer_help,
-    check_bounds,
     check_choices,
     did_you_mean,
     find_recipe,
     given_options,
-    option,
     parse_arguments,
     parse_config_overrides,
 )

@@ -8,7 +8,8 @@ from unittest import mock
 
 import pytest
 
-from docsplit.runtime.options import Bound, CommandParser
+from docsplit.runtime.bounds import Bound
+from docsplit.runtime.options import CommandParser
 from tests.processes import ROOT
 
 WORK = {  # where the work of a script begins

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from docsplit.runtime.options import Count, option
+from docsplit.runtime.bounds import Count, option
 
 
 def check_folds(folds: str, fold: int | None) -> None:

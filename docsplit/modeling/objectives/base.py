@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Protocol, get_args
 
 from torch import Tensor, nn
 
-from docsplit.runtime.options import Positive, check_bounds, option
+from docsplit.runtime.bounds import Positive, check_bounds, option
 
 Similarity = Literal["cosine", "dot"]
 

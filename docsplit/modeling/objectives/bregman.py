@@ -27,7 +27,7 @@ from docsplit.modeling.distributed import gather_documents
 from docsplit.modeling.objectives.base import ObjectiveOutput
 from docsplit.modeling.objectives.info_nce import InfoNCE
 from docsplit.modeling.vectors import embedding_width
-from docsplit.runtime.options import Count, Positive, Weight, option
+from docsplit.runtime.bounds import Count, Positive, Weight, option
 
 logger = logging.getLogger(__name__)
 

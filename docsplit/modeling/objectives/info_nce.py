@@ -8,7 +8,7 @@ from torch import Tensor
 
 from docsplit.modeling.distributed import GlobalBatch, gather_documents, gather_queries
 from docsplit.modeling.objectives.base import Objective, ObjectiveOutput, Similarity, SoftmaxOptions
-from docsplit.runtime.options import option
+from docsplit.runtime.bounds import option
 
 
 def info_nce(

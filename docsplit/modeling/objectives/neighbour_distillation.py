@@ -24,8 +24,8 @@ from torch import Tensor, nn
 
 from docsplit.modeling.distributed import send
 from docsplit.modeling.objectives.base import Objective, Preparation
+from docsplit.runtime.bounds import Positive, Share, Weight, Whole, check_bounds, option
 from docsplit.runtime.files import add_arrays, write_whole
-from docsplit.runtime.options import Positive, Share, Weight, Whole, check_bounds, option
 
 TARGETS_FILE = "distillation_targets.safetensors"  # in the output folder
 DIGEST = "digest"  # of tensors and description, in the file's metadata

@@ -17,7 +17,7 @@ from docsplit.modeling.distributed import gather_documents
 from docsplit.modeling.objectives.base import Encode, Objective, ObjectiveOutput, SoftmaxOptions
 from docsplit.modeling.objectives.info_nce import info_nce
 from docsplit.modeling.vectors import embedding_width
-from docsplit.runtime.options import Count, Share, option
+from docsplit.runtime.bounds import Count, Share, option
 
 CT_NEGATIVES = 7  # to one positive (Contrastive Tension, section 3)
 
