@@ -18,6 +18,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from docsplit.runtime.bounds import Bound
 from docsplit.runtime.command import as_json, command_line, log_messages, shown
 from docsplit.runtime.files import refuse_missing_path, write_whole
 from docsplit.runtime.options import CommandParser, add_plugin
@@ -165,14 +166,20 @@ def parse_options(words: list[str] | None = None) -> argparse.Namespace:
     features = "what the head reads; auto: chosen by cross-validation with 20 labels a class or more (default: auto)"
     add("--features", choices=FEATURES, default="auto", help=features)
     add("--prompt", help="text before each document, such as 'query: ' for E5 (default: the encoder's)")
-    add("--max_seq_length", type=int, help="tokens that the encoder reads of each document (default: the encoder's)")
+    add(
+        "--max_seq_length",
+        type=Bound(3),
+        help="tokens that the encoder reads of each document (default: the encoder's)",
+    )
     add("--include_encoder", action="store_true", help="write the encoder into the folder too")
-    add("--seed", type=int, default=0, help="of folds (default: 0)")
+    add("--seed", type=Bound(0, 2**31 - 1), default=0, help="of folds (default: 0)")
     predict_help = "Label new documents."
     add = (of_predict := verbs.add_parser("predict", help=predict_help, description=predict_help)).add_argument
     add("classifier", type=Path, help="the folder of the classifier")
     add("documents", type=Path, help="folder of files, one file, or python_docs:test")
-    add("--unsure", type=float, default=0.0, help="give no label below this probability (default: 0)")
+    add(
+        "--unsure", type=Bound(0, 1, kind=float), default=0.0, help="give no label below this probability (default: 0)"
+    )
     add("--output_file", type=Path, help="new CSV file to write: id, label, probability")
     add("--model", help="where the classifier's encoder is now (default: where it was)")
     add("--text_column", nargs="+", help="columns of the text, in .jsonl, .csv ... (default: those that fit read)")

@@ -14,6 +14,7 @@ from docsplit.runtime.command import as_command  # isort: skip (before torch)
 import argparse
 from pathlib import Path
 
+from docsplit.runtime.bounds import Bound
 from docsplit.runtime.options import CommandParser
 
 
@@ -23,10 +24,10 @@ def parse_options() -> argparse.Namespace:
     model = parser.add_argument_group("The Longformer")
     model.add_argument("source", help="BERT or RoBERTa checkpoint: Hub name or folder")
     model.add_argument("out", type=Path, help="folder to write the Longformer into")
-    model.add_argument("--max_positions", type=int, default=4096, help="most tokens of a text (default: 4096)")
+    model.add_argument("--max_positions", type=Bound(1), default=4096, help="most tokens of a text (default: 4096)")
     model.add_argument(
         "--attention_window",
-        type=int,
+        type=Bound(2),
         default=512,
         help="tokens that each token attends to, half of them on each side (default: 512)",
     )

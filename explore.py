@@ -14,14 +14,15 @@ import argparse
 from pathlib import Path
 
 from docsplit.data.words import ENGLISH, LANGUAGES
+from docsplit.runtime.bounds import Bound
 from docsplit.runtime.command import log_messages
 from docsplit.runtime.files import refuse_missing_path, write_text
-from docsplit.runtime.options import BOUNDS, COUNT, CommandParser, add_plugin
+from docsplit.runtime.options import CommandParser, add_plugin
 
 
 def parse_options() -> argparse.Namespace:
     """Parse the command line."""
-    parser = CommandParser(__doc__, bounds=BOUNDS | {"neighbours": COUNT})
+    parser = CommandParser(__doc__)
     add_plugin(parser)
     documents = parser.add_argument_group("Encoder and documents")
     documents.add_argument(
@@ -40,13 +41,15 @@ def parse_options() -> argparse.Namespace:
         help="column that colours the map (default: label, if there is one); of a folder, only data files are read",
     )
     documents.add_argument(
-        "--max_documents", type=int, default=20_000, help="most documents, drawn at random (default: 20000)"
+        "--max_documents", type=Bound(3), default=20_000, help="most documents, drawn at random (default: 20000)"
     )
     documents.add_argument(
-        "--max_seq_length", type=int, help="tokens that the encoder reads of each document (default: the encoder's)"
+        "--max_seq_length",
+        type=Bound(3),
+        help="tokens that the encoder reads of each document (default: the encoder's)",
     )
     shown = parser.add_argument_group("The page")
-    shown.add_argument("--neighbours", type=int, default=8, help="nearest documents shown with each (default: 8)")
+    shown.add_argument("--neighbours", type=Bound(1), default=8, help="nearest documents shown with each (default: 8)")
     shown.add_argument(
         "--map",
         choices=["tsne", "pca"],

@@ -35,6 +35,7 @@ from typing import Any
 
 import yaml
 
+from docsplit.runtime.bounds import Bound
 from docsplit.runtime.files import ROOT
 from docsplit.runtime.options import CommandParser
 
@@ -55,7 +56,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--fetch", action="store_true",
                         help="download what may be fetched into --data_dir")  # fmt: skip
     parser.add_argument("--dry_run", action="store_true", help="check every command, project the hours; run nothing")
-    parser.add_argument("--jobs", type=int, help="cells at a time (default: the recipe's)")
+    parser.add_argument("--jobs", type=Bound(1), help="cells at a time (default: the recipe's)")
     parser.add_argument("--retry", action="store_true", help="run failed cells again")
     parser.add_argument("--any_code", action="store_true", help="count cells that other code made as finished")
     parser.add_argument("--finished", type=Path, metavar="CELLS_JSON",

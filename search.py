@@ -20,18 +20,21 @@ from docsplit.runtime.command import as_command  # isort: skip (before torch)
 import argparse
 import logging
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from docsplit.data.fusion import FUSIONS, WEIGHT
 from docsplit.data.words import ENGLISH, LANGUAGES
 from docsplit.index.results import METHODS, Answer, Checked, Clusters, Deleted, Duplicates, Info, Result, counted
 from docsplit.modeling.pooling import PoolingMode
+from docsplit.runtime.bounds import Bound
 from docsplit.runtime.command import Style, as_json, command_line, log_messages
 from docsplit.runtime.options import CommandParser, add_plugin
+
+if TYPE_CHECKING:
+    from docsplit.index.api import Index
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +66,7 @@ def add(options: argparse.Namespace) -> Iterator[Result]:
     """Add to an index."""
     from docsplit.index.changes import add
 
-    encoder = encoder_of(options)
+    encoder = index_of(options).encoder()
     documents, source = documents_of(options)
     yield add(options.index, documents, encoder, options.replace, source, embedder(options, encoder))
 
@@ -79,9 +82,7 @@ def documents_of(options: argparse.Namespace) -> tuple[Iterator[Any], tuple[str,
 
 def sync(options: argparse.Namespace) -> Iterator[Result]:
     """Take over what has changed in a folder."""
-    from docsplit.index.changes import sync
-
-    yield sync(options.index, encoder_of(options), options.folder, options.yes)
+    yield index_of(options).sync(options.folder, options.yes)
 
 
 def embedder(options: argparse.Namespace, encoder: Any) -> Any:
@@ -91,43 +92,25 @@ def embedder(options: argparse.Namespace, encoder: Any) -> Any:
     return embedder_on_ray(encoder) if options.engine == "ray" else None
 
 
-def encoder_of(options: argparse.Namespace) -> Any:
-    """Load the encoder that the index was built with; a ValueError if it is not the same any more."""
-    from docsplit.index.index import encoder_of_index
+def index_of(options: argparse.Namespace) -> "Index":
+    """Open the index that is named; its encoder is loaded when it is needed."""
+    from docsplit.index.api import Index
 
-    return encoder_of_index(options.index, options.model, options.index / "cache")
+    return Index(options.index, getattr(options, "model", None))
 
 
 def query(options: argparse.Namespace) -> Iterator[Answer]:
     """Answer one question, or one after another."""
-    from docsplit.data.words import Stems
-    from docsplit.index.index import Index, check_encoder
-
-    if options.text is not None and not options.text.strip():
-        raise ValueError("The query is empty: give it words.")
-    index = Index(options.index).under(options.under)
-    encoder = None if options.method == "bm25" else encoder_of(options)
-    similarity = None if encoder is None else encoder.description["similarity"]
-
-    def answer(text: str) -> Answer:
-        started = time.perf_counter()
-        vector = None if encoder is None else encoder.embed_query(text)
-        embedded = time.perf_counter()
-        rows = index.search(vector, text, options.count, options.method, options.fusion, options.weight)
-        searched = time.perf_counter()
-        milliseconds = 1e3 * (embedded - started), 1e3 * (searched - embedded)
-        words = [*Stems(index.manifest.language).telling(text)]
-        return Answer(text, options.method, rows, *milliseconds, similarity, words, index.manifest.language)
-
-    if options.text is not None:
-        yield answer(options.text)
+    index, text = index_of(options), options.text
+    how = options.count, options.method, options.fusion, options.weight, options.under
+    if text is not None:
+        yield index.answer(text, *how)
         return
+    if options.method != "bm25":
+        index.encoder()  # which takes seconds
     print(f"{len(index):,} documents. An empty line ends.", file=sys.stderr)
     while text := _asked():
-        index = index.current()
-        if encoder is not None:
-            check_encoder(index.manifest, encoder.description)
-        yield answer(text)
+        yield index.answer(text, *how)
 
 
 def _asked() -> str:
@@ -139,32 +122,22 @@ def _asked() -> str:
 
 def delete(options: argparse.Namespace) -> Iterator[Deleted]:
     """Take documents out of an index."""
-    from docsplit.index.changes import delete
-
-    yield Deleted(delete(options.index, options.ids))
+    yield Deleted(index_of(options).delete(options.ids))
 
 
 def duplicates(options: argparse.Namespace) -> Iterator[Duplicates]:
     """Find near-duplicates."""
-    from docsplit.index.index import Index
-    from docsplit.index.overview import duplicates
-
-    yield Duplicates(options.threshold, duplicates(Index(options.index).under(options.under), options.threshold))
+    yield Duplicates(options.threshold, index_of(options).duplicates(options.threshold, options.under))
 
 
 def clusters(options: argparse.Namespace) -> Iterator[Clusters]:
     """Group the documents."""
-    from docsplit.index.index import Index
-    from docsplit.index.overview import clusters
-
-    yield Clusters(clusters(Index(options.index).under(options.under), options.count))
+    yield Clusters(index_of(options).clusters(options.count, options.under))
 
 
 def info(options: argparse.Namespace) -> Iterator[Info]:
     """Say what an index holds."""
-    from docsplit.index.index import Index
-
-    yield Info.of(Index(options.index))
+    yield index_of(options).info()
 
 
 def check(options: argparse.Namespace) -> Iterator[Checked]:
@@ -202,12 +175,12 @@ def build_options(parser: argparse.ArgumentParser) -> None:
     add_plugin(parser)
     add("--model", required=True, help="SentenceTransformer or any AutoModel: Hub name or folder")
     add("--index_dir", type=Path, required=True, help="folder to write the index into")
-    add("--passage_words", type=int, default=100, help="approximate words per passage (default: 100)")
+    add("--passage_words", type=Bound(1), default=100, help="approximate words per passage (default: 100)")
     language = "of the documents: searching by words counts stems (default: english); none: whole words"
     add("--language", choices=LANGUAGES, default=ENGLISH, metavar="LANGUAGE", help=language)
     pooling = "pooling of an encoder that does not say (default: cls; lasttoken for a decoder)"
     add("--pooling", choices=get_args(PoolingMode), help=pooling)
-    add("--max_seq_length", type=int, help="tokens read of each text (default: the encoder's)")
+    add("--max_seq_length", type=Bound(3), help="tokens read of each text (default: the encoder's)")
     add("--prompt", help="text before each document, such as 'passage: ' for E5 (default: the encoder's)")
     add("--query_prompt", help="text before each query, such as 'query: ' for E5 (default: the encoder's)")
 
@@ -248,8 +221,10 @@ def query_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--method", choices=METHODS, default=METHODS[0], help=method)
     fusion = "of a hybrid: sum of both scores, or rrf: reciprocal ranks (default: sum)"
     parser.add_argument("--fusion", choices=FUSIONS, default=FUSIONS[0], help=fusion)
-    parser.add_argument("--weight", type=float, default=WEIGHT, help=f"of the meaning in the sum (default: {WEIGHT})")
-    parser.add_argument("--count", type=int, default=5, help="documents to print (default: 5)")
+    parser.add_argument(
+        "--weight", type=Bound(0, 1, kind=float), default=WEIGHT, help=f"of the meaning in the sum (default: {WEIGHT})"
+    )
+    parser.add_argument("--count", type=Bound(1), default=5, help="documents to print (default: 5)")
     _takes_a_part(parser)
     _needs_encoder(parser)
 
@@ -261,13 +236,13 @@ def delete_options(parser: argparse.ArgumentParser) -> None:
 
 def duplicates_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `search.py duplicates`."""
-    parser.add_argument("--threshold", type=float, default=0.95, help=THRESHOLD)
+    parser.add_argument("--threshold", type=Bound(kind=float), default=0.95, help=THRESHOLD)
     _takes_a_part(parser)
 
 
 def clusters_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `search.py clusters`."""
-    parser.add_argument("--count", type=int, help="number of groups (default: 10, at most one a document)")
+    parser.add_argument("--count", type=Bound(1), help="number of groups (default: 10, at most one a document)")
     _takes_a_part(parser)
 
 

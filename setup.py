@@ -1,4 +1,4 @@
-"""The parts of the package that pyproject.toml cannot name: what setuptools finds, and a folder that lies elsewhere."""
+"""The parts of the package that pyproject.toml cannot name: what setuptools finds, and what lies elsewhere."""
 
 from pathlib import Path
 

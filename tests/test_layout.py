@@ -40,7 +40,7 @@ WITHOUT_TORCH = [
     *("docsplit.data.sets.arguments", "docsplit.data.segmentation", "docsplit.data.views"),
     "docsplit.data.python_docs.corpus",
 ]
-OF_MODELS = {"docsplit.runtime.files", "docsplit.runtime.gpus", "docsplit.runtime.plugins"}
+OF_MODELS = {f"docsplit.runtime.{name}" for name in ("files", "plugins", "bounds", "gpus")}
 NOT_ON_WINDOWS = {"fcntl", "grp", "pwd", "resource", "termios"}
 
 

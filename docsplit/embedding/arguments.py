@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from docsplit.modeling.pooling import PoolingMode
+from docsplit.runtime.bounds import Count, Length, Seed, Whole, option
 from docsplit.runtime.files import refuse_missing_path
-from docsplit.runtime.options import option
 
 _STATED = re.compile(rf"(.*?)(?:@({'|'.join(get_args(PoolingMode))}))?(?:@prompt=(.*))?", re.DOTALL)
 LongDocuments = Literal["truncate", "chunk_mean"]
@@ -34,7 +34,7 @@ class EncoderArguments:
     override_pooling: PoolingMode | None = option(
         None, "Pooling for all encoders, in place of their own. Default: each keeps its own."
     )
-    max_seq_length: int | None = option(
+    max_seq_length: Length | None = option(
         None,
         "Tokens read of each text, special ones included. Default: the encoder's own, by its files.",
         common=True,
@@ -56,7 +56,7 @@ class EncoderArguments:
         "Text to put before each query, where documents are ranked for queries, such as 'query: ' for E5. Default: "
         "the encoder's own.",
     )
-    smooth_neighbours: int = option(
+    smooth_neighbours: Whole = option(
         0,
         "Average each vector with those of its N nearest documents (by cosine and by words), as "
         "neighbour_distillation does for its targets; 0: no averaging. Test documents are among the neighbours "
@@ -65,7 +65,7 @@ class EncoderArguments:
     dtype: Literal["auto", "float32", "bfloat16"] = option(
         "auto", "Precision of the encoder's matrix products; auto: bfloat16 where the hardware has it, else float32."
     )
-    embedding_tokens: int | None = option(
+    embedding_tokens: Count | None = option(
         None,
         "Most tokens of one forward pass, padding included; more is faster and takes more memory. Default: 2048 (GPU "
         "16384).",
@@ -87,7 +87,7 @@ class EncoderArguments:
 class ComparisonArguments:
     """The seed, the name of the data, and where the results are published."""
 
-    seed: int = option(
+    seed: Seed = option(
         0,
         "Seed of all that is drawn: splits made here, samples, few-shot draws and the first training. The split of "
         "python_docs is fixed.",

@@ -1,14 +1,15 @@
 """The options of the evaluations. Nothing heavy is imported: `--help` reads this module."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 from docsplit.data.fusion import FUSIONS, WEIGHT
 from docsplit.data.sets.arguments import check_folds
 from docsplit.data.words import ENGLISH, LANGUAGES
 from docsplit.embedding.arguments import ComparisonArguments
 from docsplit.evaluation.heads.presets import PRESETS, FineTuning
-from docsplit.runtime.options import check_choices, option
+from docsplit.runtime.bounds import Bound, Count, Positive, Share, Whole, option
+from docsplit.runtime.options import check_choices
 
 LINK_HEADS = ("mlp", "cosine")
 LINK_BASELINES = ("bm25", "popularity")  # those that need no encoder
@@ -27,7 +28,7 @@ MAP_METHODS = ("tsne", "umap", "pca")
 class HeadArguments(ComparisonArguments):
     """How often heads are trained."""
 
-    num_seeds: int = option(3, "Trainings of each head on all labels, each with another seed.", common=True)
+    num_seeds: Count = option(3, "Trainings of each head on all labels, each with another seed.", common=True)
 
 
 @dataclass
@@ -49,22 +50,22 @@ class ProbeArguments(HeadArguments):
         "finetune for 20 epochs or 15.",
         choices=list(PRESETS),
     )
-    probe_epochs: int | None = option(
+    probe_epochs: Count | None = option(
         None,
         "Most passes of mlp, and of bregman's linear, over all labels; a validation part stops them earlier. Default: "
         "the preset's, 50 (bregman 30).",
     )
-    shots: list[int] = option(
+    shots: list[Whole] = option(
         [5], "Labels per class, one row of results for each number; 0: all labels only.", common=True
     )
-    num_draws: int = option(10, "Random draws of those labels, the same for every encoder.", common=True)
-    finetune_learning_rate: float | None = option(
+    num_draws: Count = option(10, "Random draws of those labels, the same for every encoder.", common=True)
+    finetune_learning_rate: Positive | None = option(
         None, "Peak learning rate of finetune (AdamW). Default: the preset's, 2e-5 (bregman 3e-5, graph 5e-5)."
     )
-    finetune_epochs: float | None = option(
+    finetune_epochs: Positive | None = option(
         None, "Passes of finetune over the training documents. Default: the preset's, 3 (graph 20)."
     )
-    finetune_batch_size: int | None = option(
+    finetune_batch_size: Count | None = option(
         None, "Documents per step of finetune, over all processes. Default: the preset's, 16 (graph 32)."
     )
 
@@ -124,7 +125,7 @@ class RetrievalArguments(ComparisonArguments):
         common=True,
         choices=FUSIONS,
     )
-    weight: float = option(WEIGHT, "Weight of the encoder in the sum; the rest is that of BM25.", common=True)
+    weight: Share = option(WEIGHT, "Weight of the encoder in the sum; the rest is that of BM25.", common=True)
     choose_weight: bool = option(
         False,
         "Choose the weight of the sum on queries of the other folds (--folds), or of the next one (--fold).",
@@ -135,7 +136,7 @@ class RetrievalArguments(ComparisonArguments):
         "Number of folds of queries, or a JSON file with lists of query ids. With --choose_weight, the weight for a "
         "fold is chosen on the others.",
     )
-    fold: int | None = option(
+    fold: Whole | None = option(
         None,
         "Measure on the queries of this fold only (counted from 0), which the encoder was trained without. With "
         "--choose_weight, the weight is chosen on the next fold. Default: all folds.",
@@ -188,7 +189,7 @@ class AnalysisArguments(ComparisonArguments):
         "How documents are split into sentences: rules (of this project), sentencizer (spaCy's), or the name of an "
         "installed spaCy pipeline.",
     )
-    sample_documents: int = option(
+    sample_documents: Annotated[int, Bound(4)] = option(
         1000,
         "Most test documents of similarity, attention, map and geometry's halves; each class keeps its proportion.",
         common=True,
@@ -202,7 +203,7 @@ class AnalysisArguments(ComparisonArguments):
         common=True,
         choices=MAP_METHODS,
     )
-    num_seeds: int = option(10, "Runs of k-means on each embedding, with another seed each time.")
+    num_seeds: Count = option(10, "Runs of k-means on each embedding, with another seed each time.")
 
     def __post_init__(self) -> None:
         if self.push_results and "clustering" not in self.analyses:

@@ -11,17 +11,22 @@ import logging
 import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING
 
 from docsplit.data.fusion import FUSIONS, WEIGHT
 from docsplit.data.readers.base import USUAL, Document
 from docsplit.data.readers.documents import Documents, documents_of, refuse_other_than_texts
-from docsplit.data.words import ENGLISH, LANGUAGES
+from docsplit.data.words import ENGLISH, LANGUAGES, Stems
 from docsplit.embedding.arguments import EncoderArguments
-from docsplit.embedding.encoder import Encoder
-from docsplit.index import changes, overview
+from docsplit.index import changes
 from docsplit.index.index import Hit, check_encoder, encoder_of_index
 from docsplit.index.index import Index as Reader
-from docsplit.index.results import METHODS, Added, Info
+from docsplit.index.results import METHODS, Added, Answer, Info
+
+if TYPE_CHECKING:  # they need torch or scikit-learn, as a search by words does not
+    from docsplit.embedding.encoder import Encoder
+    from docsplit.index.overview import Group, Pair
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +54,7 @@ class Index:
     def __init__(self, directory: str | Path, encoder: str | Path | None = None):
         self.directory = Path(directory)
         self._encoder_path = None if encoder is None else str(encoder)
-        self._encoder: Encoder | None = None
+        self._encoder: Encoder | None = None  # with the description that the index has of it
         self._loading = threading.Lock()
         self._reader = Reader(self.directory)
 
@@ -73,6 +78,8 @@ class Index:
             ValueError: if there is an index already, if ids repeat, if no document has text, or for an unknown
                 language.
         """
+        from docsplit.embedding.encoder import Encoder
+
         if language not in LANGUAGES:
             raise ValueError(f"language is {language!r}: expected one of {', '.join(LANGUAGES)}.")
         if not isinstance(encoder, str | Path):
@@ -110,6 +117,13 @@ class Index:
             ValueError: for an empty question, a `count` below 1, an unknown method, fusion or weight, an encoder that
                 has changed, or if there is no document.
         """
+        return self.answer(question, count, method, fusion, weight, under).rows
+
+    def answer(
+        self, question: str, count: int = 10, method: str = "hybrid", fusion: str = "sum", weight: float = WEIGHT,
+        under: str = "",
+    ) -> Answer:  # fmt: skip
+        """Find what `search` finds, and say how long it took and which words counted; raises as `search` does."""
         if not question.strip():
             raise ValueError("The question is empty: give it words.")
         if count < 1:
@@ -118,25 +132,39 @@ class Index:
             raise ValueError(f"method is {method!r}: expected one of {', '.join(METHODS)}.")
         if fusion not in FUSIONS or not 0 <= weight <= 1:
             raise ValueError(f"fusion is {fusion!r}, weight {weight!r}: expected sum or rrf, and 0 to 1.")
-        vector = None if method == "bm25" else self._loaded().embed_query(question)
-        return self._current().under(under).search(vector, question, count, method, fusion, weight)
+        reader = self._current().under(under)
+        encoder = None if method == "bm25" else self.encoder()
+        started = perf_counter()
+        vector = None if encoder is None else encoder.embed_query(question)
+        embedded = perf_counter()
+        hits = reader.search(vector, question, count, method, fusion, weight)
+        milliseconds = 1e3 * (embedded - started), 1e3 * (perf_counter() - embedded)
+        similarity = None if encoder is None else encoder.description["similarity"]
+        language = reader.manifest.language
+        return Answer(
+            question, method, hits, *milliseconds, similarity, [*Stems(language).telling(question)], language
+        )
 
-    def duplicates(self, threshold: float = 0.95, under: str = "") -> list[overview.Pair]:
+    def duplicates(self, threshold: float = 0.95, under: str = "") -> list["Pair"]:
         """Find pairs of documents that say nearly the same, the most similar first.
 
         Args:
             threshold: lowest similarity of a pair.
             under: as in `search`.
         """
+        from docsplit.index import overview
+
         return overview.duplicates(self._current().under(under), threshold)
 
-    def clusters(self, count: int | None = None, under: str = "") -> list[overview.Group]:
+    def clusters(self, count: int | None = None, under: str = "") -> list["Group"]:
         """Group documents, and name each group by words; the largest comes first.
 
         Args:
             count: of the groups. Default: 10, or as many as documents where they are fewer.
             under: as in `search`.
         """
+        from docsplit.index import overview
+
         return overview.clusters(self._current().under(under), count)
 
     def info(self) -> Info:
@@ -158,7 +186,7 @@ class Index:
                 without ids. The index is as it was.
         """
         return changes.add(
-            self.directory, documents_of(_with_ids(documents)), self._loaded(), replace, _source(documents)
+            self.directory, documents_of(_with_ids(documents)), self.encoder(), replace, _source(documents)
         )
 
     def sync(self, folder: str | Path | None = None, yes: bool = False) -> Added:
@@ -173,7 +201,7 @@ class Index:
         Raises:
             ValueError: without `yes` in these cases, or if no folder or several may be meant. The index is as it was.
         """
-        return changes.sync(self.directory, self._loaded(), folder, yes)
+        return changes.sync(self.directory, self.encoder(), folder, yes)
 
     def delete(self, ids: str | Iterable[str]) -> int:
         """Take documents out, and return how many.
@@ -188,7 +216,7 @@ class Index:
         self._reader = self._reader.current()
         return self._reader
 
-    def _loaded(self) -> Encoder:
+    def encoder(self) -> "Encoder":
         """Return the encoder that the index was built with.
 
         Raises:

@@ -46,6 +46,7 @@ from docsplit.index.index import (
 from docsplit.index.results import Added, Built
 from docsplit.runtime.command import command_name
 from docsplit.runtime.files import Damaged, FileRecord, flush, name_failed_writes
+from docsplit.runtime.sharing import refuse_used
 
 if TYPE_CHECKING:
     from docsplit.embedding.encoder import Encoder
@@ -85,12 +86,12 @@ def build(
         ValueError: if there is an index already or a folder of somebody else's, if ids repeat, or if no document has
             text.
     """
-    if not (directory / FILE).exists() and directory.exists():
-        names = sorted(path.name for path in directory.iterdir())
-        if others := [name for name in names if name != LOCK and not PARTIAL.fullmatch(name)]:
-            raise ValueError(
-                f"{directory} has no index but other files, {others[0]} for one: name a new folder for the index."
-            )
+    if not (directory / FILE).exists():
+        refuse_used(
+            directory,
+            "name a new folder for the index",
+            lambda path: path.name == LOCK or PARTIAL.fullmatch(path.name),
+        )
     directory.mkdir(parents=True, exist_ok=True)
     flush(directory.parent)
     new = Manifest(encoder.description, passage_words, encoder.has_words, language, _new_name())
@@ -486,4 +487,4 @@ def cells_of(directory: Path, segments: Sequence[Segment], known: InvertedFile |
     path = directory / f"approximate-{uuid.uuid4().hex[:8]}.faiss"
     faiss.write_index(index, str(path))
     flush(path)
-    return InvertedFile(path.name, **vars(FileRecord.of(path)), segments=[*sizes], probes=index.nprobe, recall=recall)
+    return InvertedFile(path.name, FileRecord.of(path), [*sizes], index.nprobe, recall)

@@ -41,9 +41,9 @@ from docsplit.runtime.files import (
     JsonObject,
     checked,
     read_sealed,
-    why_damaged,
     write_sealed,
 )
+from docsplit.runtime.vectors import best_of
 
 if TYPE_CHECKING:  # it needs torch, as a search by words does not
     from docsplit.embedding.encoder import Encoder
@@ -56,7 +56,6 @@ ALIGNED = 64  # bytes, at a multiple of which each array begins
 FUSED = 1000  # documents of each ranking whose ranks are fused, or that are candidates beside an inverted file
 K1, B = 1.5, 0.75  # of BM25, bm25s's defaults
 CANDIDATES = 10  # passages that an inverted file finds, for each document that is wanted
-Scored = list[tuple[int, float]]  # numbers of documents, and their scores
 
 
 # --- The files ---
@@ -93,8 +92,7 @@ class InvertedFile:
     """The inverted file beside the data file, which covers the passages of some segments."""
 
     file: str
-    size: int
-    xxh3: str
+    record: FileRecord
     segments: list[str]  # names, in the order of their passages
     probes: int  # cells that a query reads
     recall: float  # measured with so many cells
@@ -192,7 +190,7 @@ def faults_in(directory: Path, manifest: Manifest, data: np.ndarray) -> list[str
         if not entry.is_sound(data)
     ]
     known = manifest.approximate
-    if known and (reason := why_damaged(directory, {known.file: FileRecord(known.size, known.xxh3)})):
+    if known and (reason := known.record.why_damaged(directory, known.file)):
         faults.append(f"{directory}/{reason}. {REMEDY}")
     return faults
 
@@ -478,14 +476,15 @@ class Index:
             by_words[by_words == 0] = -np.inf  # no word of the query: not found
         if vector is not None:
             similarities = self.similarities(vector, depth, by_words, method == "hybrid")
-        if method == "hybrid" and fusion == "sum":
-            lowest = LOWEST[self.manifest.encoder["similarity"]]
-            ranked = best_of(sum_of_scores(similarities, np.maximum(by_words, 0), weight, lowest), count)
-        elif method == "hybrid":
-            both = [best_of(scores, depth) for scores in (similarities, by_words)]
-            ranked = reciprocal_ranks([[number for number, _ in ranking] for ranking in both])[:count]
+        if method == "hybrid" and fusion == "rrf":
+            both = [best_of(scores, depth).tolist() for scores in (similarities, by_words)]
+            ranked = reciprocal_ranks(both)[:count]
         else:
-            ranked = best_of(by_words if method == "bm25" else similarities, count)
+            scores = by_words if method == "bm25" else similarities
+            if method == "hybrid":
+                lowest = LOWEST[self.manifest.encoder["similarity"]]
+                scores = sum_of_scores(similarities, np.maximum(by_words, 0), weight, lowest)
+            ranked = [(number, scores[number]) for number in best_of(scores, count).tolist()]
         hits, telling = [], stems.telling(query)
         for number, score in ranked:
             segment, row = self.place(number)
@@ -521,7 +520,7 @@ class Index:
         similarities = np.concatenate([np.empty(0, np.float32), *parts])
         if known is not None:
             found = self._nearest_in_cells(known.segments, vector, count)
-            for number in {*found, *(number for number, _ in best_of(by_words, count))}:
+            for number in {*found, *best_of(by_words, count).tolist()}:
                 segment, row = self.place(number)
                 similarities[number] = similarity_of(segment, vector, is_hybrid, row)
         return similarities
@@ -590,10 +589,6 @@ class Index:
                     vector,
                 )
 
-    def words(self) -> str | None:
-        """Say whether documents carry words beside their meaning; None: they do not."""
-        return "Documents carry the words that the encoder brings." if self.manifest.has_words else None
-
     def reading(self) -> str | None:
         """Say what share of the documents' tokens the vectors read; None: all, or their tokens were not counted."""
         tokens = np.concatenate([np.empty((0, 3)), *(segment.tokens[segment.alive] for segment in self.segments)])
@@ -621,16 +616,6 @@ def similarity_of(segment: Segment, vector: np.ndarray, is_hybrid: bool, row: in
     products = segment.vectors @ vector  # of passages, and of whole documents
     nearest = np.maximum.reduceat(products[: segment.starts[-1]], segment.starts[:-1])
     return (nearest + products[segment.document_rows]) / 2 if is_hybrid else nearest
-
-
-def best_of(scores: np.ndarray, count: int) -> Scored:
-    """Find the documents with the highest of the scores (N,), but -inf: their numbers and scores, the best first."""
-    numbers = np.flatnonzero(scores > -np.inf)
-    if len(numbers) > count:
-        least = np.partition(scores[numbers], -count)[-count]
-        numbers = numbers[scores[numbers] >= least]  # also all that equal the last one
-    numbers = numbers[np.argsort(-scores[numbers], kind="stable")[:count]]
-    return list(zip(numbers.tolist(), scores[numbers].tolist()))
 
 
 def bm25(segments: Sequence[Segment], stems: Sequence[str]) -> np.ndarray:

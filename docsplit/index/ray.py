@@ -6,8 +6,6 @@ its file is not embedded again: a build that was stopped goes on. A worker that 
 takes, and embeds its shard again.
 """
 
-import hashlib
-import json
 import logging
 import os
 import platform
@@ -22,7 +20,7 @@ from tqdm.auto import tqdm
 from docsplit.data.readers.base import normalized
 from docsplit.embedding.encode import CODE
 from docsplit.embedding.encoder import Description, Encoder
-from docsplit.runtime.files import add_texts, hash_of_code, versions, write_whole
+from docsplit.runtime.files import fingerprint, hash_of_code, versions, write_whole
 
 logger = logging.getLogger(__name__)
 
@@ -59,8 +57,7 @@ def embedder_on_ray(encoder: Encoder) -> Callable[[Sequence[str]], np.ndarray]:
     logging.getLogger("ray.data").setLevel(logging.WARNING)
     facts = [encoder.description | {"name": None}, versions(), hash_of_code(*CODE, "docsplit/runtime/vectors.py")]
     assert encoder.cache_dir is not None
-    key = hashlib.blake2b(json.dumps(facts).encode(), digest_size=12).hexdigest()
-    return partial(_embed, encoder.description, encoder.cache_dir / f"ray-{key}")
+    return partial(_embed, encoder.description, encoder.cache_dir / f"ray-{fingerprint(*facts)}")
 
 
 def _embed(description: Description, folder: Path, texts: Sequence[str]) -> np.ndarray:
@@ -68,9 +65,8 @@ def _embed(description: Description, folder: Path, texts: Sequence[str]) -> np.n
     missing: list[dict[str, Any]] = []
     folder.mkdir(parents=True, exist_ok=True)
     for start in range(0, len(texts), SHARD_TEXTS):
-        shard, digest = texts[start : start + SHARD_TEXTS], hashlib.blake2b(digest_size=16)
-        add_texts(digest, shard)
-        files.append(folder / f"{digest.hexdigest()}.f32")
+        shard = texts[start : start + SHARD_TEXTS]
+        files.append(folder / f"{fingerprint(texts=shard)}.f32")
         if not files[-1].exists():
             missing.append({"start": start, "texts": shard})
     done = len(texts) - sum(len(shard["texts"]) for shard in missing)

@@ -160,9 +160,18 @@ class Info(Result):
     @classmethod
     def of(cls, index: "Index") -> "Info":
         """Describe an index."""
-        encoder, sources = index.manifest.encoder, [*filter(None, index.manifest.sources)]
-        settings = encoder["name"], index.words(), index.manifest.passage_words, encoder["max_seq_length"]
-        return cls(len(index), index.num_passages(), *settings, index.reading(), sources, index.manifest.language)
+        about = index.manifest
+        return cls(
+            documents=len(index),
+            passages=index.num_passages(),
+            encoder=about.encoder["name"],
+            words="Documents carry the words that the encoder brings." if about.has_words else None,
+            passage_words=about.passage_words,
+            max_seq_length=about.encoder["max_seq_length"],
+            reading=index.reading(),
+            sources=[*filter(None, about.sources)],
+            language=about.language,
+        )
 
     def lines(self, style: Style = PLAIN) -> list[str]:
         """Write what it holds, what the encoder reads, and where documents come from."""

@@ -1,18 +1,14 @@
-"""Put a checkpoint on the Hub: the files of a release and no others; try again if the connection breaks.
+"""Put a checkpoint on the Hub: the files of a release and no others.
 
 `RELEASE` names the files, so that nothing else in a folder (logs, optimizer states, a user's notes or keys) leaves the
 machine. The token is that of `hf auth login` or HF_TOKEN.
 """
 
-import logging
 import shlex
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 from huggingface_hub import HfApi, snapshot_download
-from huggingface_hub.errors import HTTPError, OfflineModeIsEnabled
+from huggingface_hub.errors import HTTPError
 
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
 from docsplit.evaluation.results.markdown import one_line
@@ -21,9 +17,6 @@ from docsplit.modeling.pretrained import HEAD_FILE, HEAD_INDEX
 from docsplit.release.records import MANIFEST, why_incomplete
 from docsplit.runtime.command import as_command
 from docsplit.runtime.options import CommandParser
-
-T = TypeVar("T")
-logger = logging.getLogger(__name__)
 
 RELEASE = (  # patterns of Path.glob
     "README.md", "config.json", "model*.safetensors", "model.safetensors.index.json", HEAD_FILE, HEAD_INDEX,
@@ -39,7 +32,6 @@ RELEASE = (  # patterns of Path.glob
 WRITTEN = (*RELEASE, "generation_config.json", "chat_template.jinja", "tokenizer.model", "spm.model")  # by saving one
 API = HfApi()  # only one, which makes uploads in the background one after another
 NAME = "docsplit.release.hub"
-ATTEMPTS, FIRST_PAUSE = 5, 2.0  # seconds, doubled each time
 
 
 def create_repository(repo_id: str, private: bool | None = None) -> str:
@@ -50,8 +42,8 @@ def create_repository(repo_id: str, private: bool | None = None) -> str:
             while it can be corrected.
     """
     try:
-        name = _again_if_it_breaks(lambda: API.create_repo(repo_id, private=private, exist_ok=True)).repo_id
-        _again_if_it_breaks(lambda: API.auth_check(name, write=True))  # an existing one may be somebody else's
+        name = API.create_repo(repo_id, private=private, exist_ok=True).repo_id
+        API.auth_check(name, write=True)  # an existing one may be somebody else's
         return name
     except (HTTPError, OSError, ValueError) as error:
         if isinstance(error, HTTPError | ConnectionError | TimeoutError) and getattr(error, "response", None) is None:
@@ -90,17 +82,14 @@ def push(directory: Path, repo_id: str, message: str, outdated: list[str] | None
     if any(name.startswith("model") and name.endswith(".safetensors") for name in names):  # others go, and their head
         outdated = [*(outdated or []), "model*.safetensors", "model.safetensors.index*.json", HEAD_FILE]
 
-    def upload() -> str:
-        commit = API.upload_folder(
-            repo_id=repo_id,
-            folder_path=directory,
-            commit_message=message,
-            allow_patterns=names,
-            delete_patterns=outdated,
-        )
-        return commit.commit_url
-
-    return _again_if_it_breaks(upload)
+    commit = API.upload_folder(
+        repo_id=repo_id,
+        folder_path=directory,
+        commit_message=message,
+        allow_patterns=names,
+        delete_patterns=outdated,
+    )
+    return commit.commit_url
 
 
 def push_at_the_end(
@@ -133,25 +122,6 @@ def download_card_files(repo_id: str, directory: Path) -> None:
         snapshot_download(repo_id, allow_patterns=wanted, local_dir=directory)
     except (HTTPError, OSError, ValueError) as error:
         raise ValueError(f"{repo_id!r} cannot be read from the Hub: {one_line(error)}") from error
-
-
-def _again_if_it_breaks(call: Callable[[], T]) -> T:
-    """Call, and call again if the connection breaks or the server fails, but not if it refuses."""
-    attempt = 0
-    while True:
-        attempt += 1
-        try:
-            return call()
-        except (HTTPError, ConnectionError, TimeoutError) as error:
-            if isinstance(error, OfflineModeIsEnabled):
-                raise
-            response = getattr(error, "response", None)
-            refused = response is not None and response.status_code < 500 and response.status_code not in (408, 429)
-            if refused or attempt == ATTEMPTS:
-                raise
-            pause = FIRST_PAUSE * 2 ** (attempt - 1)
-            logger.warning(f"The Hub did not answer as it should; again in {pause:.0f} s: {one_line(error)}")
-            time.sleep(pause)
 
 
 def main() -> None:

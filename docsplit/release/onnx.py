@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 TOLERANCE = 1e-5  # of each number, relative to the largest
 FILES = ("model.onnx", "model.onnx.data", "tokenizer.json", "passages.py")
-LARGEST_FILE = 2**31 - 2**24  # bytes; protobuf ends at 2 GiB, and weights beyond lie in model.onnx.data
 
 
 class Embedder(nn.Module):
@@ -114,9 +113,6 @@ class PassageEmbedder(Embedder):
         return *super().random_batch(rows, length), *([sections] if "section" in self.input_names else [])
 
 
-EMBEDDERS = {"views": Embedder, "passages": PassageEmbedder}
-
-
 def export(encoder: "SentenceTransformer", path: Path) -> Embedder:
     """Write `path`, and return the exported module in PyTorch.
 
@@ -137,7 +133,8 @@ def export(encoder: "SentenceTransformer", path: Path) -> Embedder:
     if family.without_onnx is not None:
         raise ValueError(f"A {config.model_type} cannot be written as ONNX: {family.without_onnx}.")
     is_static = isinstance(encoder[0], StaticEmbedding)
-    embedder = (StaticEmbedder if is_static else EMBEDDERS[family.rows])(encoder).eval()
+    kind = StaticEmbedder if is_static else PassageEmbedder if family.rows == "passages" else Embedder
+    embedder = kind(encoder).eval()
     rows, tokens = torch.export.Dim.DYNAMIC, torch.export.Dim.DYNAMIC
     shapes = {"section": {0: rows}}
     # The exporter warns of torchvision, which no encoder needs, and of its own code
@@ -152,7 +149,8 @@ def export(encoder: "SentenceTransformer", path: Path) -> Embedder:
             output_names=["embeddings"],
             dynamic_shapes=tuple(shapes.get(name, {0: rows, 1: tokens}) for name in embedder.input_names),
             dynamo=True,
-            external_data=sum(weights.nbytes for weights in embedder.parameters()) > LARGEST_FILE,
+            # Protobuf ends at 2 GiB: weights beyond lie in model.onnx.data
+            external_data=sum(weights.nbytes for weights in embedder.parameters()) > 2**31 - 2**24,
             verbose=False,
         )
     return embedder

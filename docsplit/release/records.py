@@ -5,15 +5,14 @@ evaluations/*/results.json what the evaluation scripts put there. The manifest o
 a fitting one it does not count.
 """
 
-import hashlib
 import json
 import logging
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeVar, cast
 
 import pandas as pd
 from huggingface_hub import hf_hub_download, metadata_load
@@ -32,6 +31,7 @@ from docsplit.runtime.options import given_options
 
 logger = logging.getLogger(__name__)
 
+R = TypeVar("R", bound="Record")
 RUN_FILE, ADAPTATION_FILE, RESULTS_FILE, EVALUATIONS = "run.json", "adapt.json", "all_results.json", "evaluations"
 MANIFEST = "checkpoint_manifest.json"
 SECRET_OR_LOCAL = re.compile(
@@ -110,8 +110,24 @@ def stated_licence(front: Mapping[str, Any]) -> dict[str, str]:
 # --- Records of runs ---
 
 
+class Record:
+    """A dataclass that is kept as a JSON file, named `file`, in the folder of an encoder."""
+
+    file: ClassVar[str]
+
+    def write(self, directory: Path) -> None:
+        """Write the file."""
+        files.write_text(directory / self.file, json.dumps(asdict(cast(Any, self)), indent=2) + "\n")
+
+    @classmethod
+    def read(cls: type[R], directory: Path) -> R | None:
+        """Read the file; None without. A ValueError names file and key of a value that is missing or wrong."""
+        path = directory / cls.file
+        return files.checked(read_json(path), cls, str(path)) if path.exists() else None
+
+
 @dataclass(kw_only=True)
-class RunRecord:
+class RunRecord(Record):
     """A pretraining run.
 
     Attributes:
@@ -119,6 +135,8 @@ class RunRecord:
         local: the options among `model_name_or_path` and `corpus` that name a place on the machine of the run.
         lexical: of token embeddings that were made of the corpus; None: they were random, or the start's.
     """
+
+    file = RUN_FILE
 
     recipe: str | None = None
     options: dict[str, str] = field(default_factory=dict)
@@ -157,16 +175,6 @@ class RunRecord:
             lexical=lexical,
         )
 
-    def write(self, directory: Path) -> None:
-        """Write run.json."""
-        files.write_text(directory / RUN_FILE, json.dumps(asdict(self), indent=2) + "\n")
-
-    @classmethod
-    def read(cls, directory: Path) -> "RunRecord | None":
-        """Read run.json; None without. A ValueError names file and key of a value that is missing or wrong."""
-        path = directory / RUN_FILE
-        return files.checked(read_json(path), cls, str(path)) if path.exists() else None
-
 
 @dataclass(frozen=True)
 class Candidate:
@@ -189,7 +197,7 @@ def label_of(name: str, weight: float | None) -> str:
 
 
 @dataclass(frozen=True)
-class Adaptation:
+class Adaptation(Record):
     """What was made of which encoder and documents: encoder and words, words alone ("static"), or plain.
 
     Attributes:
@@ -201,6 +209,8 @@ class Adaptation:
         probe: the labelled documents; None without.
         seconds: of each step.
     """
+
+    file = ADAPTATION_FILE
 
     kind: str
     kept: str
@@ -218,22 +228,6 @@ class Adaptation:
     versions: dict[str, str | None] = field(default_factory=dict)
     commit: str | None = None
     hub_model_id: str | None = None
-
-    def write(self, directory: Path) -> None:
-        """Write adapt.json."""
-        files.write_text(directory / ADAPTATION_FILE, json.dumps(asdict(self), indent=2) + "\n")
-
-    @classmethod
-    def read(cls, directory: Path) -> "Adaptation | None":
-        """Read adapt.json; None without. A ValueError names file and key of a value that is missing or wrong."""
-        path = directory / ADAPTATION_FILE
-        if not path.exists():
-            return None
-        record = files.checked(read_json(path), cls, str(path))
-        if record.facts is None:
-            return record
-        shares = {float(penalty): share for penalty, share in record.facts.shares_explained.items()}  # JSON has text
-        return replace(record, facts=replace(record.facts, shares_explained=shares))
 
 
 # --- Results ---
@@ -283,40 +277,13 @@ def read_evaluations(directory: Path) -> list[CardEvaluation]:
 
 
 def seal(directory: Path) -> None:
-    """Mark a directory as a complete checkpoint, once it is on the disk, by a record of each file in it.
-
-    When this returns the mark is on the disk too: older checkpoints may go.
-    """
-    files.flush_folder(directory)
+    """Mark a directory as a complete checkpoint. When this returns the mark is on the disk: older ones may go."""
     files.seal_folder(directory, MANIFEST, written=time.time())
     files.flush(directory.parent)
 
 
-def read_manifest(directory: Path) -> tuple[float, dict[str, files.FileRecord]]:
-    """Read when a directory was sealed, and the records of its files.
-
-    Raises:
-        FileNotFoundError: if there is no manifest.
-        Damaged: if it is not what `seal` wrote.
-    """
-    content = files.read_sealed(directory / MANIFEST)
-    return content["written"], files.records_in(content, directory / MANIFEST)
-
-
 def why_incomplete(directory: Path) -> str | None:
     """Tell why a directory is no complete checkpoint, None if it is one; reads each file once."""
-    try:
-        return files.why_damaged(directory, read_manifest(directory)[1])
-    except FileNotFoundError:
+    if not (directory / MANIFEST).exists():
         return f"it has no {MANIFEST}: its run was stopped while writing it, or was none of this project"
-    except files.Damaged as error:
-        return str(error).removesuffix(".")
-
-
-def digest_of(directory: Path) -> str:
-    """Hash the manifest of a directory, which has the digest of each file: checkpoints of one hash are equal.
-
-    Raises:
-        OSError: if it cannot be read.
-    """
-    return hashlib.blake2b((directory / MANIFEST).read_bytes(), digest_size=16).hexdigest()
+    return files.why_folder_damaged(directory, MANIFEST)

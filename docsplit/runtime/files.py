@@ -165,6 +165,13 @@ def add_texts(digest: Any, texts: Iterable[str]) -> None:
         digest.update(f"{len(encoded)};".encode() + encoded)
 
 
+def fingerprint(*facts: Any, texts: Iterable[str] = ()) -> str:
+    """Hash values that JSON can hold, and texts: 96 bits, hexadecimal."""
+    digest = hashlib.blake2b(json.dumps(facts).encode(), digest_size=12)
+    add_texts(digest, texts)
+    return digest.hexdigest()
+
+
 def add_arrays(digest: Any, arrays: Mapping[str, Any], metadata: Mapping[str, str]) -> None:
     """Add numpy arrays with their names, types and shapes to a hash, and what a file of them says besides."""
     digest.update(json.dumps(metadata, sort_keys=True).encode())
@@ -221,7 +228,7 @@ class Damaged(ValueError):
 
 @dataclass(frozen=True)
 class FileRecord:
-    """What is known of a file: its size in bytes, and its digest by XXH3 (128 bits, hexadecimal)."""
+    """What is known of a file that was written: its size in bytes, and its digest by XXH3 (128 bits, hexadecimal)."""
 
     size: int
     xxh3: str
@@ -237,6 +244,20 @@ class FileRecord:
                 digest.update(block)
                 size += len(block)
         return cls(size, digest.hexdigest())
+
+    def why_damaged(self, directory: Path, name: str, is_read: bool = True) -> str | None:
+        """Say how a file of a folder differs from this record, in size or also in content; None if it does not."""
+        try:
+            size = (directory / name).stat().st_size
+            if size != self.size:
+                return f"{name} has {size:,} bytes, not {self.size:,}"
+            if is_read and FileRecord.of(directory / name) != self:
+                return f"{name} has changed since it was written"
+        except FileNotFoundError:
+            return f"{name} is missing"
+        except (OSError, ValueError) as error:  # a ValueError for a name that no file can have
+            return f"{name!r} cannot be read: {getattr(error, 'strerror', None) or error}"
+        return None
 
 
 def read_json(path: Path) -> JsonObject:
@@ -292,16 +313,17 @@ def checksum(content: JsonObject) -> str:
 
 
 def seal_folder(directory: Path, name: str = SEAL, **about: Any) -> None:
-    """Record all files in a folder, in a sealed file of this name in it. Files half-written at a kill go.
+    """Mark a folder as whole, once it is on the disk: record all its files, in a sealed file of this name in it.
 
-    Whoever may read what this process writes may read them all: safetensors, and `tempfile` where it makes the folder,
-    write for the user alone.
+    When this returns the mark is on the disk too. Files half-written at a kill go. Whoever may read what this process
+    writes may read them all: safetensors, and `tempfile` where it makes the folder, write for the user alone.
 
     Args:
         about: more values to write beside `files`.
     """
     for file in directory.rglob(f".*{PARTIAL}"):
         file.unlink()
+    flush_folder(directory)
     files = [file for file in sorted(directory.rglob("*")) if file.is_file() and file != directory / name]
     records = {file.relative_to(directory).as_posix(): vars(FileRecord.of(file)) for file in files}
     write_sealed(directory / name, about | {"files": records})
@@ -311,49 +333,21 @@ def seal_folder(directory: Path, name: str = SEAL, **about: Any) -> None:
     directory.chmod(directory.stat().st_mode | mode | (mode & 0o444) >> 2)
 
 
-def records_in(content: JsonObject, path: Path) -> dict[str, FileRecord]:
-    """Read the records under `files` in the content of a sealed file.
-
-    Args:
-        path: of that file, for errors.
-
-    Raises:
-        Damaged: if there is none, or if one is not as written.
-    """
-    try:
-        return checked(content.get("files"), dict[str, FileRecord], "files")
-    except ValueError as error:
-        raise Damaged(f"{path} is damaged: {error}") from error
-
-
-def why_damaged(directory: Path, records: Mapping[str, FileRecord], most_bytes: float = math.inf) -> str | None:
-    """Say which recorded file is missing or has changed; None if all are as they were written.
+def why_folder_damaged(directory: Path, name: str = SEAL, most_bytes: float = math.inf) -> str | None:
+    """Say how a folder differs from what `seal_folder` recorded; None if it does not. More files do not count.
 
     Sizes are always compared. Contents are read if all files together have at most `most_bytes`.
     """
-    is_read = sum(record.size for record in records.values()) <= most_bytes
-    for name, record in records.items():
-        try:
-            size = (directory / name).stat().st_size
-            if size != record.size:
-                return f"{name} has {size:,} bytes, not {record.size:,}"
-            if is_read and FileRecord.of(directory / name) != record:
-                return f"{name} has changed since it was written"
-        except FileNotFoundError:
-            return f"{name} is missing"
-        except (OSError, ValueError) as error:  # a ValueError for a name that no file can have
-            return f"{name!r} cannot be read: {getattr(error, 'strerror', None) or error}"
-    return None
-
-
-def why_folder_damaged(directory: Path, name: str = SEAL, most_bytes: float = math.inf) -> str | None:
-    """Say how a folder differs from what `seal_folder` recorded; None if it does not. More files do not count."""
     try:
-        return why_damaged(directory, records_in(read_sealed(directory / name), directory / name), most_bytes)
+        sealed = read_sealed(directory / name).get("files")
+        records = checked(sealed, dict[str, FileRecord], f"{directory / name} is damaged: files")
     except FileNotFoundError:
         return f"{name} is missing"
-    except Damaged as error:
+    except ValueError as error:
         return str(error).removesuffix(".")
+    is_read = sum(record.size for record in records.values()) <= most_bytes
+    reasons = (record.why_damaged(directory, file, is_read) for file, record in records.items())
+    return next(filter(None, reasons), None)
 
 
 def checked(value: Any, kind: Any, where: str) -> Any:
@@ -385,8 +379,8 @@ def checked(value: Any, kind: Any, where: str) -> Any:
         except TypeError as error:
             raise ValueError(f"{where} is not whole: {error}.") from error
     elif isinstance(value, dict) and issubclass(origin, Mapping):
-        item = args[1] if args else Any
-        return {name: checked(each, item, f"{where}: {name}") for name, each in value.items()}
+        key, item = args or (str, Any)  # JSON has text for a number
+        return {key(name): checked(each, item, f"{where}: {name}") for name, each in value.items()}
     elif isinstance(value, list | tuple) and issubclass(origin, Sequence) and origin is not str:
         item = args[0] if args else Any
         return [checked(each, item, f"{where}[{number}]") for number, each in enumerate(value)]

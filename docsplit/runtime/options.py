@@ -2,8 +2,7 @@
 
 `script.py [recipe] [--option value ...]`. A recipe is YAML, one option a line, any that the command line takes;
 `option: ???` leaves an option to the command line. Options are declared as fields of dataclasses and become arguments
-by transformers' HfArgumentParser, or are added to a `CommandParser`. Numbers are checked once, right after parsing, by
-one table for all scripts (`BOUNDS`).
+by transformers' HfArgumentParser, or are added to a `CommandParser`. An option says which numbers it takes (`Bound`).
 
 Nothing heavy is imported here, so that `--help` and mistyped options are answered soon.
 """
@@ -15,8 +14,8 @@ import math
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, Field, fields, replace
 from difflib import get_close_matches
 from itertools import takewhile
 from pathlib import Path
@@ -24,105 +23,18 @@ from typing import Any, NoReturn, get_type_hints
 
 import yaml
 
+from docsplit.runtime.bounds import COMMON, Bound, bounds_of
 from docsplit.runtime.command import as_typed, end_with, running_command
 from docsplit.runtime.plugins import load_plugin
 
 logger = logging.getLogger(__name__)
 
 Options = dict[str, Any]  # values by the names of options, whichever these are
-COMMON = "common"  # in the metadata of a field: the short page of --help shows it
 TOKEN_REFUSED = (
     "a token in a recipe or on the command line shows in process lists, in logs and in a launcher's traceback: log in "
     "with `hf auth login`, or set HF_TOKEN, and make a new token in place of the one that was typed."
 )
 RECIPE = "YAML file of options, or the name of one that comes with the project; options override it"
-
-
-def option(default: Any, help: str | Callable[[], str], common: bool = False, **metadata: Any) -> Any:
-    """Declare an option of a script: the field of a dataclass, with its help text.
-
-    Args:
-        default: a list becomes a new list of each set of options.
-        help: a function where it lists the rows of a table, to which plug-ins add.
-        common: whether the short page of --help shows it.
-        metadata: `choices`, for those that a type does not say.
-    """
-    metadata |= {"help": help} | ({COMMON: True} if common else {})
-    if isinstance(default, list):
-        return field(default_factory=lambda: list(default), metadata=metadata)
-    return field(default=default, metadata=metadata)
-
-
-@dataclass(frozen=True)
-class Bound:
-    """The numbers that an option takes; infinity, NaN and what 64 bits do not hold are refused everywhere.
-
-    Attributes:
-        above: whether `least` itself is refused.
-        special: a number outside of the limits that stands for something.
-    """
-
-    least: float = -math.inf
-    most: float = math.inf
-    above: bool = False
-    special: int | None = None
-
-    def holds(self, value: float) -> bool:
-        """Whether the option takes this number."""
-        is_enough = value > self.least if self.above else value >= self.least
-        can_be = abs(value) < 2**63 if isinstance(value, int) else math.isfinite(value)
-        return value == self.special or (can_be and is_enough and value <= self.most)
-
-    def __str__(self) -> str:
-        if self.most < math.inf:
-            return f"a number from {self.least:g} to {self.most:.10g}"
-        limit = f" {'above' if self.above else 'of at least'} {self.least:g}" if self.least > -math.inf else ""
-        return f"a number{limit}" + (f", or {self.special}" if self.special is not None else "")
-
-
-COUNT = Bound(1)
-NAMES_OF_BOUNDS = {  # a new option with a number needs its name here
-    Bound(): "negatives_margin threshold",
-    Bound(0): "smooth_neighbours neighbours fold lora_r negatives_min_rank contrastive_weight mlm_weight "
-    "num_neighbours smoothing_rounds neighbour_words bregman_weight learning_rate weight_decay warmup_steps "
-    "max_grad_norm neftune_noise_alpha eval_delay dataloader_num_workers shots",
-    Bound(0, above=True): "contrastive_temperature neighbour_temperature bregman_temperature bregman_sigma "
-    "num_train_epochs adam_epsilon logging_steps save_steps eval_steps finetune_learning_rate finetune_epochs penalty",
-    Bound(0, 1): "weight adam_beta1 adam_beta2 momentum smoothing_share label_smoothing_factor unsure",
-    COUNT: "passage_words max_train_samples max_test_samples max_queries embedding_tokens shuffle_buffer_size "
-    "max_eval_samples preprocessing_num_workers negatives_per_query negatives_depth momentum_queue_size "
-    "bregman_subnetworks bregman_width per_device_train_batch_size per_device_eval_batch_size "
-    "gradient_accumulation_steps micro_batch_tokens eval_accumulation_steps save_total_limit early_stopping_patience "
-    "dataloader_prefetch_factor torch_empty_cache_steps ddp_bucket_cap_mb ddp_timeout jobs num_seeds num_draws "
-    "probe_epochs finetune_batch_size max_positions count",
-    Bound(1, special=-1): "max_steps",
-    Bound(0, special=-1): "local_rank",
-    Bound(2): "attention_window",
-    Bound(3): "max_seq_length view_max_length max_documents",  # a token needs room beside the special ones
-    Bound(4): "sample_documents",
-    Bound(100): "vocab_size",  # special tokens and letters alone take about as many
-    Bound(0, 2**31 - 1): "seed data_seed",  # half of what numpy takes: further runs count on from it
-}
-BOUNDS = {name: bound for bound, names in NAMES_OF_BOUNDS.items() for name in names.split()}
-
-
-def refusals(options: Mapping[str, Any], bounds: Mapping[str, Bound] = BOUNDS) -> Iterator[str]:
-    """Yield a line for each number of these options that is out of bounds."""
-    for name, value in options.items():
-        for number in value if isinstance(value, list) else [value]:
-            bound = bounds.get(name, Bound())
-            if isinstance(number, int | float) and not isinstance(number, bool) and not bound.holds(number):
-                yield f"--{name} {number}: give {bound}"
-
-
-def check_bounds(options: Any) -> None:
-    """Check a dataclass of options that a program has made; the parser checks those of a command line.
-
-    Raises:
-        ValueError: naming the first option out of bounds.
-    """
-    for refusal in refusals(vars(options)):
-        raise ValueError(f"{refusal}.")
 
 
 def check_choices(option: str, values: Iterable[str], choices: Iterable[str]) -> None:
@@ -168,11 +80,9 @@ class CommandParser(argparse.ArgumentParser):
 
     Args:
         docstring: the script's. Its first paragraph begins the help, and the others end it, as they are written.
-        bounds: the numbers that options take, by their names.
     """
 
-    def __init__(self, docstring: str | None = None, bounds: Mapping[str, Bound] = BOUNDS, **kwargs: Any):
-        self.bounds = bounds
+    def __init__(self, docstring: str | None = None, **kwargs: Any):
         if docstring is not None:
             kwargs["description"], _, kwargs["epilog"] = as_typed(docstring).partition("\n\n")
         kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
@@ -180,7 +90,7 @@ class CommandParser(argparse.ArgumentParser):
         super().__init__(**kwargs, allow_abbrev=False)
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
-        """Parse as argparse does, but refuse what is unknown first, and numbers that are out of bounds last."""
+        """Parse as argparse does, but refuse what is unknown first."""
         words = list(sys.argv[1:] if args is None else args)
         has_verbs = any(isinstance(action, argparse._SubParsersAction) for action in self._actions)
         ours = takewhile(lambda word: word.startswith("-") if has_verbs else word != "--", words)
@@ -196,8 +106,6 @@ class CommandParser(argparse.ArgumentParser):
             is_recipe = unexpected[0].endswith((".yaml", ".yml"))
             hint = " A recipe comes first, before all options." if is_recipe else ""
             self.error(f"unexpected {' '.join(unexpected)!r}.{hint}")
-        for refusal in refusals(vars(parsed), self.bounds):
-            self.error(refusal)
         if "plugin" in parsed:
             load_plugin(parsed.plugin)
         return parsed, unexpected
@@ -255,14 +163,16 @@ def _add_options(
     from transformers.hf_argparser import string_to_bool
 
     group: Any = parser.add_argument_group(title, description)
-    types, before = get_type_hints(dtype), len(parser._actions)
+    types, bounds, before = get_type_hints(dtype), bounds_of(dtype), len(parser._actions)
     for original in fields(dtype):
         if original.name in names:
             declared: Any = copy.copy(original)
             declared.type = types[original.name]
-            declared.metadata = {name: value for name, value in original.metadata.items() if name != COMMON}
+            declared.metadata = {name: original.metadata[name] for name in original.metadata.keys() - {COMMON}}
             declared.metadata["help"] = _help_of(original)
             HfArgumentParser._parse_dataclass_field(group, declared)
+            if (action := parser._actions[-1]).type in (int, float):
+                action.type = replace(bounds.get(original.name, Bound()), kind=action.type)
     for action in parser._actions[before:]:
         # HfArgumentParser takes --learning-rate too: it works, and is not shown
         action.option_strings = [spelling for spelling in action.option_strings if "-" not in spelling[2:]]
@@ -272,7 +182,7 @@ def _add_options(
             action.nargs, action.const = "?", True
         kinds: Any = {int: "N", float: "X", string_to_bool: "true|false"}
         if action.choices is None and action.nargs != 0:
-            action.metavar = kinds.get(action.type, "TEXT")
+            action.metavar = kinds.get(getattr(action.type, "kind", action.type), "TEXT")
         if action.nargs != 0:
             action.help = _with_default(action.help or "", action.default)
     return parser._actions[before:]

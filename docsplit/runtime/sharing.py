@@ -247,6 +247,21 @@ class OutputFolder:
         raise ValueError(f"{reason}, and a run might write over it: {self.another}, or move it away.")
 
 
+def refuse_used(folder: Path, remedy: str, is_ours: Callable[[Path], object] = lambda path: False) -> None:
+    """Refuse a place where something is that a command might write over, before any long work.
+
+    Args:
+        remedy: that the error names.
+        is_ours: tells of a file or folder in it whether the command may write over it.
+
+    Raises:
+        ValueError: naming the first of the others.
+    """
+    inside = sorted(folder.iterdir()) if folder.is_dir() else [folder] if folder.exists() else []
+    if others := [path for path in inside if not is_ours(path)]:
+        raise ValueError(f"{others[0]} is there already: {remedy}, or move it away.")
+
+
 def remove(folder: Path, patterns: Iterable[str]) -> None:
     """Remove files that fit patterns of `Path.glob`, not through links, and the folders that are empty then."""
     for path in [path for pattern in patterns for path in folder.glob(pattern)]:

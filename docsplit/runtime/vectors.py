@@ -1,10 +1,12 @@
-"""Scale vectors to length one, and find the best rows of scores that come block by block."""
+"""Scale vectors to length one, and find the best rows of scores: of all at once, or block by block."""
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
+
+if TYPE_CHECKING:  # a search by words needs no torch
+    from torch import Tensor
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
@@ -13,8 +15,20 @@ def unit(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
+def best_of(scores: np.ndarray, count: int) -> np.ndarray:
+    """Return the rows of the `count` highest of scores (N,), the best first; of equal ones the lower row comes first.
+
+    Scores of -inf are none.
+    """
+    rows = np.flatnonzero(scores > -np.inf)
+    if len(rows) > count:
+        least = np.partition(scores[rows], -count)[-count]
+        rows = rows[scores[rows] >= least]  # also all that equal the last one
+    return rows[np.argsort(-scores[rows], kind="stable")[:count]]
+
+
 def best_of_blocks(
-    blocks: Iterable[np.ndarray | Tensor], num_queries: int, count: int
+    blocks: "Iterable[np.ndarray | Tensor]", num_queries: int, count: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the `count` highest scores of each query, the best first; of equal scores the lower row comes first.
 
@@ -28,6 +42,8 @@ def best_of_blocks(
 
     Returns: rows int64 and scores float32, (Q, K) each.
     """
+    import torch
+
     scores, rows, offset = torch.empty(num_queries, 0), torch.empty(num_queries, 0, dtype=torch.int64), 0
     for block in blocks:
         block = torch.as_tensor(block)
@@ -43,7 +59,7 @@ def best_of_blocks(
     return np.take_along_axis(rows.numpy(), order, axis=1), np.take_along_axis(scores.numpy(), order, axis=1)
 
 
-def _best(scores: Tensor, rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def _best(scores: "Tensor", rows: "Tensor", count: int) -> "tuple[Tensor, Tensor]":
     """Choose the best of scores and rows, (Q, n) each, in no order; of equal scores the lower rows are chosen."""
     if scores.shape[1] <= count:
         return scores.clone(), rows

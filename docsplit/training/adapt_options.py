@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from docsplit.modeling.pooling import PoolingMode
-from docsplit.runtime.options import find_recipe, option
+from docsplit.runtime.bounds import Length, Positive, Whole, option
+from docsplit.runtime.options import find_recipe
 
 
 @dataclass
@@ -45,10 +46,10 @@ class AdaptOptions:
     )
     probe_text_column: str = option("text", "Column of the text in --probe_corpus.")
     probe_label_column: str = option("label", "Column of the label in --probe_corpus.")
-    penalty: float | None = option(
+    penalty: Positive | None = option(
         None, "Ridge penalty of the words: higher values shrink their weights. Default: chosen by leave-one-out."
     )
-    neighbours: int = option(
+    neighbours: Whole = option(
         20,
         "Fit words to each document's vector averaged with those of its N nearest documents; 0: to its vector alone.",
         common=True,
@@ -58,7 +59,7 @@ class AdaptOptions:
         "How token vectors become one embedding, for an encoder that does not say: cls, mean, max, lasttoken or "
         "weightedmean. Default: cls; lasttoken for a decoder.",
     )
-    max_seq_length: int | None = option(
+    max_seq_length: Length | None = option(
         None,
         "Tokens that the encoder reads of each text; words are counted in the whole text. Default: the encoder's own.",
     )

@@ -52,6 +52,7 @@ from docsplit.modeling.loading import has_words, load_encoder, reader_config, sa
 from docsplit.release.hub import RELEASE, prepare_release, push_at_the_end
 from docsplit.release.model_card import MEASURES, candidates_table, write_card
 from docsplit.release.records import Adaptation, Candidate, label_of, start_of
+from docsplit.runtime.bounds import check_bounds
 from docsplit.runtime.files import (
     PARTIAL,
     ROOT,
@@ -64,7 +65,6 @@ from docsplit.runtime.files import (
     why_not_written,
 )
 from docsplit.runtime.launching import default_dtype, describe_computing, hardware
-from docsplit.runtime.options import check_bounds
 from docsplit.runtime.plugins import loaded_plugin
 from docsplit.runtime.sharing import LOCK, RECORD, OutputFolder, from_first, on_all
 from docsplit.training.adapt_options import AdaptOptions

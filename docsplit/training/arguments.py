@@ -14,6 +14,7 @@ from docsplit.data.views import QUERY_DOCUMENT, VIEWS
 from docsplit.modeling.distributed import WITHOUT_QUEUE
 from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.start import Settings
+from docsplit.runtime.bounds import check_bounds, option
 from docsplit.runtime.gpus import refuse_unusable_gpu
 from docsplit.runtime.launching import (
     PRECISION,
@@ -25,7 +26,7 @@ from docsplit.runtime.launching import (
     default_training_tokens,
     refuse_sharded_parameters,
 )
-from docsplit.runtime.options import TOKEN_REFUSED, check_bounds, check_choices, first_lines, option
+from docsplit.runtime.options import TOKEN_REFUSED, check_choices, first_lines
 from docsplit.training.options import (
     DEFAULT_PASSAGE_WORDS,
     DEFAULT_VIEW,

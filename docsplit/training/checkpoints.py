@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
-from docsplit.release.records import MANIFEST, digest_of, read_manifest, why_incomplete
-from docsplit.runtime.files import Damaged, JsonObject, read_json, remove_empty
+from docsplit.release.records import MANIFEST, why_incomplete
+from docsplit.runtime.files import Damaged, FileRecord, JsonObject, read_json, read_sealed, remove_empty
 from docsplit.runtime.sharing import Begun
 
 logger = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ def checkpoints(output_dir: Path) -> list[Path]:
 def _written(directory: Path) -> float:
     """Read when a directory was sealed: not the order of steps, where a run went back to an older checkpoint."""
     try:
-        return read_manifest(directory)[0]
+        return read_sealed(directory / MANIFEST)["written"]
     except (OSError, Damaged):
         return float("inf")  # looked at first, and passed over
 
@@ -71,7 +71,7 @@ def rotate(output_dir: Path, keep: int, best: str | None) -> None:
     kept = {path.resolve() for path in sealed[-keep:]} | ({Path(best).resolve()} if best else set())
     for path in sealed:
         if path.resolve() not in kept and not path.is_symlink():
-            files = [path / name for name in read_manifest(path)[1]]
+            files = [path / name for name in read_sealed(path / MANIFEST)["files"]]
             (path / MANIFEST).unlink()  # first, so that a kill in between leaves nothing that counts as complete
             for file in files:
                 file.unlink(missing_ok=True)
@@ -132,14 +132,17 @@ def to_go_on_from(output_dir: Path, begun: Begun) -> Path | None:
     return to_resume_from(output_dir, str(checkpoint), overwrite=False)
 
 
-def refuse_another(checkpoint: Path, digest: str) -> None:
+def refuse_another(checkpoint: Path, manifest: FileRecord) -> None:
     """Stop if this process cannot read the checkpoint that the first one resumes from, or its content is another.
+
+    Args:
+        manifest: that the first one reads, which has the digest of each file.
 
     Raises:
         ValueError: naming the remedy.
     """
     reason = why_incomplete(checkpoint) if checkpoint.is_dir() else "it is not there"
-    if reason is None and digest_of(checkpoint) != digest:
+    if reason is None and FileRecord.of(checkpoint / MANIFEST) != manifest:
         reason = "its content is another"
     if reason is not None:
         raise ValueError(

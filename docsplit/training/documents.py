@@ -35,8 +35,6 @@ from modeling_docsplit import DocSplitForContrastivePretraining
 
 logger = logging.getLogger(__name__)
 
-DOCUMENTS_FOR_A_TOKENIZER = 100_000  # of a stream, to train one on
-
 
 @dataclass
 class TrainingData:
@@ -130,7 +128,8 @@ def stream_documents(options: RunOptions, checkpoint: Path | None, start: Any = 
         corpus = corpora.stream_corpus(data.corpus, text_column=data.text_column, encoding=data.encoding)
         has_tokenizer = checkpoint or options.model.tokenizer_name or options.start
         num_for_words = lexical_start.MOST_DOCUMENTS if options.model.lexical_start else 0
-        num_read = max(num_held_out, num_for_words, 0 if has_tokenizer else DOCUMENTS_FOR_A_TOKENIZER)
+        num_for_a_tokenizer = 0 if has_tokenizer else 100_000
+        num_read = max(num_held_out, num_for_words, num_for_a_tokenizer)
         head = take(corpus, max(num_read, 1), data.text_column)  # names the columns if this one is missing
         probe = load_probe(data.probe_corpus) if data.probe_corpus else None
     tokenizer = load_tokenizer(options, head, checkpoint, start)

@@ -5,7 +5,6 @@ beside the run, under a hash of weights, collection and settings, and each check
 trained with: a resumed run draws from the same documents, though the weights that ranked them are gone.
 """
 
-import hashlib
 import json
 import logging
 import math
@@ -27,8 +26,8 @@ from docsplit.modeling.loading import load_encoder
 from docsplit.runtime.files import (
     READ_WHEN_OPENED,
     build_once,
+    fingerprint,
     flush,
-    flush_folder,
     hash_of_code,
     read_json,
     why_folder_damaged,
@@ -141,7 +140,7 @@ class NegativesCallback(TrainerCallback):
         ranking = self.dataset.collection.ranking
         about = [weights, ranking.fingerprint(), self.dataset.numbers.tolist(), hash_of_code("docsplit")]
         about += [options.language, options.negatives_depth, options.negatives_min_rank, options.negatives_margin]
-        key = hashlib.blake2b(json.dumps(about).encode(), digest_size=12).hexdigest()
+        key = fingerprint(*about)
 
         def build(folder: Path) -> None:
             depth = min(options.negatives_depth, len(ranking.documents))
@@ -155,8 +154,7 @@ class NegativesCallback(TrainerCallback):
 
         if args.process_index == 0:
             build_once(self.folder / key, build)
-            flush_folder(self.folder / key)  # checkpoints name it
-            flush(self.folder)
+            flush(self.folder)  # checkpoints name it
         if args.world_size > 1:
             dist.barrier()
         return f"{key}/{FILE}"

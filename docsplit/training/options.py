@@ -1,15 +1,16 @@
 """The options of pretraining, with the papers' values as defaults. Nothing heavy is imported: `--help` reads this."""
 
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from docsplit.data.segmentation import DEFAULT_SPLITTER
 from docsplit.data.views import QUERY_DOCUMENT, VIEWS
 from docsplit.data.words import ENGLISH, LANGUAGES
 from docsplit.modeling.pooling import PoolingMode
+from docsplit.runtime.bounds import Bound, Count, Length, Positive, Weight, Whole, option
 from docsplit.runtime.command import command_name
 from docsplit.runtime.files import refuse_missing_path
-from docsplit.runtime.options import check_choices, first_lines, option
+from docsplit.runtime.options import check_choices, first_lines
 
 DEFAULT_VIEW = "docsplit"
 DEFAULT_PASSAGE_WORDS = 100
@@ -47,14 +48,14 @@ class ModelArguments:
         "Give a random start token embeddings made of the corpus (docs/recipes.md).",
         common=True,
     )
-    vocab_size: int = option(30522, "Vocabulary size of a tokenizer that is trained here.")
+    vocab_size: Annotated[int, Bound(100)] = option(30522, "Vocabulary size of a tokenizer that is trained here.")
     pooling: PoolingMode | None = option(
         None,
         "How token vectors become one embedding: cls (the first token's), mean, max, lasttoken, weightedmean. "
         "Default: the checkpoint's, else cls (decoders: lasttoken). With weightedmean, later tokens weigh more.",
         common=True,
     )
-    max_seq_length: int | None = option(
+    max_seq_length: Length | None = option(
         None,
         "Tokens read of each text, special ones included; the rest is cut off. Default: the start's own; 512 of a "
         "random one.",
@@ -66,7 +67,7 @@ class ModelArguments:
         "How attention is computed: sdpa, flash_attention_2, eager or another name of transformers. A Longformer "
         "computes it in tiles, unless this is eager. Default: transformers' choice.",
     )
-    lora_r: int = option(0, "Rank of LoRA updates, trained in place of all weights; 0: none.", common=True)
+    lora_r: Whole = option(0, "Rank of LoRA updates, trained in place of all weights; 0: none.", common=True)
 
     def __post_init__(self) -> None:
         if self.lora_r and self.model_name_or_path is None:
@@ -111,13 +112,13 @@ class DataArguments:
         ),
         common=True,
     )
-    passage_words: int | None = option(
+    passage_words: Count | None = option(
         None,
         "Approximate words per passage (views passages, passage_vs_rest). A passage always ends at a "
         "sentence, and where a section does. Documents of one passage are dropped: lower this for short "
         f"documents. Default: the checkpoint's, else {DEFAULT_PASSAGE_WORDS}.",
     )
-    view_max_length: int | None = option(
+    view_max_length: Length | None = option(
         None,
         "Tokens of each view in training; the rest of a view is cut off. Less than --max_seq_length saves time and "
         "memory. Default: --max_seq_length.",
@@ -128,12 +129,12 @@ class DataArguments:
         "the documents draws other views.",
         common=True,
     )
-    shuffle_buffer_size: int = option(
+    shuffle_buffer_size: Count = option(
         10_000, "Documents that each worker shuffles together in memory, with --streaming."
     )
-    max_train_samples: int | None = option(None, "Train on the first N documents only. Default: all.", common=True)
-    max_eval_samples: int = option(500, "Documents held out to measure eval_loss, unless --eval_strategy is no.")
-    preprocessing_num_workers: int | None = option(None, "Processes that tokenise the corpus. Default: one.")
+    max_train_samples: Count | None = option(None, "Train on the first N documents only. Default: all.", common=True)
+    max_eval_samples: Count = option(500, "Documents held out to measure eval_loss, unless --eval_strategy is no.")
+    preprocessing_num_workers: Count | None = option(None, "Processes that tokenise the corpus. Default: one.")
     probe_corpus: str | None = option(
         None,
         "Labelled documents (columns text and label) to measure the encoder on, by classifying its embeddings: test "
@@ -159,7 +160,7 @@ class QueryArguments:
     )
     split: str | None = option(None, "Split of the queries. Default: train; with --fold, test or the only split.")
     folds: str = option("5", "Number of folds of queries, or a JSON file with lists of query ids; needs --fold.")
-    fold: int | None = option(
+    fold: Whole | None = option(
         None,
         "Keep the queries of this fold (counted from 0) for "
         f"`{command_name('run_document_retrieval.py')} --fold`. The next fold gives eval_loss and the hybrid's "
@@ -173,15 +174,15 @@ class QueryArguments:
         "such as bm25 self: one for each half of the training.",
         choices=["in_batch", *KINDS_OF_NEGATIVES],
     )
-    negatives_per_query: int | None = option(
+    negatives_per_query: Count | None = option(
         None, "Negatives added to each query by random, bm25 or self. Default: 1."
     )
     language: str = option(
         ENGLISH, "Language of the stems by which bm25 finds negatives; none: whole words.", choices=LANGUAGES
     )
-    negatives_depth: int = option(100, "Draw hard negatives from the N best-ranked documents.")
-    negatives_min_rank: int = option(0, "Skip the N best-ranked documents, which may be relevant, though unjudged.")
-    negatives_margin: float | None = option(
+    negatives_depth: Count = option(100, "Draw hard negatives from the N best-ranked documents.")
+    negatives_min_rank: Whole = option(0, "Skip the N best-ranked documents, which may be relevant, though unjudged.")
+    negatives_margin: Annotated[float, Bound()] | None = option(
         None,
         "Skip hard negatives that score above s - |s| x this, where s is the score of the best relevant document: "
         "they may be relevant too. Default: no limit.",
@@ -217,30 +218,47 @@ class QueryArguments:
 
 @dataclass
 class TrainingOptions:
-    """What transformers' TrainingArguments do not have, and the papers' values as defaults of what they have."""
+    """What transformers' TrainingArguments do not have, and the papers' values as defaults of what they have.
+
+    Attributes:
+        inherited_bounds: of numbers that transformers declares.
+    """
+
+    inherited_bounds: ClassVar[dict[str, Bound]] = {
+        **dict.fromkeys(("max_grad_norm", "neftune_noise_alpha", "eval_delay"), Bound(0)),
+        **dict.fromkeys(("adam_epsilon", "save_steps", "eval_steps"), Bound(0, above=True)),
+        **dict.fromkeys(("adam_beta1", "adam_beta2", "label_smoothing_factor"), Bound(0, 1)),
+        **dict.fromkeys(("gradient_accumulation_steps", "eval_accumulation_steps", "save_total_limit"), Bound(1)),
+        **dict.fromkeys(("dataloader_prefetch_factor", "torch_empty_cache_steps"), Bound(1)),
+        **dict.fromkeys(("ddp_bucket_cap_mb", "ddp_timeout"), Bound(1)),
+        **dict.fromkeys(("seed", "data_seed"), Bound(0, 2**31 - 1)),
+        "local_rank": Bound(0, special=-1),
+    }
 
     output_dir: str = option("outputs/docsplit", "Folder of checkpoints, encoder, card and results.", common=True)
-    per_device_train_batch_size: int = option(
+    per_device_train_batch_size: Count = option(
         36,
         "Documents per step in each process. The other documents of a step, of all processes, are the negatives: "
         "with more of them the task is harder.",
         common=True,
     )
-    per_device_eval_batch_size: int | None = option(
+    per_device_eval_batch_size: Count | None = option(
         None, "Documents per step in each process for eval_loss. Default: as in training."
     )
-    logging_steps: float = option(50, "Steps between two logs; below 1, a share of all steps.")
-    learning_rate: float = option(5e-5, "Peak learning rate of AdamW.", common=True)
+    logging_steps: Positive = option(50, "Steps between two logs; below 1, a share of all steps.")
+    learning_rate: Weight = option(5e-5, "Peak learning rate of AdamW.", common=True)
     bf16: bool | None = option(
         None, "Compute the encoder in bfloat16 (autocast). Default: where the hardware multiplies it natively."
     )
-    dataloader_num_workers: int | None = option(
+    dataloader_num_workers: Whole | None = option(
         None, "Processes that prepare batches. Default: 4 with a GPU, 0 without."
     )
-    num_train_epochs: float = option(1.0, "Passes over the documents.", common=True)
-    max_steps: int = option(-1, "Stop after N steps, whatever --num_train_epochs says.", common=True)
-    weight_decay: float = option(0.01, "Weight decay of AdamW; biases and norms have none.")
-    warmup_steps: float = option(0.05, "Steps of a rising learning rate; below 1, a share of all steps.")
+    num_train_epochs: Positive = option(1.0, "Passes over the documents.", common=True)
+    max_steps: Annotated[int, Bound(1, special=-1)] = option(
+        -1, "Stop after N steps, whatever --num_train_epochs says.", common=True
+    )
+    weight_decay: Weight = option(0.01, "Weight decay of AdamW; biases and norms have none.")
+    warmup_steps: Weight = option(0.05, "Steps of a rising learning rate; below 1, a share of all steps.")
     logging_nan_inf_filter: bool = option(
         False, "Leave NaN and infinite losses out of the log: each step then waits for the GPU."
     )
@@ -257,18 +275,18 @@ class TrainingOptions:
     )
     push_to_hub: bool = option(False, "Upload the trained encoder, with its card, to the Hub at the end.", common=True)
 
-    contrastive_weight: float | None = option(
+    contrastive_weight: Weight | None = option(
         None,
         "Weight of the contrastive loss; 0: train by masked LM alone. Give it where the checkpoint's is 0. Default: "
         "the checkpoint's, else 1.",
     )
-    mlm_weight: float | None = option(
+    mlm_weight: Weight | None = option(
         None,
         "Weight of the masked-LM loss, which is added to the contrastive one; 0: no masked LM. Default: the "
         "checkpoint's, else 0.1.",
         common=True,
     )
-    micro_batch_tokens: int | None = option(
+    micro_batch_tokens: Count | None = option(
         None,
         "Most tokens of one forward pass, padding included. It changes speed and memory, not the loss: lower it if "
         "memory runs out. Default: 1024; on a GPU 32768, or 8192 below 40 GB.",
@@ -285,7 +303,7 @@ class TrainingOptions:
         "time.",
         common=True,
     )
-    early_stopping_patience: int | None = option(
+    early_stopping_patience: Count | None = option(
         None, "Stop after N evaluations without a better --metric_for_best_model; needs --load_best_model_at_end."
     )
     keep_better_start: bool = option(

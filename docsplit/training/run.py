@@ -19,8 +19,8 @@ from docsplit.modeling.checkpoint import ADAPTER_FOLDER
 from docsplit.modeling.loading import pooling_of
 from docsplit.modeling.objectives.table import OBJECTIVES, prepared_files
 from docsplit.release import hub, model_card
-from docsplit.release.records import MANIFEST, RunRecord, digest_of, why_incomplete
-from docsplit.runtime.files import PARTIAL, JsonObject, flush, name_failed_writes
+from docsplit.release.records import MANIFEST, RunRecord, why_incomplete
+from docsplit.runtime.files import PARTIAL, FileRecord, JsonObject, flush, name_failed_writes
 from docsplit.runtime.launching import explain_out_of_memory
 from docsplit.runtime.sharing import OutputFolder, begun_before, from_first, on_all, refuse_differences, remove
 from docsplit.training import checkpoints, models
@@ -35,7 +35,6 @@ from modeling_docsplit import DocSplitForContrastivePretraining
 
 logger = logging.getLogger("docsplit")
 
-COMMAND = "run_docsplit_pretraining.py"
 # What a new run removes of an earlier one in its folder, as patterns of Path.glob, and nothing else
 IN_A_CHECKPOINT = (
     *(set(hub.WRITTEN) - {*checkpoints.RESULTS, "README.md", "training.png"}),
@@ -64,7 +63,8 @@ def take_output(options: RunOptions) -> OutputFolder:
         ValueError: naming the remedy.
         OSError: if nothing can be written there.
     """
-    folder = OutputFolder(options.output_dir, COMMAND, "--output_dir", hub.WRITTEN, checkpoints.is_sealed)
+    command = "run_docsplit_pretraining.py"
+    folder = OutputFolder(options.output_dir, command, "--output_dir", hub.WRITTEN, checkpoints.is_sealed)
     return folder.take_for_all()
 
 
@@ -106,7 +106,7 @@ def find_checkpoint(options: RunOptions) -> Path | None:
     """
     args, output_dir = options.training, options.output_dir
 
-    def choose() -> tuple[str, bool, str] | None:
+    def choose() -> tuple[str, bool, FileRecord] | None:
         if (begun := begun_before(output_dir)) is not None:
             checkpoint = checkpoints.to_go_on_from(output_dir, begun)
         else:
@@ -116,14 +116,14 @@ def find_checkpoint(options: RunOptions) -> Path | None:
             return None
         logger.info(f"Continuing from {checkpoint}.")
         is_inside = checkpoint.resolve().parent == output_dir.resolve()  # which may be another on each machine
-        return checkpoint.name if is_inside else str(checkpoint), is_inside, digest_of(checkpoint)
+        return checkpoint.name if is_inside else str(checkpoint), is_inside, FileRecord.of(checkpoint / MANIFEST)
 
     chosen = from_first(choose)
     if chosen is None:
         return None
-    name, is_inside, digest = chosen
+    name, is_inside, manifest = chosen
     checkpoint = output_dir / name if is_inside else Path(name)
-    on_all(lambda: checkpoints.refuse_another(checkpoint, digest) if args.process_index else None)
+    on_all(lambda: checkpoints.refuse_another(checkpoint, manifest) if args.process_index else None)
     return checkpoint
 
 

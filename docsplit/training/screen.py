@@ -32,7 +32,6 @@ COUNTS = {  # titles of counts whose names do not say it
     "tokens_truncated_share": "tokens lost by truncation",
 }
 PROBE = {"probe_5shot_accuracy": "5 labels", "probe_accuracy": "all"}
-BEFORE = "probe_test_accuracy"  # is logged once, with the probe of the start
 
 
 class ScreenCallback(TrainerCallback):
@@ -73,7 +72,7 @@ class ScreenCallback(TrainerCallback):
         logs = kwargs["logs"]
         if "loss" in logs:
             self._print(state, training_line(logs, self.loss_names), self._time_left(state))
-        elif BEFORE in logs:
+        elif "probe_test_accuracy" in logs:  # once, with the probe of the start
             self._print(state, *evaluation_parts(logs))
 
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):

@@ -5,7 +5,6 @@ computed twice, and no second encoder is in memory while the model trains. The c
 start's vectors, under the hash of the encoder.
 """
 
-import hashlib
 import json
 import logging
 from dataclasses import asdict
@@ -24,7 +23,7 @@ from docsplit.embedding.encode import embed_documents
 from docsplit.embedding.neighbours import check_search, smooth, word_vectors
 from docsplit.modeling.loading import load_encoder, without_words
 from docsplit.modeling.objectives.neighbour_distillation import TARGETS_FILE, NeighbourDistillation, Targets
-from docsplit.runtime.files import cache_directory
+from docsplit.runtime.files import cache_directory, fingerprint
 from docsplit.runtime.sharing import first_on_machine
 from docsplit.training.arguments import DataArguments, RunOptions
 from docsplit.training.documents import TrainingData
@@ -59,7 +58,7 @@ def provide_targets(
         raise ValueError("--objective neighbour_distillation learns from the start: give --model_name_or_path.")
     started, path, document_ids = perf_counter(), options.output_dir / TARGETS_FILE, data.document_ids()
     about = {"options": json.dumps(asdict(smoothing), sort_keys=True)}
-    about["documents"] = hashlib.blake2b(document_ids.astype("<i8").tobytes(), digest_size=16).hexdigest()
+    about["documents"] = fingerprint(*document_ids.tolist())
     saved = None
     if checkpoint is not None:
         try:

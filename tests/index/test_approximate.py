@@ -13,6 +13,7 @@ from docsplit.index import index as index_module
 from docsplit.index.changes import add, build, cells_of, delete
 from docsplit.index.index import Index, InvertedFile, SegmentEntry
 from docsplit.index.results import Checked
+from docsplit.runtime.files import FileRecord
 from tests.index.conftest import ENCODER, WORDS, answers, embed
 
 
@@ -66,7 +67,7 @@ def test_candidates_are_scored_exactly_wherever_their_passages_lie(documents, qu
     index, vectors = Index(tmp_path), embed(queries)
     assert len(index.segments) == 4
     covered = {segment.entry.name: segment.passage_vectors for segment in (index.segments[2], index.segments[0])}
-    known = InvertedFile("x.faiss", 0, "", list(covered), 1, 1.0)
+    known = InvertedFile("x.faiss", FileRecord(0, ""), list(covered), 1, 1.0)
     index.cells = AllCells(np.concatenate(list(covered.values())))
     monkeypatch.setattr(index_module, "CANDIDATES", sum(map(len, covered.values())))
     index.manifest = dataclasses.replace(index.manifest, approximate=known)
@@ -83,7 +84,7 @@ def test_documents_that_words_find_have_their_similarity_though_no_cell_that_is_
 ):
     build(tmp_path, documents, ENCODER, WORDS)
     index, exact = Index(tmp_path), Index(tmp_path)
-    known = InvertedFile("x.faiss", 0, "", [segment.entry.name for segment in index.segments], 1, 1.0)
+    known = InvertedFile("x.faiss", FileRecord(0, ""), [segment.entry.name for segment in index.segments], 1, 1.0)
     index.manifest = dataclasses.replace(index.manifest, approximate=known)
     monkeypatch.setattr(index, "_nearest_in_cells", lambda *_: set())
     (vector,) = embed(queries[:1])
@@ -97,7 +98,7 @@ def test_documents_that_words_find_have_their_similarity_though_no_cell_that_is_
 def test_a_new_file_is_made_once_too_many_passages_are_in_no_cell(covered, needed, tmp_path, monkeypatch):
     """Or once a segment that it covers is there no more."""
     segments = [SimpleNamespace(entry=SimpleNamespace(name=name), passage_vectors=np.zeros((50, 2))) for name in "ab"]
-    known = covered and InvertedFile("x.faiss", 0, "", list(covered), 1, 1.0)
+    known = covered and InvertedFile("x.faiss", FileRecord(0, ""), list(covered), 1, 1.0)
     monkeypatch.setattr(changes, "PASSAGES", 100)  # too few
     assert cells_of(tmp_path, segments, known) == (None if covered == "abc" else known)
     monkeypatch.setattr(changes, "PASSAGES", 99)

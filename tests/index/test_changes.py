@@ -17,10 +17,9 @@ from docsplit.index.index import Index, read_manifest
 from docsplit.index.results import Added, Checked
 from docsplit.runtime import files
 from docsplit.runtime.files import Damaged, read_sealed, write_sealed
+from tests.disk import record_disk
 from tests.index.conftest import ENCODER, WORDS, Encoder, answers, embed
 from tests.index.mutations import contents
-
-OTHER = {"name": "other", "hash": "x", "pooling": "cls", "dimension": 8}
 
 
 @pytest.mark.parametrize("method", ["hybrid", "dense", "bm25"])
@@ -101,29 +100,36 @@ def test_ids_that_are_no_utf8_come_back_and_hide_no_other(tmp_path):
     assert [segment.ids[row] for segment, row in Index(tmp_path).documents()] == ["a", *ids[4:]]
 
 
+OTHER_ENCODER = Encoder(embed)
+OTHER_ENCODER.description = {"name": "other", "hash": "x", "pooling": "cls", "dimension": 8}
+REFUSED = [
+    (
+        lambda at, _: add(at, [Document("new", "A text."), Document("new", "Another.")], ENCODER),
+        "'new' is given twice",
+    ),
+    (
+        lambda at, given: add(at, [*given[20:30], Document(given[5].id, "Another text.")], ENCODER),
+        "with another text: --replace",
+    ),
+    (lambda at, given: delete(at, [given[0].id, "nowhere"]), r"1 of the ids are not in the index, 'nowhere'"),
+    (lambda at, given: add(at, given, OTHER_ENCODER), r"built with test \(01234567\), not with .*: other pooling"),
+    (lambda at, given: build(at, given, ENCODER, WORDS), "There is an index"),
+    (lambda at, _: delete(at, [1]), r"The id 1 is a int: ids are texts, such as '1'\.$"),
+    (lambda at, _: build(at.with_name("other"), [Document("e", "")], ENCODER), "None of the documents has text"),
+]
+
+
 def test_bad_input_leaves_the_index_as_it_was(documents, queries, tmp_path):
-    build(tmp_path, documents[:20], ENCODER, WORDS)
-    before = contents(tmp_path)
-    wanted, other = answers(tmp_path, queries, "hybrid"), Encoder(embed)
-    other.description = OTHER
-    with pytest.raises(ValueError, match=r"'new' is given twice"):
-        add(tmp_path, [Document("new", "A text."), Document("new", "Another.")], ENCODER)
-    with pytest.raises(ValueError, match=r"with another text: --replace"):
-        add(tmp_path, [*documents[20:30], Document(documents[5].id, "Another text.")], ENCODER)
-    with pytest.raises(ValueError, match=r"1 of the ids are not in the index, 'nowhere'"):
-        delete(tmp_path, [documents[0].id, "nowhere"])
-    with pytest.raises(ValueError, match=r"built with test \(01234567\), not with other .*: other pooling"):
-        add(tmp_path, documents[20:], other)
-    with pytest.raises(ValueError, match="There is an index"):
-        build(tmp_path, documents, ENCODER, WORDS)
-    with pytest.raises(ValueError, match=r"The id 1 is a int: ids are texts, such as '1'\.$"):
-        delete(tmp_path, [1])
-    assert contents(tmp_path) == before
-    assert answers(tmp_path, queries, "hybrid") == wanted
-    counts = add(tmp_path, [Document("e", " \n\x00"), Document("f", "A text.")], ENCODER)
+    directory = tmp_path / "index"
+    build(directory, documents[:20], ENCODER, WORDS)
+    before, wanted = contents(directory), answers(directory, queries, "hybrid")
+    for call, message in REFUSED:
+        with pytest.raises(ValueError, match=message):
+            call(directory, documents)
+    assert contents(directory) == before
+    assert answers(directory, queries, "hybrid") == wanted
+    counts = add(directory, [Document("e", " \n\x00"), Document("f", "A text.")], ENCODER)
     assert counts == Added(documents=1, passages=1, empty=1, replaced=0, unchanged=0)
-    with pytest.raises(ValueError, match="None of the documents has text"):
-        build(tmp_path / "other", [Document("e", "")], ENCODER, WORDS)
 
 
 @pytest.mark.parametrize("marks", [[], ["lock"], ["data-01234567.bin", "lock"]])
@@ -133,7 +139,7 @@ def test_folders_of_others_are_left_alone(documents, tmp_path, marks):
         (tmp_path / "project" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "project" / name).write_text(name)
     before = contents(tmp_path / "project")
-    with pytest.raises(ValueError, match=r"has no index but other files, .*: name a new folder for the index"):
+    with pytest.raises(ValueError, match=r"is there already: name a new folder for the index"):
         build(tmp_path / "project", documents[:5], ENCODER, WORDS)
     for change in (add, lambda directory, *_: delete(directory, ["own"])):
         with pytest.raises(ValueError, match="There is no index"):
@@ -194,6 +200,9 @@ def test_a_damaged_manifest_loses_nothing(documents, tmp_path, old, new):
     assert contents(tmp_path) == before
 
 
+USES = (Index, Checked.of, lambda directory: add(directory, [Document("f", "A text.")], ENCODER))
+
+
 def test_an_index_of_words_that_were_cut_in_another_way_is_refused(documents, tmp_path):
     build(tmp_path, documents[:5], ENCODER, WORDS)
     path = tmp_path / "manifest.json"
@@ -201,7 +210,7 @@ def test_an_index_of_words_that_were_cut_in_another_way_is_refused(documents, tm
     del content["cut"]
     write_sealed(path, content)
     before = contents(tmp_path)
-    for use in (Index, Checked.of, lambda directory: add(directory, documents[5:7], ENCODER)):
+    for use in USES:
         with pytest.raises(ValueError, match=r"cut words in another way: build the index again, in a new folder\.$"):
             use(tmp_path)
     assert contents(tmp_path) == before
@@ -217,7 +226,7 @@ def test_a_build_that_was_stopped_goes_on(documents, queries, built, tmp_path, m
         patch.setattr(changes.Change, "commit", stopped)
         with pytest.raises(KeyboardInterrupt):
             build(directory, documents, ENCODER, WORDS)
-    for use in (Index, Checked.of, lambda directory: add(directory, documents[:1], ENCODER)):
+    for use in USES:
         with pytest.raises(ValueError, match=r"is not built to its end: run `python search.py build` again"):
             use(directory)
     build(directory, documents, ENCODER, WORDS)
@@ -250,36 +259,24 @@ def test_damage_is_never_copied_and_sealed(documents, tmp_path, monkeypatch):
 @pytest.mark.parametrize("change", ["build", "add", "delete", "merge"])
 def test_files_are_on_the_disk_before_the_manifest_names_them(documents, tmp_path, monkeypatch, change):
     """The data file, then the folder with its name, then the manifest, then the folder with its name."""
-    calls, replace, sync = [], os.replace, os.fsync
-
-    def synced(number):
-        calls.append(("sync", os.readlink(f"/proc/self/fd/{number}"), os.fstat(number).st_size))
-        sync(number)
-
-    def replaced(old, new):
-        calls.append(("replace", str(new), 0))
-        replace(old, new)
-
     directory = tmp_path / "index"
     if change != "build":
         build(directory, documents[:5], ENCODER, WORDS)
-    monkeypatch.setattr(os, "fsync", synced)
-    monkeypatch.setattr(os, "replace", replaced)
+    events = record_disk(monkeypatch)
     if change == "build":
         build(directory, documents[:5], ENCODER, WORDS)
-        assert calls[0][:2] == ("sync", str(tmp_path))  # with the name of the folder
+        assert events[0][:2] == ("flush", tmp_path)  # with the name of the folder
     elif change == "delete":
         delete(directory, [documents[0].id])
     else:
         monkeypatch.setattr(changes, "MOST_SMALL_SEGMENTS", 16 if change == "add" else 0)
         add(directory, documents[5:7], ENCODER)
     manifest = Index(directory).manifest
-    last = max(
-        number for number, call in enumerate(calls) if call[:2] == ("replace", str(directory / "manifest.json"))
-    )
-    assert calls[last + 1][:2] == ("sync", str(directory))
-    data = calls.index(("sync", str(directory / manifest.file), manifest.length))
-    assert ("sync", str(directory)) in [call[:2] for call in calls[data:last]]
+    steps = [event[:2] for event in events]
+    last = max(number for number, step in enumerate(steps) if step == ("name", directory / "manifest.json"))
+    assert steps[last + 1] == ("flush", directory)
+    data = events.index(("flush", directory / manifest.file, manifest.length))
+    assert ("flush", directory) in steps[data:last]
 
 
 @pytest.mark.parametrize("merges", [False, True])

@@ -184,7 +184,7 @@ def test_an_index_says_what_is_read_of_it(documents, tmp_path):
         assert f" {np.floor(1000 * share) / 10:g} %" in reading
     assert "fewer --passage_words" in reading != built.reading
     assert reading.count("and all words") == 2
-    assert Index(tmp_path).words() == "Documents carry the words that the encoder brings."
+    assert Index(tmp_path).manifest.has_words
     assert Index(tmp_path).manifest.sources == {"": Columns()}
 
 

@@ -112,21 +112,24 @@ def test_a_group_has_its_words_and_first_documents():
     assert Clusters([Group(1, [], ["a"], [""])]).lines()[0].startswith("1 document: (no word")
 
 
-STEMS = Stems()
-SENTENCES = ["Title of it.", "Nothing is here.", "A ship is in the harbour.", "Anchors are heavy."]
+SENTENCES = "Title of it. Nothing is here. A ship is in the harbour. Anchors are heavy."
 
 
 @pytest.mark.parametrize(
-    ("words", "characters", "first"),
-    [([], 100, 0), (["ship"], 100, 0), (["ship"], 20, 2), (["ship", "anchor"], 46, 2), (["anchor"], 20, 3)],
+    ("passage", "title", "words", "characters", "expected"),
+    [
+        (SENTENCES, "Another title", [], 100, SENTENCES),
+        (SENTENCES, "Another title", ["ship"], 100, SENTENCES),
+        (SENTENCES, "Another title", ["ship"], 20, "… A ship is in the harbour. Anchors are heavy."),
+        (SENTENCES, "Another title", ["ship", "anchor"], 46, "… A ship is in the harbour. Anchors are heavy."),
+        (SENTENCES, "Another title", ["anchor"], 20, "… Anchors are heavy."),
+        (SENTENCES, "Title of it.", [], 100, SENTENCES.removeprefix("Title of it. ")),
+        ("Title of it.", "Title of it.", [], 100, "Title of it."),
+        ("See Also --------\nload : it ---x", "Title", [], 100, "See Also load : it ---x"),
+        ("", "Title", ["ship"], 100, ""),
+    ],
 )
-def test_a_passage_is_shown_from_the_sentence_with_most_words_within_reach(words, characters, first):
-    shown = shown_part(" ".join(SENTENCES), "Another title", {*words}, STEMS, characters)
-    assert shown == ("… " if first else "") + " ".join(SENTENCES[first:])
-
-
-def test_a_first_sentence_that_is_the_title_is_left_out():
-    assert shown_part(" ".join(SENTENCES), "Title of it.", set(), STEMS, 100) == " ".join(SENTENCES[1:])
-    assert shown_part("Title of it.", "Title of it.", set(), STEMS, 100) == "Title of it."
-    assert shown_part("See Also --------\nload : it ---x", "Title", set(), STEMS, 100) == "See Also load : it ---x"
-    assert shown_part("", "Title", {"ship"}, STEMS, 100) == ""
+def test_a_passage_is_shown_from_the_sentence_with_most_words_within_reach(
+    passage, title, words, characters, expected
+):
+    assert shown_part(passage, title, {*words}, Stems(), characters) == expected

@@ -17,7 +17,7 @@ def test_documents_carry_words_and_queries_none(worded, worded_encoder, document
     build(tmp_path, documents[:40], worded_encoder, WORDS)
     add(tmp_path, documents[40:], worded_encoder)
     index, model = Index(tmp_path), load_encoder(str(worded))
-    assert index.words() == "Documents carry the words that the encoder brings."
+    assert index.manifest.has_words
     passages = [[passage.text for passage in to_passages(document.text, WORDS)] for document in documents]
     whole = [several[0] if len(several) == 1 else document.text for several, document in zip(passages, documents)]
     flat = [passage for several in passages for passage in several]

@@ -278,21 +278,9 @@ def test_base_model_and_licence_are_those_of_the_start(directory, caplog):
     assert [is_hub_name(name) for name in names] == [True, True, False, False, False, False]
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["FOLDER", "--licence", "mit"], "unknown option --licence. Did you mean --license?"),
-        (["FOLDER", "--license", "M I T"], "'M I T' is no licence as the Hub names them"),
-        (["FOLDER", "--hub_model_id", "name"], "--hub_model_id is 'name', expected user/name."),
-    ],
-)
-def test_the_command_says_what_is_wrong_in_a_line(words, says, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["model_card.py", *(word.replace("FOLDER", str(tmp_path)) for word in words)])
-    with pytest.raises(SystemExit):
-        model_card.command()
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: ")
-    assert says in line
+def test_the_command_says_what_is_wrong(tmp_path, failure_of):
+    assert "'M I T' is no licence as the Hub names them" in failure_of(model_card.main, tmp_path, "--license", "M I T")
+    assert "'name', expected user/name." in failure_of(model_card.main, tmp_path, "--hub_model_id", "name")
 
 
 def test_the_command_makes_the_card_from_the_folder_alone(directory, run_here, tmp_path):

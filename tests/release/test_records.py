@@ -10,18 +10,12 @@ from docsplit.embedding.lexical_ridge import RidgeFacts
 from docsplit.release import model_card
 from docsplit.release.model_card import write_run
 from docsplit.release.records import (
-    MANIFEST,
     Adaptation,
     Candidate,
     RunRecord,
     Start,
-    read_manifest,
-    seal,
     start_of,
-    why_incomplete,
 )
-from docsplit.runtime.files import PARTIAL
-from tests.conftest import write_checkpoint
 
 RUN = RunRecord(hardware="a CPU", processes=2, commit="0123abc", recipe="small.yaml", options={"lora_r": "8"})
 FACTS = RidgeFacts(
@@ -109,26 +103,3 @@ def test_files_lie_beside_the_checkpoint_and_a_start_keeps_its_card(tmp_path, mo
     assert RunRecord.read(tmp_path) == RUN
     assert (tmp_path / "training.png").exists()
     assert cards == ([] if kept_start else [tmp_path])
-
-
-# --- The manifest ---
-
-
-def test_what_a_kill_left_half_written_is_no_part_of_a_checkpoint(tmp_path):
-    write_checkpoint(tmp_path / "checkpoint-5")
-    left = tmp_path / "checkpoint-5" / f".mlm_head.safetensors.4242{PARTIAL}"
-    left.write_bytes(b"half")
-    seal(left.parent)
-    assert not left.exists()
-    assert why_incomplete(left.parent) is None
-
-
-def test_a_manifest_without_its_checksum_does_not_count(tmp_path):
-    write_checkpoint(tmp_path)
-    assert why_incomplete(tmp_path).startswith(f"it has no {MANIFEST}")
-    seal(tmp_path)
-    assert "model.safetensors" in read_manifest(tmp_path)[1]
-    manifest = json.loads((tmp_path / MANIFEST).read_text())
-    del manifest["checksum"]
-    (tmp_path / MANIFEST).write_text(json.dumps(manifest))
-    assert why_incomplete(tmp_path) == f"{tmp_path / MANIFEST} is damaged: it does not fit its checksum"

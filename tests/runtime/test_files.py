@@ -36,16 +36,15 @@ from docsplit.runtime.files import (
     move_aside,
     name_failed_writes,
     read_sealed,
-    records_in,
     refuse_missing_path,
     seal_folder,
-    why_damaged,
     why_folder_damaged,
     write_sealed,
     write_text,
     write_whole,
 )
 from tests.conftest import spawn
+from tests.disk import record_disk
 from tests.mutations import mutate
 from tests.trajectories import DATA
 
@@ -99,23 +98,16 @@ def test_an_error_that_knows_its_file_keeps_it(tmp_path):
 
 
 def test_a_file_is_on_the_disk_before_it_takes_its_name_and_a_folder_from_its_files_up(tmp_path, monkeypatch):
-    path, steps = tmp_path / "results.json", []
-    sync, replace = os.fsync, os.replace
-
-    def recorded_sync(number):
-        steps.append(f"sync {os.path.basename(os.readlink(f'/proc/self/fd/{number}'))}")
-        sync(number)
-
-    monkeypatch.setattr(os, "fsync", recorded_sync)
-    monkeypatch.setattr(os, "replace", lambda old, new: steps.append("rename") or replace(old, new))
+    path, events = tmp_path / "results.json", record_disk(monkeypatch)
     write_text(path, "new")
-    assert steps == [f"sync .results.json.{os.getpid()}.partial", "rename", f"sync {tmp_path.name}"]
+    partial = path.with_name(f".results.json.{os.getpid()}.partial")
+    assert [event[:2] for event in events] == [("flush", partial), ("name", path), ("flush", tmp_path)]
     (tmp_path / "a" / "b").mkdir(parents=True)
     for name in ("a/2", "a/b/3"):
         (tmp_path / name).write_text(name)
-    steps.clear()
+    events.clear()
     flush_folder(tmp_path / "a")
-    assert steps == ["sync 3", "sync b", "sync 2", "sync a"]
+    assert [(kind, path.name) for kind, path, _ in events] == [("flush", name) for name in ("3", "b", "2", "a")]
 
 
 def test_what_is_in_the_way_is_renamed_to_a_free_name(tmp_path):
@@ -197,8 +189,8 @@ def test_odd_json_is_one_line(tmp_path, text):
         read_sealed(tmp_path / "m.json")
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < len(str(tmp_path)) + 200
-    with pytest.raises(Damaged, match=r"m\.json is damaged: "):
-        records_in({"files": {"a": {"size": True, "xxh3": ""}}}, tmp_path / "m.json")
+    write_sealed(tmp_path / "m.json", {"files": {"a": {"size": True, "xxh3": ""}}})
+    assert "m.json is damaged: files: a: size is True, expected int" in why_folder_damaged(tmp_path, "m.json")
 
 
 def test_a_sealed_folder_finds_each_change(tmp_path):
@@ -224,7 +216,7 @@ def test_a_sealed_folder_finds_each_change(tmp_path):
     assert why(1000) == "empty has 1 bytes, not 0"
     (tmp_path / "empty").unlink()
     assert why(1000) == "empty is missing"
-    assert "cannot be read" in why_damaged(tmp_path, {"a\0": FileRecord(0, "0")})
+    assert "cannot be read" in FileRecord(0, "0").why_damaged(tmp_path, "a\0")
     assert why_folder_damaged(tmp_path) == "files.json is missing"
 
 

@@ -49,13 +49,33 @@ def test_out_of_memory_names_the_options_and_a_value_and_other_errors_are_left_a
         raise RuntimeError("another error")
 
 
-@pytest.mark.parametrize("name", ["FSDP", "DEEPSPEED"])
-def test_sharded_parameters_are_refused(monkeypatch, name):
-    monkeypatch.setenv(f"ACCELERATE_USE_{name}", "false")
-    refuse_sharded_parameters()
-    monkeypatch.setenv(f"ACCELERATE_USE_{name}", "true")
-    with pytest.raises(ValueError, match=f"{name}.*DDP"):
-        refuse_sharded_parameters()
+FP16, BF16 = {"ACCELERATE_MIXED_PRECISION": "fp16"}, {"ACCELERATE_MIXED_PRECISION": "bf16"}
+SEVERAL = {"ACCELERATE_MIXED_PRECISION": "no", "MASTER_ADDR": "127.0.0.1"}  # accelerate names it just for several
+
+
+@pytest.mark.parametrize(
+    ("environment", "check", "message"),
+    [
+        ({"ACCELERATE_USE_FSDP": "true"}, refuse_sharded_parameters, "FSDP.*DDP"),
+        ({"ACCELERATE_USE_DEEPSPEED": "true"}, refuse_sharded_parameters, "DEEPSPEED.*DDP"),
+        ({"ACCELERATE_USE_FSDP": "false", "ACCELERATE_USE_DEEPSPEED": "0"}, refuse_sharded_parameters, None),
+        ({}, lambda: check_precision(True, None, CPU), "needs a GPU"),
+        (FP16, lambda: check_precision(False, None, CPU), "needs a GPU"),
+        ({}, lambda: check_precision(True, False, GPU), None),
+        (FP16, lambda: check_precision(False, True, CPU), None),  # --bf16 goes first
+        (BF16, lambda: check_precision(False, None, CPU), None),
+        (SEVERAL, lambda: refuse_one_process(1), r"started one process.*--multi_gpu.*unset MASTER_ADDR"),
+        (SEVERAL, lambda: refuse_one_process(2), None),
+        ({"ACCELERATE_MIXED_PRECISION": "no"}, lambda: refuse_one_process(1), None),
+    ],
+)
+def test_what_a_launcher_asks_for_is_refused_where_it_cannot_be(environment, check, message, monkeypatch):
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=message) if message else contextlib.nullcontext():
+        check()
 
 
 @pytest.mark.parametrize(
@@ -208,22 +228,6 @@ def test_processes_wait_as_long_as_they_are_told_on_a_cpu_too(size, monkeypatch)
         assert launched.check(["start-2/address"])
 
 
-@pytest.mark.parametrize(
-    ("fp16", "bf16", "device", "launcher", "is_refused"),
-    [
-        (True, None, CPU, "no", True),
-        (False, None, CPU, "fp16", True),
-        (True, False, GPU, "no", False),
-        (False, True, CPU, "fp16", False),  # --bf16 goes first
-        (False, None, CPU, "bf16", False),
-    ],
-)
-def test_half_precision_needs_a_gpu(fp16, bf16, device, launcher, is_refused, monkeypatch):
-    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", launcher)
-    with pytest.raises(ValueError, match="needs a GPU") if is_refused else contextlib.nullcontext():
-        check_precision(fp16, bf16, device)
-
-
 def test_emulated_bfloat16_is_warned_of(monkeypatch, caplog):
     half, whole = torch.bfloat16, torch.float32
     cases = [(whole, True, CPU, True), (whole, True, GPU, True), (whole, False, CPU, False), (half, True, CPU, False)]
@@ -232,14 +236,3 @@ def test_emulated_bfloat16_is_warned_of(monkeypatch, caplog):
         caplog.clear()
         warn_of_emulation(bf16, device)
         assert ("only emulates bfloat16" in caplog.text) == warned
-
-
-def test_one_process_in_place_of_several_is_refused(monkeypatch):
-    """accelerate names the address of the first process just where several are asked for."""
-    monkeypatch.delenv("MASTER_ADDR", raising=False)
-    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
-    refuse_one_process(1)
-    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-    refuse_one_process(2)
-    with pytest.raises(ValueError, match=r"started one process.*--multi_gpu.*unset MASTER_ADDR"):
-        refuse_one_process(1)

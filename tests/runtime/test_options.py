@@ -5,17 +5,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import pytest
 
+from docsplit.runtime.bounds import Bound, Count, Weight, Whole, check_bounds, option
 from docsplit.runtime.files import ROOT
 from docsplit.runtime.options import (
-    COMMON,
-    Bound,
     CommandParser,
     answer_help,
-    check_bounds,
     check_choices,
     did_you_mean,
     find_recipe,
@@ -30,12 +28,16 @@ from docsplit.training.arguments import ARGUMENTS, RunOptions
 class Example:
     """Options of each kind."""
 
-    name: str = field(default="n", metadata={COMMON: True, "help": "A name, a or b ... c. It is long."})
-    learning_rate: float = field(default=0.5, metadata={COMMON: True, "help": "The rate, 5 %%."})
-    length: int | None = field(default=None, metadata={COMMON: True, "help": "A length. Default: the model's. More."})
+    inherited_bounds: ClassVar[dict[str, Bound]] = {"steps": Bound(1, special=-1)}
+
+    name: str = option("n", "A name, a or b ... c. It is long.", common=True)
+    learning_rate: Weight = option(0.5, "The rate, 5 %%.", common=True)
+    length: int | None = option(None, "A length. Default: the model's. More.", common=True)
     kind: Literal["docsplit", "crop"] = field(default="docsplit")
-    heads: list[str] = field(default_factory=lambda: ["a", "b"], metadata={COMMON: True, "help": "Heads."})
-    flag: bool = field(default=False, metadata={"help": "A switch."})
+    heads: list[str] = option(["a", "b"], "Heads.", common=True)
+    flag: bool = option(False, "A switch.")
+    sizes: list[Whole] = option([1], "Sizes.")
+    steps: int = field(default=1)
     on: bool = field(default=True)
     perhaps: bool | None = field(default=None)
     resume_from_checkpoint: str | None = field(default=None)
@@ -45,7 +47,7 @@ class Example:
 class Plain:
     """Its options."""
 
-    temperature: float = field(default=0.05, metadata={"help": "Divides similarities."})
+    temperature: float = option(0.05, "Divides similarities.")
     similarity: Literal["cosine", "dot"] = field(default="cosine")
 
 
@@ -54,7 +56,7 @@ class Queue:
     """Two of its own."""
 
     temperature: float = field(default=0.07)
-    momentum_queue_size: int = field(default=131072, metadata={"help": "Negatives."})
+    momentum_queue_size: Count = option(131072, "Negatives.")
     symmetric: bool = field(default=True)
 
 
@@ -101,7 +103,7 @@ def test_switches_and_resuming_need_no_value(tmp_path):
         (b"head: [x]\n", r"no option head\. Did you mean heads\?"),
         (b"length: ???\n", "leaves --length to you: give it on the command line"),
         (b"length: fast\n", "--length: invalid int value: 'fast'"),
-        (b"learning_rate: -1\n", "--learning_rate -1.0: give a number of at least 0"),
+        (b"learning_rate: -1\n", "--learning_rate: give a number of at least 0, not -1"),
     ],
 )
 def test_a_wrong_recipe_is_refused_in_a_line(recipe, message, tmp_path, capsys):
@@ -176,7 +178,7 @@ def with_verbs(words):
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     query = verbs.add_parser("query")
     query.add_argument("text")
-    query.add_argument("--count", type=int, required=True)
+    query.add_argument("--count", type=Bound(1), required=True)
     query.add_argument("--method", choices=("dense", "bm25"))
     verbs.add_parser("add").add_argument("--replace", action="store_true")
     return parser.parse_args(words)
@@ -194,7 +196,7 @@ def with_verbs(words):
         ("query a --cuont 3", "unknown option --cuont. Did you mean --count?"),  # before what is missing
         ("query a --count 3 --replace", "unknown option --replace."),  # another verb's
         ("--count 3 query a", "unknown option --count."),
-        ("query a --count 0", "--count 0: give a number of at least 1."),
+        ("query a --count 0", "--count: give a number of at least 1, not 0."),
     ],
 )
 def test_a_mistake_is_a_line_with_what_was_probably_meant(words, message, capsys):
@@ -232,22 +234,25 @@ def test_limits_belong_to_a_bound_unless_it_says_otherwise():
     assert [Bound(0, 1).holds(value) for value in (-1e-9, 0.0, 1.0, 1.0000001)] == [False, True, True, False]
     assert [Bound(1, special=-1).holds(value) for value in (-2, -1, 0, 1)] == [False, True, False, True]
     assert [Bound().holds(value) for value in (float("nan"), float("-inf"), -5.0)] == [False, False, True]
+    assert [str(bound) for bound in (Bound(0, 1), Bound(0, above=True))] == [
+        "a number from 0 to 1",
+        "a number above 0",
+    ]
 
 
 @pytest.mark.parametrize(
     ("name", "value", "line"),
     [
         ("learning_rate", float("nan"), "--learning_rate nan: give a number of at least 0"),
-        ("smoothing_share", 1.5, "--smoothing_share 1.5: give a number from 0 to 1"),
-        ("num_train_epochs", 0.0, "--num_train_epochs 0.0: give a number above 0"),
-        ("shots", [5, 0, -1], "--shots -1: give a number of at least 0"),
-        ("max_steps", 0, "--max_steps 0: give a number of at least 1, or -1"),
+        ("length", 2**63, "--length 9223372036854775808: give a number"),
+        ("sizes", [5, 0, -1], "--sizes -1: give a number of at least 0"),
+        ("steps", 0, "--steps 0: give a number of at least 1, or -1"),
     ],
 )
-def test_what_is_wrong_is_said_with_what_can_be(name, value, line):
-    options = SimpleNamespace(**{"seed": 1, name: value, "view": "crop", "flag": True, "fold": None, "length": -5})
+def test_a_program_is_told_what_an_option_can_be(name, value, line):
+    check_bounds(Example(flag=True, length=-5, steps=-1))
     with pytest.raises(ValueError, match="--") as refused:
-        check_bounds(options)
+        check_bounds(Example(**{name: value}))
     assert str(refused.value) == f"{line}."
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from docsplit.runtime.vectors import best_of_blocks, unit
+from docsplit.runtime.vectors import best_of, best_of_blocks, unit
 
 
 def scores_of(queries=9, documents=200, values=20):
@@ -25,6 +25,7 @@ def test_blocks_give_what_a_full_sort_gives_equal_scores_too(width, count):
     rows, best = best_of_blocks(blocks_of(scores, width), len(scores), count)
     np.testing.assert_array_equal(rows, order)
     np.testing.assert_array_equal(best, np.take_along_axis(scores, order, axis=1))
+    np.testing.assert_array_equal(best_of(scores[0], count), order[0])
 
 
 def test_a_block_may_be_overwritten_once_the_next_is_asked_for():
@@ -48,6 +49,7 @@ def test_excluded_rows_come_last():
     assert (rows[:, :100] % 2 == 1).all()
     assert np.isneginf(best[:, 100:]).all()
     assert (rows[:, 100:] == np.arange(0, 40, 2)).all()
+    np.testing.assert_array_equal(best_of(scores[0], 120), rows[0, :100])
 
 
 def test_without_a_block_nothing_is_found():

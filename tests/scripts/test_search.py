@@ -150,7 +150,7 @@ def test_duplicates_and_clusters(index, notes, answer):
     [
         (("build", "NOTES", "--model", "ENCODER", "--index_dir", "INDEX"), "There is an index"),
         (("query", "nowhere", "kettle"), "There is no index"),
-        (("query", "INDEX", " "), "The query is empty"),
+        (("query", "INDEX", " "), "The question is empty"),
         (("duplicates", "INDEX", "--threshold", 7), "--threshold 7: give a number from 0 to 1"),  # cosines
         (("duplicates", "INDEX", "--threshold", -0.1), "--threshold -0.1: give a number from 0 to 1"),
     ],

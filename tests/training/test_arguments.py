@@ -18,20 +18,6 @@ def test_kinds_of_negatives_by_halves():
     assert QueryArguments(fold=0, negatives=["bm25"]).given() == ["--fold", "--negatives"]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"negatives": ["in_batch", "bm25"]}, "in_batch negatives are always there"),
-        ({"negatives": ["bm25", "self", "self"]}, "one kind, or one for each half"),
-        ({"negatives_per_query": 2}, "is for --negatives random, bm25, self"),
-        ({"negatives": ["bm25"], "negatives_min_rank": 100}, "skips all of --negatives_depth 100"),
-    ],
-)
-def test_negatives_that_cannot_be(options, message):
-    with pytest.raises(ValueError, match=message):
-        QueryArguments(**options)
-
-
 def run_options(data=(), **training):
     args = PretrainingArguments(output_dir="outputs/x", use_cpu=True, **training)
     return RunOptions(ModelArguments(), DataArguments(**dict(data)), QueryArguments(), args)
@@ -44,12 +30,26 @@ def test_a_stream_finds_its_own_place_when_it_resumes():
     assert not run_options().training.ignore_data_skip
 
 
-def test_a_collection_takes_no_options_of_documents():
-    for option in ({"text_column": "body"}, {"probe_corpus": "x"}):
-        with pytest.raises(ValueError, match=f"--{next(iter(option))} does not go with --view"):
-            run_options({"view": "query_document"} | option)
-    with pytest.raises(ValueError, match="--config_overrides is for a random start"):
-        ModelArguments(model_name_or_path="x", config_overrides="hidden_size=8")
+QUERIES = {"view": "query_document"}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: QueryArguments(negatives=["in_batch", "bm25"]), "in_batch negatives are always there"),
+        (lambda: QueryArguments(negatives=["bm25", "self", "self"]), "one kind, or one for each half"),
+        (lambda: QueryArguments(negatives_per_query=2), "is for --negatives random, bm25, self"),
+        (lambda: QueryArguments(negatives=["bm25"], negatives_min_rank=100), "skips all of --negatives_depth 100"),
+        (lambda: run_options(QUERIES | {"text_column": "body"}), "--text_column does not go with --view"),
+        (lambda: run_options(QUERIES | {"probe_corpus": "x"}), "--probe_corpus does not go with --view"),
+        (lambda: ModelArguments("x", config_overrides="hidden_size=8"), "--config_overrides is for a random start"),
+        (lambda: run_options(hub_token="hf_x"), "--hub_token is refused: a token .* shows in process lists"),
+    ],
+)
+def test_what_cannot_be_is_refused(make, message):
+    with pytest.raises(ValueError, match=message) as refused:
+        make()
+    assert "hf_x" not in str(refused.value)
 
 
 def test_bfloat16_is_the_default_where_the_launcher_asks_for_it(tmp_path, monkeypatch):

@@ -3,15 +3,15 @@
 import json
 import os
 import shutil
-from pathlib import Path
 
 import pytest
 
-from docsplit.release.records import MANIFEST, digest_of, seal, why_incomplete
+from docsplit.release.records import MANIFEST, seal, why_incomplete
 from docsplit.runtime.files import PARTIAL, FileRecord
 from docsplit.runtime.sharing import Begun
 from docsplit.training import checkpoints
 from tests.conftest import write_checkpoint
+from tests.disk import record_disk
 
 
 @pytest.fixture
@@ -54,39 +54,20 @@ def test_damaged_ones_are_passed_over(output_dir, damage, reason, caplog):
 
 def test_older_ones_go_only_when_the_new_one_is_on_the_disk(output_dir, monkeypatch):
     """A power cut keeps what was flushed: files, their folder, the manifest, the folder that names the checkpoint."""
-    events, fsync, replace, unlink = [], os.fsync, os.replace, Path.unlink
-
-    def note(kind, path):
-        events.append((kind, os.path.relpath(path, output_dir)))
-
-    def note_fsync(number):
-        note("flush", os.readlink(f"/proc/self/fd/{number}"))
-        fsync(number)
-
-    def note_replace(source, target):
-        note("name", target)
-        replace(source, target)
-
-    def note_unlink(path, **options):
-        if "checkpoint-200" not in str(path):  # a half-written file of its own is no loss
-            note("remove", path)
-        unlink(path, **options)
-
-    monkeypatch.setattr(os, "fsync", note_fsync)
-    monkeypatch.setattr(os, "replace", note_replace)
-    monkeypatch.setattr(Path, "unlink", note_unlink)
+    events = record_disk(monkeypatch)
     new = output_dir / "checkpoint-200"
     write_checkpoint(new)
     seal(new)
     checkpoints.rotate(output_dir, keep=1, best=None)
-    files = {str(file.relative_to(output_dir)) for file in new.rglob("*") if file.name != MANIFEST}
-    named = events.index(("name", f"checkpoint-200/{MANIFEST}"))
-    assert {path for _, path in events[: named - 1]} == files | {"checkpoint-200"}
-    assert events[named - 1][1].endswith(PARTIAL)
-    assert events[named + 1 : named + 3] == [("flush", "checkpoint-200"), ("flush", ".")]
+    files = {file for file in new.rglob("*") if file.name != MANIFEST}
+    events = [event[:2] for event in events]
+    named = events.index(("name", new / MANIFEST))
+    assert {path for _, path in events[: named - 1]} == files | {new}
+    assert events[named - 1][1].name.endswith(PARTIAL)
+    assert events[named + 1 : named + 3] == [("flush", new), ("flush", output_dir)]
     removed = events[named + 3 :]
     assert {kind for kind, _ in removed} == {"remove"}
-    assert len({path.split("/")[0] for _, path in removed}) == 3
+    assert len({path.relative_to(output_dir).parts[0] for _, path in removed}) == 3
 
 
 def test_rotation_keeps_the_last_written_complete_ones_the_best_and_what_it_does_not_know(
@@ -168,20 +149,20 @@ def test_a_start_is_not_removed(output_dir):
 
 def test_another_checkpoint_on_another_machine_is_refused(output_dir, tmp_path_factory):
     """One that is missing, damaged or other; a copy at another place is the same."""
-    digest = digest_of(output_dir / "checkpoint-10")
+    manifest = FileRecord.of(output_dir / "checkpoint-10" / MANIFEST)
     copy = tmp_path_factory.mktemp("elsewhere") / "checkpoint-10"
     with pytest.raises(
         ValueError, match=r"cannot resume from \S+checkpoint-10, as rank 0 does: it is not there\. Put"
     ):
-        checkpoints.refuse_another(copy, digest)
+        checkpoints.refuse_another(copy, manifest)
     shutil.copytree(output_dir / "checkpoint-10", copy)
-    checkpoints.refuse_another(copy, digest)
+    checkpoints.refuse_another(copy, manifest)
     flip_bits_of(copy / "optimizer.pt", b"state")
     with pytest.raises(ValueError, match=r"optimizer\.pt has changed"):
-        checkpoints.refuse_another(copy, digest)
+        checkpoints.refuse_another(copy, manifest)
     seal(copy)
     with pytest.raises(ValueError, match="its content is another"):
-        checkpoints.refuse_another(copy, digest)
+        checkpoints.refuse_another(copy, manifest)
 
 
 def test_a_run_is_not_resumed_with_another_model(tmp_path):

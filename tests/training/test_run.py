@@ -1,6 +1,5 @@
 """A run between its loading and its results: what it keeps, what it removes, and what it leaves."""
 
-import os
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +9,7 @@ from docsplit.release.records import seal
 from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments, QueryArguments, RunOptions
 from docsplit.training.documents import TrainingData
 from docsplit.training.run import Callbacks, Run, take_output
+from tests.disk import record_disk
 
 DATA = TrainingData([], None, None, {})
 
@@ -38,19 +38,15 @@ def test_the_release_is_on_the_disk_before_any_result_says_so(tiny_model, option
         save_model=lambda: tiny_model.save_pretrained(tmp_path),
     )
     nothing = SimpleNamespace(totals=lambda history: {}, finish=lambda kept_start: {})
-    flushed, fsync = set(), os.fsync
-
-    def note(number):
-        flushed.add(os.readlink(f"/proc/self/fd/{number}"))
-        fsync(number)
+    events = record_disk(monkeypatch)
 
     def describe_run(*about):
         names = ("model.safetensors", "config.json", "modules.json", "1_Pooling")
-        assert {str(path) for path in (*(tmp_path / name for name in names), tmp_path)} <= flushed
+        written = {tmp_path, *(tmp_path / name for name in names)}
+        assert {("flush", path) for path in written} <= {e[:2] for e in events}
         raise RuntimeError("the run is described")
 
     monkeypatch.setattr("docsplit.release.records.RunRecord.of_this_run", describe_run)
-    monkeypatch.setattr(os, "fsync", note)
     run = Run(options, None, DATA, tiny_model, take_output(options))
     with pytest.raises(RuntimeError, match="is described"):
         run.finish(trainer, Callbacks(nothing, None, nothing, None), 1.0)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from docsplit.runtime.options import option
+from docsplit.runtime.bounds import Count, option
 
 
 def check_folds(folds: str, fold: int | None) -> None:
@@ -61,10 +61,10 @@ class LabelledArguments:
         "Parts to remove of newsgroup postings (20 Newsgroups): headers, which name the group; footers; quotes.",
         choices=["headers", "footers", "quotes"],
     )
-    max_train_samples: int | None = option(
+    max_train_samples: Count | None = option(
         None, "Train on N documents at most, with the proportions of the classes. Default: all."
     )
-    max_test_samples: int | None = option(
+    max_test_samples: Count | None = option(
         None,
         "Measure on N documents at most, and validate on as many, with the proportions of the classes. Default: all.",
     )
@@ -113,7 +113,7 @@ class RankingArguments:
         "first_line.",
         common=True,
     )
-    max_queries: int | None = option(None, "Measure on N queries at most, drawn at random. Default: all.")
+    max_queries: Count | None = option(None, "Measure on N queries at most, drawn at random. Default: all.")
     ignore_identical_ids: bool = option(
         False,
         "Leave the document with a query's id out of its list, as BEIR does. Default: only where the texts agree too, "

@@ -5,13 +5,14 @@ kept in a checkpoint beside the released weights. To add one, write a class as `
 dictionary `docsplit.modeling.objectives.table.OBJECTIVES`.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, get_args
 
 from torch import Tensor, nn
+
+from docsplit.runtime.bounds import Positive, check_bounds, option
 
 Similarity = Literal["cosine", "dot"]
 
@@ -40,30 +41,11 @@ class ObjectiveOutput:
     histograms: dict[str, Tensor] = field(default_factory=dict)  # counts (K,), to be summed over steps
 
 
-def option(default: Any, about: str) -> Any:
-    """Declare an option of an objective, with its help text."""
-    return field(default=default, metadata={"help": about})
-
-
-def check_options(options: Any, *names: str, least: float = -math.inf, above: float = -math.inf) -> None:
-    """Check that options are numbers of at least `least`, or of more than `above`; None stands for no number.
-
-    Raises:
-        ValueError: naming the first that is not.
-    """
-    for name in names:
-        value = getattr(options, name)
-        if value is not None and not (value >= least and value > above):
-            raise ValueError(
-                f"{name} is {value}, expected {f'more than {above}' if above >= 0 else f'{least} or more'}."
-            )
-
-
 @dataclass
 class SoftmaxOptions:
     """Options of all objectives with a softmax over similarities."""
 
-    contrastive_temperature: float = option(
+    contrastive_temperature: Positive = option(
         0.05,
         "Divide similarities by this before the softmax: lower values stress the nearest negatives. Default: the "
         "checkpoint's, else 0.05 (SimCSE).",
@@ -74,7 +56,7 @@ class SoftmaxOptions:
     )
 
     def __post_init__(self) -> None:
-        check_options(self, "contrastive_temperature", above=0)
+        check_bounds(self)
         if self.similarity not in get_args(Similarity):
             raise ValueError(f"similarity is {self.similarity!r}, expected one of {get_args(Similarity)}.")
 

@@ -25,8 +25,9 @@ from torch import Tensor, nn
 
 from docsplit.modeling.distributed import gather_documents
 from docsplit.modeling.encoding import embedding_width
-from docsplit.modeling.objectives.base import ObjectiveOutput, check_options, option
+from docsplit.modeling.objectives.base import ObjectiveOutput
 from docsplit.modeling.objectives.info_nce import InfoNCE
+from docsplit.runtime.bounds import Count, Positive, Weight, option
 
 logger = logging.getLogger(__name__)
 
@@ -132,26 +133,26 @@ class BregmanInfoNCE(InfoNCE):
     class Options(InfoNCE.Options):
         """InfoNCE with an ensemble of Bregman divergences."""
 
-        bregman_weight: float = option(
+        bregman_weight: Weight = option(
             2.0,
             "Weight of the Bregman loss beside InfoNCE (lambda). The paper says 2; its code weighs them "
             "as 0.5 would. 0: the ensemble is measured, not trained. Default: the checkpoint's, else 2.",
         )
-        bregman_temperature: float = option(
+        bregman_temperature: Positive = option(
             0.1,
             "Divides exp(-G / (2 sigma^2)), which is 1 at most: at a temperature of 1 the loss hardly "
             "moves. Default: the checkpoint's, else 0.1 (the authors' code).",
         )
-        bregman_sigma: float = option(
+        bregman_sigma: Positive = option(
             2.0,
             "Width of the kernel exp(-G / (2 sigma^2)): the larger it is, the more divergences count as "
             "near. Default: the checkpoint's, else 2 (as in the paper).",
         )
-        bregman_subnetworks: int = option(
+        bregman_subnetworks: Count = option(
             10,
             "Number of networks in the ensemble (g). Default: the checkpoint's, else 10 (as in the paper).",
         )
-        bregman_width: int | None = option(
+        bregman_width: Count | None = option(
             None,
             "Outputs of each network; the largest output of all networks counts. Default: the "
             "checkpoint's, else 1, and with a shared trunk the encoder's width (the authors' code).",
@@ -174,9 +175,6 @@ class BregmanInfoNCE(InfoNCE):
 
         def __post_init__(self) -> None:
             super().__post_init__()
-            check_options(self, "bregman_weight", least=0)
-            check_options(self, "bregman_temperature", "bregman_sigma", above=0)
-            check_options(self, "bregman_subnetworks", "bregman_width", least=1)
             if self.bregman_trunk not in get_args(Trunk):
                 raise ValueError(f"bregman_trunk is {self.bregman_trunk!r}, expected one of {get_args(Trunk)}.")
             width = self.bregman_width or (1 if self.bregman_trunk == "separate" else None)

@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from docsplit.modeling.distributed import GlobalBatch, gather_documents, gather_queries
-from docsplit.modeling.objectives.base import Objective, ObjectiveOutput, Similarity, SoftmaxOptions, option
+from docsplit.modeling.objectives.base import Objective, ObjectiveOutput, Similarity, SoftmaxOptions
+from docsplit.runtime.bounds import option
 
 
 def info_nce(

@@ -23,7 +23,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from docsplit.modeling.distributed import send
-from docsplit.modeling.objectives.base import Objective, Preparation, check_options, option
+from docsplit.modeling.objectives.base import Objective, Preparation
+from docsplit.runtime.bounds import Positive, Share, Weight, Whole, check_bounds, option
 from docsplit.runtime.files import add_arrays, write_whole
 
 TARGETS_FILE = "distillation_targets.safetensors"  # in the output folder
@@ -101,33 +102,30 @@ class NeighbourDistillation(Objective):
     class Options:
         """Neighbour distillation: how the target vectors are averaged over neighbours."""
 
-        num_neighbours: int = option(
+        num_neighbours: Whole = option(
             20,
             "Nearest documents that each target vector is averaged with; 0: the target is the start's vector.",
         )
-        smoothing_rounds: int = option(
+        smoothing_rounds: Whole = option(
             2,
             "How often the target vectors are averaged, each time with those of the round before.",
         )
-        smoothing_share: float = option(
+        smoothing_share: Share = option(
             0.5,
             "Weight of the neighbours' mean in each round; the vector itself has the rest.",
         )
-        neighbour_temperature: float = option(
+        neighbour_temperature: Positive = option(
             0.1,
             "Neighbours weigh softmax(similarity / this): lower values favour the nearest.",
         )
-        neighbour_words: float = option(
+        neighbour_words: Weight = option(
             1.0,
             "Weight of likeness in words (latent semantic analysis) beside the encoder's cosine when "
             "neighbours are chosen; 0: the encoder alone.",
         )
 
         def __post_init__(self) -> None:
-            check_options(self, "num_neighbours", "smoothing_rounds", "neighbour_words", least=0)
-            check_options(self, "neighbour_temperature", above=0)
-            if not 0 <= self.smoothing_share <= 1:
-                raise ValueError(f"smoothing_share is {self.smoothing_share}, expected a number from 0 to 1.")
+            check_bounds(self)
 
     def __init__(self, options: Any, body: Any):
         super().__init__(options, body)

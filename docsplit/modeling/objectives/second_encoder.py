@@ -15,15 +15,9 @@ from torch import Tensor, nn
 
 from docsplit.modeling.distributed import gather_documents
 from docsplit.modeling.encoding import embedding_width
-from docsplit.modeling.objectives.base import (
-    Encode,
-    Objective,
-    ObjectiveOutput,
-    SoftmaxOptions,
-    check_options,
-    option,
-)
+from docsplit.modeling.objectives.base import Encode, Objective, ObjectiveOutput, SoftmaxOptions
 from docsplit.modeling.objectives.info_nce import info_nce
+from docsplit.runtime.bounds import Count, Share, option
 
 CT_NEGATIVES = 7  # to one positive (Contrastive Tension, section 3)
 
@@ -133,22 +127,16 @@ class MomentumContrast(_SecondEncoder):
     class Options(SoftmaxOptions):
         """Momentum contrast (MoCo): InfoNCE with a queue of negatives."""
 
-        momentum_queue_size: int = option(
+        momentum_queue_size: Count = option(
             131072,
             "Number of negatives: the queue keeps the last N embeddings of the momentum encoder. "
             "Default: the checkpoint's, else 131072.",
         )
-        momentum: float = option(
+        momentum: Share = option(
             0.9995,
             "Share of its weights that the momentum encoder keeps in each forward pass (EMA). Default: "
             "the checkpoint's, else 0.9995 (Contriever).",
         )
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            check_options(self, "momentum_queue_size", least=1)
-            if not 0 <= self.momentum <= 1:
-                raise ValueError(f"momentum is {self.momentum}, expected a number from 0 to 1.")
 
     @classmethod
     def details(cls, settings: Mapping[str, Any]) -> list[str]:

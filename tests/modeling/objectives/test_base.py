@@ -114,3 +114,42 @@ def test_weights_of_others_are_not_written_in_its_name(wordpiece, tmp_path):
     with pytest.raises(ValueError, match="state_dict"):
         model.save_pretrained(tmp_path, state_dict=model.encoder.state_dict())
     assert not any(tmp_path.iterdir())
+
+
+CT = {"objective": "contrastive_tension", "mlm_weight": 0.0}
+MOMENTUM = {"objective": "momentum_contrast", "momentum_queue_size": 20, "mlm_weight": 0.0}
+BREGMAN = {"objective": "info_nce+bregman", "mlm_weight": 0.0}
+NEIGHBOURS = {"objective": "neighbour_distillation", "mlm_weight": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"objective": "guessing"}, "objective is 'guessing', expected one of"),
+        ({"colour": "red"}, "There is no setting 'colour'"),
+        ({"contrastive_weight": -1.0}, "contrastive_weight is -1.0"),
+        ({"contrastive_weight": 0.0, "mlm_weight": 0.0}, "nothing is left to train"),
+        ({"contrastive_temperature": 0.0}, "contrastive_temperature 0.0: give a number above 0"),
+        ({"similarity": "euclidean"}, "similarity.*expected one of"),
+        ({"momentum_queue_size": 8}, "an option of objective momentum_contrast, not of info_nce"),
+        ({"objective": "contrastive_tension"}, "set mlm_weight=0"),
+        (CT | {"contrastive_weight": 0.0}, "set mlm_weight=0 and contrastive_weight=1"),
+        (MOMENTUM | {"symmetric_loss": True}, "symmetric_loss is an option of objective info_nce .*not of momentum"),
+        (MOMENTUM | {"momentum_queue_size": 0}, "momentum_queue_size 0: give a number of at least 1"),
+        (MOMENTUM | {"momentum": 1.5}, "momentum 1.5: give a number from 0 to 1"),
+        (BREGMAN | {"bregman_weight": -1.0}, "bregman_weight -1.0: give"),
+        (BREGMAN | {"bregman_temperature": 0.0}, "bregman_temperature 0.0: give a number above 0"),
+        (BREGMAN | {"bregman_width": 0}, "bregman_width 0: give"),
+        (BREGMAN | {"bregman_subnetworks": 1}, "all divergences are 0"),
+        (BREGMAN | {"bregman_subnetworks": 1, "bregman_trunk": "shared", "bregman_width": 1}, "all divergences are 0"),
+        (BREGMAN | {"bregman_trunk": "both"}, "expected one of"),
+        (BREGMAN | {"contrastive_weight": 0.0, "mlm_weight": 0.1}, "objective='info_nce' for masked LM alone"),
+        (NEIGHBOURS | {"num_neighbours": -1}, "num_neighbours -1"),
+        (NEIGHBOURS | {"smoothing_share": 1.1}, "smoothing_share 1.1"),
+        (NEIGHBOURS | {"neighbour_temperature": 0.0}, "neighbour_temperature 0.0"),
+    ],
+    ids=str,
+)
+def test_settings_that_cannot_work_are_refused(settings, message, wordpiece):
+    with pytest.raises(ValueError, match=message):
+        checked_settings(tiny_config(wordpiece), settings)
