@@ -385,12 +385,13 @@ class DocSplitEncode(EncodingContender):
 
     def __init__(self, job: Job):
         from docsplit.embedding.encode import embed_documents
-        from docsplit.modeling.loading import load_encoder
+        from docsplit.modeling.loading import load_encoder, replace_tokenizer
 
         super().__init__(job)
         model = load_encoder(str(job.folder), device=job.device)
         self.encoder = model[0].model
-        self.encode = lambda texts: embed_documents(model, texts)[0]  # type: ignore[method-assign]
+        replace_tokenizer(model, self.tokenizer)
+        self.encode = lambda texts: embed_documents(model, texts, dtype=torch.float32)[0]  # type: ignore[method-assign]
 
 
 class SentenceTransformerEncode(EncodingContender):

@@ -73,7 +73,7 @@ def make_model(micro_batch_tokens: int, encoder: dict[str, int] = ENCODER) -> Do
     config = GraphDocumentConfig(BertConfig(**encoder), graph_hidden_size=WIDTH, graph_layers=LAYERS)  # type: ignore[arg-type]
     loss = {"similarity": "dot", "contrastive_temperature": 1.0, "symmetric_loss": True}
     model = DocSplitForContrastivePretraining.from_config(
-        config, tokenizer_of_ids(encoder["vocab_size"]), **loss
+        config, tokenizer_of_ids(config.passage_encoder.vocab_size), **loss
     ).train()
     model.micro_batch_tokens, model.cache_gradients = micro_batch_tokens, True
     return model

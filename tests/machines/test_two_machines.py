@@ -48,7 +48,7 @@ def machines(tmp_path_factory, corpus_file):
     machines = Machines(tmp_path_factory.mktemp("machines"), corpus_file)
     machines.log = machines.run().stderr
     machines.whole = shutil.copytree(machines.outputs[0], machines.outputs[0].with_name("whole"))
-    for name in ("checkpoint-6", "model.safetensors.index.json"):
+    for name in ("checkpoint-6", "model.safetensors.index.mlm.json"):
         path = machines.outputs[0] / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     return machines

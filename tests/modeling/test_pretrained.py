@@ -261,7 +261,7 @@ def test_a_new_head_is_made_where_it_is_asked_for(headless, wordpiece, tmp_path)
 def test_what_cannot_be_trained_is_refused(tmp_path, headless, wordpiece):
     with pytest.raises(ValueError, match=r"'no/model' cannot be loaded as an encoder"):
         from_pretrained("no/model")
-    values = {"vocab_size": 50, "d_model": 16, "d_ff": 16, "num_layers": 1, "num_heads": 1, "d_kv": 16}
+    values = {"vocab_size": 200, "d_model": 16, "d_ff": 16, "num_layers": 1, "num_heads": 1, "d_kv": 16}
     T5Model(T5Config(**values)).save_pretrained(tmp_path / "t5")
     with pytest.raises(ValueError, match="a t5, an encoder with a decoder"):
         from_pretrained(tmp_path / "t5")

@@ -22,7 +22,7 @@ WORK = {  # where the work of a script begins
     "search": ["docsplit.embedding.encoder.Encoder", "docsplit.index.api.Index"],
     "classify": ["docsplit.classifier.Classifier.load"],
     "explore": ["docsplit.embedding.encoder.Encoder"],
-    "convert_to_longformer": ["docsplit.modeling.pretrained.read_start"],
+    "convert_to_longformer": ["docsplit.modeling.start.load_start"],
     "export_onnx": ["docsplit.modeling.loading.load_encoder"],
 }
 DOCUMENTS = str(ROOT / "tests" / "data" / "documents.jsonl")

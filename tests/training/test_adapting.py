@@ -107,7 +107,7 @@ def static(reads_little, tmp_path_factory):
         ([*CORPUS, None, 3], {}, "is a NoneType: give texts"),
         ("no/such/folder", {}, "no/such/folder"),
         (TEXTS, {"max_seq_length": 1000}, "--max_seq_length is 1000, but .* has positions for 128 tokens"),
-        (TEXTS, {"probe_corpus": "labelled.jsonl", "probe_label_column": "topic"}, r"needs columns \['topic'\]"),
+        (TEXTS, {"probe_corpus": "labelled.jsonl", "probe_label_column": "topic"}, "--label_column is 'topic', but the columns"),
         (TEXTS, {"penalty": float("nan")}, "--penalty nan: give a number above 0"),
         (TEXTS, {"neighbours": -1}, "--neighbours -1: give a number of at least 0"),
         (TEXTS, {"recipe": "docsplit"}, "--recipe docsplit is for --train: add it"),
