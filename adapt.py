@@ -36,12 +36,12 @@ def main() -> None:
     options, given = parse_arguments([AdaptOptions], str(__doc__), positional=POSITIONAL)
     # Heavy imports come after parsing: --help and mistyped options are answered soon.
     from docsplit.runtime.launching import join_processes
-    from docsplit.training.adapting import adapt, closing_text
+    from docsplit.training.adapting import adapt, adaptation_text
 
     is_main = join_processes().is_main_process
     adapted = adapt(given["encoder"], given["documents"], given["output"], options)
     if is_main:
-        print(f"\n{closing_text(adapted, given['encoder'])}")
+        print(f"\n{adaptation_text(adapted, given['encoder'])}")
 
 
 command = as_command(main)

@@ -26,7 +26,7 @@ from docsplit.runtime.options import CommandParser, add_plugin
 logger = logging.getLogger(__name__)
 
 WORST = 5  # classes that are printed; the folder and --json have all
-FEATURES = ("auto", "words_and_tfidf", "encoder_and_tfidf", "encoder", "tfidf")
+FEATURE_CHOICES = ("auto", "words_and_tfidf", "encoder_and_tfidf", "encoder", "tfidf")
 
 
 def fit(options: argparse.Namespace) -> None:
@@ -35,13 +35,13 @@ def fit(options: argparse.Namespace) -> None:
 
     from docsplit.classifier import Classifier, refuse_used
     from docsplit.data.sets.labelled import some
-    from docsplit.training.adapting import read_texts
+    from docsplit.training.adapting import read_labelled_texts
 
     refuse_used(options.output_dir)  # before any long work
     texts, labels = read_labelled(options)
     documents = []
     if options.documents:
-        documents = read_texts(options.documents, options.text_column[0], options.encoding)
+        documents = read_labelled_texts(options.documents, options.text_column[0], options.encoding)
     classifier = Classifier(options.model, options.features, options.seed, options.prompt, options.max_seq_length)
     classifier.fit(texts, labels, documents)
     classifier.columns_ = options.text_column
@@ -80,24 +80,24 @@ def read_labelled(options: argparse.Namespace) -> tuple[list[str | None], Any]:
     Raises:
         ValueError: naming the columns that there are.
     """
-    from docsplit.data.corpora import EXPECTED, for_pretraining, load_corpus
-    from docsplit.data.sets.labelled import read_texts
+    from docsplit.data.corpora import EXPECTED_CORPUS, for_pretraining, load_corpus
+    from docsplit.data.sets.labelled import read_labelled_texts
     from docsplit.data.sets.labels import LabelColumn
 
-    refuse_missing_path(options.labelled, EXPECTED)
+    refuse_missing_path(options.labelled, EXPECTED_CORPUS)
     dataset = for_pretraining(options.labelled, load_corpus(options.labelled, encoding=options.encoding))
     column = LabelColumn.of(dataset, options.label_column, options.labelled)
     if separator := options.label_separator:
         cells = [cell and [part for part in str(cell).split(separator) if part.strip()] for cell in column.values]
         column = LabelColumn(cells, source=options.labelled)
-    return read_texts(dataset, options.text_column, (), options.labelled), column
+    return read_labelled_texts(dataset, options.text_column, (), options.labelled), column
 
 
 def predict(options: argparse.Namespace) -> None:
     """Label documents, and print or write a line for each."""
     from docsplit.classifier import Classifier
     from docsplit.data.corpora import documents_to_search
-    from docsplit.data.readers.base import Columns
+    from docsplit.data.readers.base import TableColumns
     from docsplit.embedding.encode import reading_of
 
     if options.output_file is not None:  # before any long work
@@ -106,7 +106,7 @@ def predict(options: argparse.Namespace) -> None:
         options.output_file.parent.mkdir(parents=True, exist_ok=True)
     classifier = Classifier.load(options.classifier, options.model)
     text, *more = options.text_column or classifier.columns_
-    columns = Columns(text, options.id_column, options.encoding, tuple(more))
+    columns = TableColumns(text, options.id_column, options.encoding, tuple(more))
     documents = list(documents_to_search(options.documents, columns))
     rows: list[dict[str, Any]] = []
     texts = [document.text for document in documents]
@@ -164,7 +164,7 @@ def parse_options(words: list[str] | None = None) -> argparse.Namespace:
     add("--label_separator", help="what stands between several labels in one cell of a .csv, such as ;")
     add("--encoding", help="encoding of text files (default: UTF-8, or what is detected)")
     features = "what the head reads; auto: chosen by cross-validation with 20 labels a class or more (default: auto)"
-    add("--features", choices=FEATURES, default="auto", help=features)
+    add("--features", choices=FEATURE_CHOICES, default="auto", help=features)
     add("--prompt", help="text before each document, such as 'query: ' for E5 (default: the encoder's)")
     add(
         "--max_seq_length",

@@ -99,9 +99,9 @@ def main() -> None:
     options = parse_options()
     log_messages()
     # Heavy imports come after parsing: --help and mistyped options are answered soon.
-    from docsplit.embedding.arguments import EncoderArguments
     from docsplit.embedding.encoder import Encoder
-    from docsplit.explorer.documents import documents_of_index, read_documents
+    from docsplit.embedding.encoder_arguments import EncoderArguments
+    from docsplit.explorer.documents import documents_of_index, read_explored
     from docsplit.explorer.page import build_page
     from docsplit.index.index import read_manifest
 
@@ -115,7 +115,7 @@ def main() -> None:
         name = with_a_name(folder).name
     else:
         reader = Encoder(options.encoder, EncoderArguments([options.encoder], max_seq_length=options.max_seq_length))
-        documents = read_documents(options.corpus, options.text_column, options.label_column, options.max_documents)
+        documents = read_explored(options.corpus, options.text_column, options.label_column, options.max_documents)
         reader.announce(documents.texts)
         encoder = reader.model
         name = f"{with_a_name(folder).name} on {Path(options.corpus).name}"

@@ -63,18 +63,18 @@ def export_encoder(name: str, out: Path) -> None:
     from docsplit.modeling.families.graph import PASSAGES_FILE
     from docsplit.modeling.families.table import family_of
     from docsplit.modeling.loading import load_encoder, prompts_of, reader_config, tokens_read
-    from docsplit.release.onnx import FILES, TOLERANCE, export, largest_difference, write_tokenizer
+    from docsplit.release.onnx import ONNX_FILES, ONNX_TOLERANCE, onnx_difference, write_onnx, write_tokenizer
     from docsplit.runtime.launching import describe_computing
 
     disable_progress_bar()  # of weights, which load within a second
     encoder = load_encoder(name, device="cpu")
     print(describe_computing(encoder.device, torch.float32, reader_config(encoder)))
     path = out / "model.onnx"
-    embedder = export(encoder, path)
+    embedder = write_onnx(encoder, path)
     write_tokenizer(encoder, name, out / "tokenizer.json")
-    difference = largest_difference(embedder, out, longest=min(tokens_read(encoder) or 512, 512))
-    if not difference <= TOLERANCE:
-        for file in FILES:
+    difference = onnx_difference(embedder, out, longest=min(tokens_read(encoder) or 512, 512))
+    if not difference <= ONNX_TOLERANCE:
+        for file in ONNX_FILES:
             (out / file).unlink(missing_ok=True)
         raise RuntimeError(f"onnxruntime differs from SentenceTransformer by {difference:.1e} of the largest number.")
     if prompt := prompts_of(encoder)[0]:

@@ -25,7 +25,7 @@ from transformers.utils import ModelOutput
 
 from docsplit.modeling import checkpoint, encoding, start
 from docsplit.modeling.distributed import gather_counts
-from docsplit.modeling.encoding import Encoded, RowBatch, finish, lay_out
+from docsplit.modeling.encoding import Encoded, RowBatch, finish, lay_out_batch
 from docsplit.modeling.families.table import family_of
 from docsplit.modeling.objectives.base import ObjectiveOutput
 from docsplit.modeling.objectives.table import OBJECTIVES, option_names
@@ -187,7 +187,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         if kwargs.get("state_dict") is not None:
             raise ValueError("save_pretrained(state_dict=...) is not supported: load it first, then save.")
         if is_main_process:
-            checkpoint.save(self, Path(save_directory))
+            checkpoint.save_checkpoint(self, Path(save_directory))
 
     def get_input_embeddings(self) -> nn.Module:
         """Return the encoder's input embeddings."""
@@ -278,7 +278,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
             return_loss: False gives the embeddings alone.
             relevant_ids: (B, R) of queries, `docsplit.modeling.distributed.gather_queries`; document_ids: (B, V - 1).
             same_text: both views of each document are the same text.
-            host: lengths and places of masked tokens, as `lay_out` takes them, and `drawn`: a GPU need not be asked.
+            host: lengths and places of masked tokens, as `lay_out_batch` takes them, and `drawn`: no GPU is asked.
 
         Raises:
             ValueError: for views above `max_seq_length`, MLM inputs that are missing; as `Family.check_recomputation`.
@@ -294,7 +294,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
 
         # Lay out the rows of all views; a text that is both views has one vector where nothing is drawn or masked
         tensors = (input_ids if contrastive else None, *((mlm_input_ids, mlm_targets) if mlm else (None, None)))
-        batch = lay_out(attention_mask, rows, *tensors, host=host)
+        batch = lay_out_batch(attention_mask, rows, *tensors, host=host)
         batch.refuse_longer_than(self.body.max_seq_length)
         batch.views_are_one = same_text and not (mlm or self.objective.has_dropout)
         counts = gather_counts(batch.num_documents, batch.num_targets, input_ids.device) if return_loss else []

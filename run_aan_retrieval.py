@@ -18,9 +18,9 @@ should be at chance.
 """
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)
-from docsplit.data.sets.arguments import CitationArguments
-from docsplit.embedding.arguments import EncoderArguments
-from docsplit.evaluation.arguments import LinkArguments
+from docsplit.data.sets.set_arguments import CitationArguments
+from docsplit.embedding.encoder_arguments import EncoderArguments
+from docsplit.evaluation.task_arguments import LinkArguments
 from docsplit.runtime.options import parse_arguments
 
 

@@ -40,7 +40,7 @@ def main() -> None:
     """Load documents and model, prepare the training, train, and write the release."""
     answer_help((ModelArguments, DataArguments, QueryArguments, TrainingOptions), str(__doc__))
     # Heavy imports come after --help
-    from docsplit.training.arguments import ARGUMENTS, OBJECTIVES, RunOptions
+    from docsplit.training.run_arguments import ARGUMENTS, OBJECTIVES, RunOptions
 
     options = RunOptions(*parse_arguments(ARGUMENTS, str(__doc__), chosen_by=OBJECTIVES))
     # The rest comes after parsing: mistyped options are answered sooner
@@ -48,7 +48,7 @@ def main() -> None:
 
     from docsplit.release.hub import prepare_release
     from docsplit.runtime.launching import refuse_one_process, start_logging, use_all_cores, warn_of_emulation
-    from docsplit.training.models import load_start, prepare_model
+    from docsplit.training.models import load_model, prepare_model
     from docsplit.training.run import Run, find_checkpoint, load_data, refuse_folder_apart, take_output
 
     args = options.training
@@ -66,7 +66,7 @@ def main() -> None:
     folder = take_output(options)
     checkpoint = find_checkpoint(options)
     set_seed(args.seed)
-    start = load_start(options)
+    start = load_model(options)
     refuse_folder_apart(folder, options, start)
     if args.push_release and args.process_index == 0:
         args.hub_model_id = prepare_release(options.output_dir, args.hub_model_id, args.hub_private_repo)

@@ -26,9 +26,9 @@ ranks (--fusion rrf). A weight that is chosen (--choose_weight) is never chosen 
 """
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)
-from docsplit.data.sets.arguments import RankingArguments
-from docsplit.embedding.arguments import EncoderArguments
-from docsplit.evaluation.arguments import RetrievalArguments
+from docsplit.data.sets.set_arguments import RankingArguments
+from docsplit.embedding.encoder_arguments import EncoderArguments
+from docsplit.evaluation.task_arguments import RetrievalArguments
 from docsplit.runtime.options import parse_arguments
 
 

@@ -14,9 +14,9 @@ pictures and their CSV in one file that opens offline; analysis.json has every n
 """
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)
-from docsplit.data.sets.arguments import LabelledArguments
-from docsplit.embedding.arguments import EncoderArguments
-from docsplit.evaluation.arguments import AnalysisArguments
+from docsplit.data.sets.set_arguments import LabelledArguments
+from docsplit.embedding.encoder_arguments import EncoderArguments
+from docsplit.evaluation.task_arguments import AnalysisArguments
 from docsplit.runtime.options import parse_arguments
 
 

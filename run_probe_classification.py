@@ -22,9 +22,9 @@ printed and written to results.md; results.json has every number with its spread
 """
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)
-from docsplit.data.sets.arguments import LabelledArguments
-from docsplit.embedding.arguments import EncoderArguments
-from docsplit.evaluation.arguments import ProbeArguments
+from docsplit.data.sets.set_arguments import LabelledArguments
+from docsplit.embedding.encoder_arguments import EncoderArguments
+from docsplit.evaluation.task_arguments import ProbeArguments
 from docsplit.runtime.options import parse_arguments
 
 

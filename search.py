@@ -27,14 +27,24 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from docsplit.data.fusion import FUSIONS, WEIGHT
 from docsplit.data.words import ENGLISH, LANGUAGES
-from docsplit.index.results import METHODS, Answer, Checked, Clusters, Deleted, Duplicates, Info, Result, counted
+from docsplit.index.results import (
+    METHODS,
+    Answer,
+    Checked,
+    Clusters,
+    CommandResult,
+    Deleted,
+    Duplicates,
+    Info,
+    counted,
+)
 from docsplit.modeling.pooling import PoolingMode
 from docsplit.runtime.bounds import Bound
 from docsplit.runtime.command import Style, as_json, command_line, log_messages
 from docsplit.runtime.options import CommandParser, add_plugin
 
 if TYPE_CHECKING:
-    from docsplit.index.api import Index
+    from docsplit.index.api import IndexReader
 
 logger = logging.getLogger(__name__)
 
@@ -46,10 +56,10 @@ THRESHOLD = """lowest similarity of a pair: a cosine, or a dot product if the en
 0.95)"""
 
 
-def build(options: argparse.Namespace) -> Iterator[Result]:
+def build(options: argparse.Namespace) -> Iterator[CommandResult]:
     """Make an index."""
-    from docsplit.embedding.arguments import EncoderArguments
     from docsplit.embedding.encoder import Encoder
+    from docsplit.embedding.encoder_arguments import EncoderArguments
     from docsplit.index.changes import build
 
     given = {name: getattr(options, name) for name in ("pooling", "max_seq_length", "prompt", "query_prompt")}
@@ -62,7 +72,7 @@ def build(options: argparse.Namespace) -> Iterator[Result]:
     logger.info(f"Next: {command_line('search.py', 'query', options.index_dir, 'a question')}")
 
 
-def add(options: argparse.Namespace) -> Iterator[Result]:
+def add(options: argparse.Namespace) -> Iterator[CommandResult]:
     """Add to an index."""
     from docsplit.index.changes import add
 
@@ -74,13 +84,13 @@ def add(options: argparse.Namespace) -> Iterator[Result]:
 def documents_of(options: argparse.Namespace) -> tuple[Iterator[Any], tuple[str, Any]]:
     """Return the documents that are named, and where they come from, for `sync`; python_docs comes from nowhere."""
     from docsplit.data.corpora import documents_to_search
-    from docsplit.data.readers.base import Columns
+    from docsplit.data.readers.base import TableColumns
 
-    path, columns = options.documents, Columns(options.text_column, options.id_column, options.encoding)
+    path, columns = options.documents, TableColumns(options.text_column, options.id_column, options.encoding)
     return documents_to_search(path, columns), (str(path.absolute()) if path.exists() else "", columns)
 
 
-def sync(options: argparse.Namespace) -> Iterator[Result]:
+def sync(options: argparse.Namespace) -> Iterator[CommandResult]:
     """Take over what has changed in a folder."""
     yield index_of(options).sync(options.folder, options.yes)
 
@@ -92,11 +102,11 @@ def embedder(options: argparse.Namespace, encoder: Any) -> Any:
     return embedder_on_ray(encoder) if options.engine == "ray" else None
 
 
-def index_of(options: argparse.Namespace) -> "Index":
+def index_of(options: argparse.Namespace) -> "IndexReader":
     """Open the index that is named; its encoder is loaded when it is needed."""
-    from docsplit.index.api import Index
+    from docsplit.index.api import IndexReader
 
-    return Index(options.index, getattr(options, "model", None))
+    return IndexReader(options.index, getattr(options, "model", None))
 
 
 def query(options: argparse.Namespace) -> Iterator[Answer]:
@@ -147,12 +157,12 @@ def check(options: argparse.Namespace) -> Iterator[Checked]:
         raise ValueError(f"The index in {options.index} is not sound: {counted(len(checked.faults), 'fault')}.")
 
 
-def export(options: argparse.Namespace) -> Iterator[Result]:
+def write_database(options: argparse.Namespace) -> Iterator[CommandResult]:
     """Write an index into a database."""
-    from docsplit.index.databases import export
-    from docsplit.index.index import Index
+    from docsplit.index.databases import write_database
+    from docsplit.index.index import IndexReader
 
-    yield export(Index(options.index), options.uri, options.name, options.replace)
+    yield write_database(IndexReader(options.index), options.uri, options.name, options.replace)
 
 
 # --- Options ---
@@ -260,7 +270,7 @@ class Verb:
 
     help: str
     add_options: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], Iterator[Result]]
+    run: Callable[[argparse.Namespace], Iterator[CommandResult]]
     has_index: bool = True
 
 
@@ -274,7 +284,7 @@ VERBS = {
     "clusters": Verb("Group documents, and name each group by words.", clusters_options, clusters),
     "info": Verb("Say what an index holds, and which encoder it needs.", lambda parser: None, info),
     "check": Verb("Read every file of an index: exits with 0 only if all are sound.", lambda parser: None, check),
-    "export": Verb("Write the passages into a vector database, which serves others.", export_options, export),
+    "export": Verb("Write the passages into a vector database, which serves others.", export_options, write_database),
 }
 
 

@@ -87,7 +87,17 @@ MOST_MEASURED = 1000  # labelled documents that choose, drawn from more; as many
 FILE, ARRAYS, VOCABULARY = "classifier.json", "classifier.safetensors", "vocabulary.json"
 WORDS, ENCODER = "words", "encoder"  # folders
 # In `FILE`, as they are
-KEPT = ("identity_", "prompt_", "features_", "several_", "scale_", "shift_", "counts_", "seconds_", "columns_")
+SAVED_ATTRIBUTES = (
+    "identity_",
+    "prompt_",
+    "features_",
+    "several_",
+    "scale_",
+    "shift_",
+    "counts_",
+    "seconds_",
+    "columns_",
+)
 
 
 @dataclass(frozen=True)
@@ -195,7 +205,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         """
         if self.features not in ("auto", *FEATURES):
             raise ValueError(f"--features has no {self.features}. Choose among auto, {', '.join(FEATURES)}.")
-        texts = texts_of(texts)
+        texts = checked_texts(texts)
         self.seconds_: dict[str, float] = {}
         self.columns_ = ["text"]
         (found,), self.several_ = read_labels(labels if isinstance(labels, LabelColumn) else LabelColumn(labels))
@@ -393,7 +403,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
 
     def predict_proba(self, texts: Sequence[str]) -> np.ndarray:
         """Return the probability of each class, (N, C); with several labels each is of its own."""
-        if not (texts := texts_of(texts)):
+        if not (texts := checked_texts(texts)):
             return np.zeros((0, len(self.classes_)))
         scores = self.features_of(texts, self.features_) @ self.coefficients_ + self.intercepts_
         return probabilities_of(scores, self.scale_, self.shift_, self.several_)
@@ -415,7 +425,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         """Return the labels that `predict` gives, each with its probability; a document without text has none."""
         if not 0 <= unsure <= 1:
             raise ValueError(f"unsure is {unsure}: give a probability, from 0 to 1.")
-        texts = texts_of(texts)
+        texts = checked_texts(texts)
         probabilities = self.predict_proba(texts)
         names, least = self.classes_.tolist(), max(unsure, 0.5) if self.several_ else unsure
         columns_of = (
@@ -462,7 +472,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
             if is_included:
                 save_plain(self.model_, new / ENCODER)
             place_of_encoder = Path(self.encoder)
-            about = {name: getattr(self, name) for name in KEPT}
+            about = {name: getattr(self, name) for name in SAVED_ATTRIBUTES}
             about |= {"encoder": str(place_of_encoder.resolve() if place_of_encoder.exists() else self.encoder)}
             about |= {"is_included": is_included, "weight": weight, "classes": self.classes_.tolist()}
             about |= {"max_seq_length": self.max_seq_length}
@@ -496,7 +506,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         classifier = cls(place, about["features_"], **given)
         arrays = load_file(folder / ARRAYS)
         classifier.model_ = None
-        for name in KEPT:
+        for name in SAVED_ATTRIBUTES:
             setattr(classifier, name, about[name])
         classifier.coefficients_, classifier.intercepts_ = arrays["coefficients"], arrays["intercepts"]
         classifier.classes_ = array_of(about["classes"])
@@ -529,7 +539,7 @@ def refuse_used(folder: Path) -> None:
 # --- Labels ---
 
 
-def texts_of(texts: Sequence[Any]) -> list[str]:
+def checked_texts(texts: Sequence[Any]) -> list[str]:
     """List the documents of a call; one that is no text, such as None, is empty.
 
     Raises:

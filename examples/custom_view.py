@@ -1,7 +1,7 @@
 """A view of one's own: `run_docsplit_pretraining.py --plugin examples/custom_view.py --view every_other_sentence`.
 
 A view marks the tokens of a document that are in each of two texts. It gets the lengths of the document's units (two
-or more sentences; passages if `docsplit.data.views.OF_PASSAGES` names the view) and a random generator.
+or more sentences; passages if `docsplit.data.views.PASSAGE_VIEWS` names the view) and a random generator.
 """
 
 import numpy as np

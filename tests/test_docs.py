@@ -18,8 +18,8 @@ import run_document_retrieval
 import run_embedding_analysis
 import run_probe_classification
 from docsplit import Index
-from docsplit.embedding.arguments import EncoderArguments
-from docsplit.training import arguments
+from docsplit.embedding.encoder_arguments import EncoderArguments
+from docsplit.training import run_arguments
 from docsplit.training.adapt_options import AdaptOptions
 from tests.processes import ROOT, run
 
@@ -28,11 +28,11 @@ ALL_PAGES = [*PAGES, *(ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md
 ARGUMENTS = {
     "adapt.py": [AdaptOptions],
     "run_docsplit_pretraining.py": [
-        arguments.ModelArguments,
-        arguments.DataArguments,
-        arguments.QueryArguments,
-        arguments.PretrainingArguments,
-        *(row.Options for row in arguments.OBJECTIVES.values()),
+        run_arguments.ModelArguments,
+        run_arguments.DataArguments,
+        run_arguments.QueryArguments,
+        run_arguments.PretrainingArguments,
+        *(row.Options for row in run_arguments.OBJECTIVES.values()),
     ],
     "run_probe_classification.py": [
         EncoderArguments, run_probe_classification.LabelledArguments, run_probe_classification.ProbeArguments,

@@ -37,7 +37,7 @@ MODULES = sorted(
 )
 WITHOUT_TORCH = [
     *("docsplit.runtime.files", "docsplit.runtime.options", "docsplit.modeling.pooling", "docsplit.data.passages"),
-    *("docsplit.data.sets.arguments", "docsplit.data.segmentation", "docsplit.data.views"),
+    *("docsplit.data.sets.set_arguments", "docsplit.data.segmentation", "docsplit.data.views"),
     "docsplit.data.python_docs.corpus",
 ]
 OF_MODELS = {f"docsplit.runtime.{name}" for name in ("files", "plugins", "bounds", "gpus")}

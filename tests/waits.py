@@ -388,7 +388,7 @@ def second_step(words: Sequence[object]) -> Step:
         tempfile.TemporaryDirectory() as folder,
         mock.patch.object(Trainer, "__init__", make_on_device),
         mock.patch.object(Trainer, "train", run_watched),
-        mock.patch("docsplit.training.arguments.accelerator", register),
+        mock.patch("docsplit.training.run_arguments.accelerator", register),
         mock.patch.object(sys, "argv", [SCRIPT, *map(str, (*words, *fixed, "--output_dir", f"{folder}/run"))]),
         contextlib.suppress(Measured),
     ):

@@ -17,14 +17,14 @@ import torch
 
 from benchmarks.speed.meters import seconds_of, write_results
 from benchmarks.speed.probing import encoder_of, parser_of_documents, tokenizer_of
-from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.data.sets.labelled import load_labelled
-from docsplit.embedding.arguments import EncoderArguments
+from docsplit.data.sets.set_arguments import LabelledArguments
 from docsplit.embedding.encode import embed_documents
+from docsplit.embedding.encoder_arguments import EncoderArguments
 from docsplit.evaluation.analysis.analyses import EmbeddingAnalysis
-from docsplit.evaluation.arguments import ANALYSES, AnalysisArguments
 from docsplit.evaluation.compare import compare
 from docsplit.evaluation.results.markdown import markdown_table
+from docsplit.evaluation.task_arguments import ANALYSES, AnalysisArguments
 from docsplit.release.model_card import add_results
 from docsplit.runtime.launching import hardware
 

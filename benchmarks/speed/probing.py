@@ -22,11 +22,11 @@ from datasets import Dataset
 from transformers import BertConfig, BertModel
 
 from benchmarks.speed.meters import make_parser, seconds_of, write_results
-from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.data.sets.labelled import load_labelled
+from docsplit.data.sets.set_arguments import LabelledArguments
 from docsplit.data.tokenization import load_tokenizer, train_wordpiece
 from docsplit.embedding.encode import embed_documents
-from docsplit.evaluation.heads.base import HeadInput, runs_of
+from docsplit.evaluation.heads.base import HeadInput, head_runs
 from docsplit.evaluation.heads.table import HEADS
 from docsplit.modeling.loading import load_encoder
 from docsplit.runtime.files import cache_directory
@@ -88,8 +88,8 @@ def main() -> None:
 
     embeddings, _ = embed_documents(shallow, texts, show_progress=True)
     train, test = np.split(embeddings, [len(split.train_texts)])
-    settings = {f"{shots} shots, 10 draws": (runs_of(split, shots, 10, 3), True) for shots in options.shots}
-    settings["all labels, 3 seeds"] = (runs_of(split, None, 10, 3), False)
+    settings = {f"{shots} shots, 10 draws": (head_runs(split, shots, 10, 3), True) for shots in options.shots}
+    settings["all labels, 3 seeds"] = (head_runs(split, None, 10, 3), False)
     head_seconds = {}
     for name, head in HEADS.items():
         for setting, (runs, few_shot) in settings.items():

@@ -98,10 +98,10 @@ def build_theirs(folder: Path, vectors: np.ndarray, texts: list[str]) -> None:
 
 def ask_ours(folder: Path, queries: np.ndarray) -> dict[str, Any]:
     """Return the times of an index, and its hits."""
-    from docsplit.index.index import Index
+    from docsplit.index.index import IndexReader
 
     started = time.perf_counter()
-    index = Index(folder)
+    index = IndexReader(folder)
     first = [int(hit.id) for hit in index.search(queries[0], "", 10, "dense")]
     opened = time.perf_counter() - started
     return {

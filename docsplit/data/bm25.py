@@ -9,7 +9,7 @@ import scipy.sparse
 
 from docsplit.data.sets.citations import PairPart, pair_products
 from docsplit.data.sets.rankings import Retrieved
-from docsplit.data.words import ENGLISH, Stems, tokenize
+from docsplit.data.words import ENGLISH, Stems, stem_tokens
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ def _index(texts: Sequence[str], language: str, show_progress: bool, **parameter
     import bm25s  # starts JAX where that is installed, whose threads and the forks of loaders do not go together
 
     logging.getLogger("bm25s").setLevel(logging.WARNING)  # its import asks for all its messages
-    tokens = tokenize(texts, language, show_progress)
+    tokens = stem_tokens(texts, language, show_progress)
     if not any(tokens.ids):
         logger.warning(f"None of the {len(texts):,} documents has a word that BM25 counts: it finds none.")
         return tokens, None

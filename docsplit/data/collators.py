@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
 from docsplit.data.tokenization import prompt_affix, special_affixes
-from docsplit.data.views import FIRST_IS_QUERY, MOST_PASSAGES, OF_PASSAGES, VIEWS, View, simcse
+from docsplit.data.views import FIRST_IS_QUERY, MOST_PASSAGES, PASSAGE_VIEWS, VIEWS, View, simcse
 from docsplit.modeling.encoding import IGNORED
 from docsplit.modeling.families.table import family_of
 from docsplit.modeling.loading import changed_prompts, document_prompt, replace_tokenizer
@@ -71,7 +71,7 @@ class DocSplitCollator:
         self.tokenizer = tokenizer
         if view not in VIEWS:
             raise ValueError(f"There is no view {view!r}: choose among {', '.join(VIEWS)}.")
-        self.view, self.of_passages = VIEWS[view], view in OF_PASSAGES
+        self.view, self.of_passages = VIEWS[view], view in PASSAGE_VIEWS
         self.max_seq_length = max_seq_length
         self.mlm = mlm
         self.seed = seed
@@ -121,7 +121,7 @@ class DocSplitCollator:
         """
         settings, rows = model.config.docsplit, COLLATORS[family_of(model.config).rows]
         kind = cls if issubclass(cls, rows) else rows
-        known = OF_PASSAGES if kind is PassageCollator else VIEWS
+        known = PASSAGE_VIEWS if kind is PassageCollator else VIEWS
         view = view or next(name for name in (settings.get("view"), "docsplit", "passages") if name in known)
         body, new = model.body, checked_settings(model.config, {"view": view})
         length = body.max_seq_length if max_seq_length is None else checked_length(model.config, max_seq_length)
@@ -133,7 +133,7 @@ class DocSplitCollator:
         settings.update(new)
         body.prompts, body.default_prompt_name, body.max_seq_length = prompts, default, length
         replace_tokenizer(body, tokenizer)
-        if view not in OF_PASSAGES:
+        if view not in PASSAGE_VIEWS:
             settings.pop("passage_words", None)
         return collator
 
@@ -163,13 +163,13 @@ class DocSplitCollator:
             batch["sketches"] = torch.from_numpy(
                 np.stack([feature["sketch"] for feature in features]).astype(np.int64)
             )
-        batch |= self.lay_out(features)
+        batch |= self.to_tensors(features)
         if self.view is simcse:  # both views are one text: a comparison on the GPU would have to wait for it
             batch["same_text"] = True
         batch["host"]["drawn"] = np.array([(feature["document_id"], self.epoch_of(feature)) for feature in features])
         return batch
 
-    def lay_out(self, features: list[Feature]) -> Batch:
+    def to_tensors(self, features: list[Feature]) -> Batch:
         """Make the tensors of both views, (B, 2, T) each."""
         rows = [view for feature in features for view in self.draw(feature)]
         tensors = {name: values.unflatten(0, (-1, 2)) for name, values in self.pad(rows).items()}
@@ -283,7 +283,7 @@ class PassageCollator(DocSplitCollator):
     and `is_query` where it is embedded as a query. The passages of a document and view follow one another, in order.
 
     Args:
-        view: one of `docsplit.data.views.OF_PASSAGES`, which divides the first `max_passages`.
+        view: one of `docsplit.data.views.PASSAGE_VIEWS`, which divides the first `max_passages`.
         max_seq_length: length of a passage in tokens, special ones included; a longer passage loses its end.
         max_passages: of a document; further passages are left out.
         tokenizer, mlm, others, options: as in `DocSplitCollator`.
@@ -304,12 +304,12 @@ class PassageCollator(DocSplitCollator):
     ):
         super().__init__(tokenizer, view, max_seq_length, mlm, *others, **options)
         if not self.of_passages:
-            raise ValueError(f"The view is {view!r}, expected one of passages: {', '.join(sorted(OF_PASSAGES))}.")
+            raise ValueError(f"The view is {view!r}, expected one of passages: {', '.join(sorted(PASSAGE_VIEWS))}.")
         if max_passages < 2:
             raise ValueError(f"max_passages is {max_passages}: expected 2 or more, one for each view.")
         self.first_is_query, self.max_passages = view in FIRST_IS_QUERY, max_passages
 
-    def lay_out(self, features: list[Feature]) -> Batch:
+    def to_tensors(self, features: list[Feature]) -> Batch:
         """Make the tensors of all passages, (R, T) each, and the place of each row."""
         rows: list[MaskedRow] = []
         places: list[np.ndarray] = []  # (R', 4) of each document: its number, view, section and position

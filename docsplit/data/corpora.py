@@ -27,9 +27,9 @@ from datasets.iterable_dataset import ArrowExamplesIterable
 from pyarrow import compute
 
 from docsplit.data.python_docs.corpus import python_docs_fingerprint, read_python_docs
-from docsplit.data.python_docs.parts import PART, TEST, TRAIN, VALIDATION, divide
-from docsplit.data.readers.base import USUAL, Columns, Document, Problems, grouped, normalized
-from docsplit.data.readers.documents import documents_in, read_documents, read_file
+from docsplit.data.python_docs.parts import PART, TEST, TRAIN, VALIDATION, divide_packages
+from docsplit.data.readers.base import USUAL, Document, Problems, TableColumns, grouped, normalized
+from docsplit.data.readers.documents import documents_in, read_document_file, read_documents
 from docsplit.data.readers.files import (
     CONVERTED_SUFFIXES,
     DAMAGED,
@@ -62,7 +62,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 PYTHON_DOCS = "python_docs"
-EXPECTED = "a file or folder that is there, a data set of the Hub (USER/NAME), or python_docs"
+EXPECTED_CORPUS = "a file or folder that is there, a data set of the Hub (USER/NAME), or python_docs"
 READ_BY = ("docsplit/data/readers", "docsplit/data/passages.py", "docsplit/data/corpora.py")
 ROWS_FILE, PROBLEMS_FILE = "documents.arrow", "problems.json"
 ROWS_AT_ONCE, CHARACTERS_AT_ONCE = 1000, 2**26  # an array of strings holds 2 GB at most
@@ -112,14 +112,16 @@ def _load_python_docs() -> Dataset:
     def build(directory: Path) -> None:
         logger.info("Building the python_docs corpus from the docstrings of the installed packages (once, a minute)")
         rows = list(read_python_docs())
-        Dataset.from_list([row | {PART: part} for row, part in zip(rows, divide(rows))]).save_to_disk(directory)
+        Dataset.from_list([row | {PART: part} for row, part in zip(rows, divide_packages(rows))]).save_to_disk(
+            directory
+        )
 
     divided_by = "docsplit/data/python_docs/parts.py", "docsplit/data/copies.py"
     name = f"{PYTHON_DOCS}-{python_docs_fingerprint()}-{hash_of_code(*divided_by)}"
     return datasets.load_from_disk(build_once(cache_directory() / name, build))
 
 
-def documents_to_search(documents: Path, columns: Columns = USUAL) -> Iterator[Document]:
+def documents_to_search(documents: Path, columns: TableColumns = USUAL) -> Iterator[Document]:
     """Yield the documents of a folder or a file, or of the built-in corpus: `python_docs`, `python_docs:test`.
 
     Raises:
@@ -170,7 +172,7 @@ def load_local(path: Path, text_column: str | None = None, encoding: str | None 
         else:
             found.problems.log()
             return dataset
-    columns = Columns(text_column or "text", encoding=encoding)
+    columns = TableColumns(text_column or "text", encoding=encoding)
     by_line = not found.is_folder and [file.suffix for file in found.files] == [".txt"]
 
     def write(directory: Path) -> None:
@@ -216,7 +218,7 @@ def _names(found: FoundFiles) -> str:
     return ", ".join(str(file.path) for file in found.files[:5])
 
 
-def _write_table(path: Path, found: FoundFiles, columns: Columns, by_line: bool) -> None:
+def _write_table(path: Path, found: FoundFiles, columns: TableColumns, by_line: bool) -> None:
     """Write the rows of json, csv, tsv or xlsx files with the columns of all, or the lines of a text file.
 
     Values of json keep their types where one type fits all rows. In a column of texts and numbers all become texts (1
@@ -349,7 +351,7 @@ def of_hub(corpus: str, load: Callable[[str, str | None], T]) -> T:
     Raises:
         ValueError: in one line, if the Hub does not give it.
     """
-    refuse_missing_path(corpus, EXPECTED)
+    refuse_missing_path(corpus, EXPECTED_CORPUS)
     name, _, configuration = corpus.partition(":")
     try:
         return load(name, configuration or None)
@@ -368,7 +370,7 @@ def _stream_local(path: Path, text_column: str | None, encoding: str | None) -> 
     found.problems.log()
     if not found.is_folder and found.files[0].suffix == ".txt":
         logger.info(f"{path} is 1 file: each of its lines is a document.")
-    columns = Columns(text_column or "text", encoding=encoding)
+    columns = TableColumns(text_column or "text", encoding=encoding)
     shards = [(file, part) for file in found.files for part in parts_of(file)]
     tables = ArrowExamplesIterable(_tables, {"shards": shards, "columns": columns, "folder": found.path})
     versions = [file.version() for file in found.files]
@@ -377,7 +379,7 @@ def _stream_local(path: Path, text_column: str | None, encoding: str | None) -> 
 
 
 def _tables(
-    shards: list[tuple[File, int | None]], columns: Columns, folder: Path
+    shards: list[tuple[File, int | None]], columns: TableColumns, folder: Path
 ) -> Iterator[tuple[tuple[int, int], pyarrow.Table]]:
     """Read the texts of shards, files or parts of files, and what was wrong with each."""
 
@@ -391,7 +393,7 @@ def _tables(
 
         def read(file: File, problems: Problems, part: int | None = part) -> Iterator[str]:
             if in_folder and file.suffix not in FORMATS:
-                yield read_file(file, problems, columns.encoding).text
+                yield read_document_file(file, problems, columns.encoding).text
             else:
                 yield from (text for _, _, text in read_texts(file, columns, problems, part))
 

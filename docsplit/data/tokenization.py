@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LONGEST_WORD = 100  # characters; WordPiece reads a longer word as [UNK]
+LONGEST_WORDPIECE = 100  # characters; WordPiece reads a longer word as [UNK]
 _TOKENIZING = threading.RLock()
 
 
@@ -160,12 +160,12 @@ def train_wordpiece(dataset: "Dataset", text_column: str, vocab_size: int, cache
         trainer = trainers.WordPieceTrainer(
             vocab_size=vocab_size, special_tokens=special_tokens, limit_alphabet=1000, show_progress=False
         )
-        long_stretch = re.compile(rf"(?<!\S)\S{{{LONGEST_WORD + 1},}}")
+        long_stretch = re.compile(rf"(?<!\S)\S{{{LONGEST_WORDPIECE + 1},}}")
 
         def shortened(stretch: re.Match[str]) -> str:
             normal = normalizer.normalize_str(stretch[0])  # the tokenizer itself is locked while it trains
             words = (word for word, _ in pre_tokenizer.pre_tokenize_str(normal))
-            return " ".join(word for word in words if len(word) <= LONGEST_WORD)
+            return " ".join(word for word in words if len(word) <= LONGEST_WORDPIECE)
 
         def texts() -> Iterator[list[str]]:
             for batch in dataset.select_columns([text_column]).iter(batch_size=1000):

@@ -1,8 +1,8 @@
 """Functions that draw two views of a document from the lengths of its units and a random generator.
 
 A view is a mask over the tokens of a document. Tokens keep their order and views are never empty. A unit is a
-sentence, or a passage for the views of `OF_PASSAGES`. Every document has two units or more: `tokenize` cuts a text of
-one sentence in two and drops a text of one passage. To add a view, write a function
+sentence, or a passage for the views of `PASSAGE_VIEWS`. Every document has two units or more: `tokenize` cuts a text
+of one sentence in two and drops a text of one passage. To add a view, write a function
 `(unit_lengths, rng) -> (view, view)` and name it in `VIEWS`.
 """
 
@@ -112,7 +112,7 @@ VIEWS: Table[Callable[[np.ndarray, np.random.Generator], tuple[View, View]]] = T
         "passage_vs_rest": passage_vs_rest,
     },
 )
-OF_PASSAGES = {"passages", "passage_vs_rest"}
+PASSAGE_VIEWS = {"passages", "passage_vs_rest"}
 MOST_PASSAGES = 50  # of a document, in pretraining
 QUERY_DOCUMENT = "query_document"  # pairs of documents, of `docsplit.data.query_documents`
 # Embedded like a query by models that embed queries otherwise (graph document model, section 3.3)

@@ -155,7 +155,7 @@ class Stems(dict[str, tuple[str, ...]]):
         """Return the stems of a text in their order."""
         return list(chain.from_iterable(map(self.__getitem__, runs_of(text))))
 
-    def telling(self, query: str) -> dict[str, str]:
+    def content_words(self, query: str) -> dict[str, str]:
         """Return the distinct words of a query and their stems, without words that say little: how, what, do.
 
         All are returned if no other is left. BM25 counts the others too; this is for people.
@@ -163,11 +163,11 @@ class Stems(dict[str, tuple[str, ...]]):
         from bm25s.stopwords import STOPWORDS_EN_PLUS
 
         words = [word for run in runs_of(query) for word in self.words_of(run)]
-        telling = [word for word in words if word not in STOPWORDS_EN_PLUS]
-        return {word: self.stem(word) for word in telling or words}
+        content = [word for word in words if word not in STOPWORDS_EN_PLUS]
+        return {word: self.stem(word) for word in content or words}
 
 
-def tokenize(texts: Sequence[str], language: str = WORDS, show_progress: bool = False) -> Any:
+def stem_tokens(texts: Sequence[str], language: str = WORDS, show_progress: bool = False) -> Any:
     """Cut texts into stems (`Stems`): bm25s's `Tokenized`, their numbers in each text and the vocabulary."""
     from bm25s.tokenization import Tokenized
 

@@ -38,7 +38,7 @@ from transformers import PreTrainedTokenizerBase
 from docsplit.data.readers.base import normalized
 from docsplit.data.readers.documents import refuse_other_than_texts
 from docsplit.data.tokenization import cut_into_chunks
-from docsplit.embedding.arguments import LongDocuments
+from docsplit.embedding.encoder_arguments import LongDocuments
 from docsplit.modeling.encoder_with_words import add_words
 from docsplit.modeling.encoding import MICRO_BATCH_OVERHEAD, Rows, micro_batches, overhead_on, pool_texts
 from docsplit.modeling.families.graph_document_transformer import GraphDocumentTransformer, rows_of
@@ -68,7 +68,7 @@ SIMILARITIES = ("cosine", "dot")  # that documents are ranked by
 UNREAD = ("transformers_version", "architectures", "dtype", "auto_map")  # of a config: they change no vector
 CODE = ("docsplit/embedding", "docsplit/modeling", "docsplit/data", "modeling_graph_document.py")  # of embeddings
 Features = dict[str, Any]  # of a micro-batch: tokens (R, T) of padded texts, or (1, N) of a pack
-MicroBatch = tuple[Tensor, Features]  # which rows (R,), and their features
+TextBatch = tuple[Tensor, Features]  # which rows (R,), and their features
 Finish = Callable[[list[str], np.ndarray], np.ndarray]  # texts and their embeddings (N, H) to embeddings (N, H)
 
 
@@ -358,12 +358,12 @@ class Embedder:
     cut: Callable[[list[str]], tuple[Any, Any]] = lambda texts: (texts, None)
     join: Callable[[np.ndarray, Any], np.ndarray] = lambda vectors, _: vectors
 
-    def tokenize(self, texts: list[str]) -> tuple[list[MicroBatch], Any]:
+    def tokenize(self, texts: list[str]) -> tuple[list[TextBatch], Any]:
         """Return what `embed` takes; a background thread calls it."""
         pieces, parts = self.cut(texts)
         return tokenized_batches(self.tokenizer, [self.prompt + piece for piece in pieces], self.layout), parts
 
-    def embed(self, tokenized: tuple[list[MicroBatch], Any], advance: Callable[[float], None]) -> np.ndarray:
+    def embed(self, tokenized: tuple[list[TextBatch], Any], advance: Callable[[float], None]) -> np.ndarray:
         """Return the embeddings (texts, H), in the order of the texts; `advance` is told which share is done."""
         batches, parts = tokenized
         autocast: Any = contextlib.nullcontext()
@@ -508,7 +508,7 @@ def packing_on(device: torch.device, encoder: Any, dtype: torch.dtype, longest: 
         return None
 
 
-def tokenized_batches(tokenizer: PreTrainedTokenizerBase, texts: list[str], layout: Layout) -> list[MicroBatch]:
+def tokenized_batches(tokenizer: PreTrainedTokenizerBase, texts: list[str], layout: Layout) -> list[TextBatch]:
     """Texts of similar length together, tokenised, and padded to the longest of them or in packs."""
     limit = {"truncation": True, "max_length": layout.max_length} if layout.max_length else {}
     features: dict[str, list[Tensor]] = defaultdict(list)
@@ -531,14 +531,14 @@ def tokenized_batches(tokenizer: PreTrainedTokenizerBase, texts: list[str], layo
     return [(rows, {name: pad(name, rows.tolist()) for name in features}) for rows in groups]
 
 
-def _packed(texts: list[Tensor], lengths: Tensor, packing: Packing, max_tokens: int) -> list[MicroBatch]:
+def _packed(texts: list[Tensor], lengths: Tensor, packing: Packing, max_tokens: int) -> list[TextBatch]:
     """Put texts (T,) into packs, the longest first: `unpack` pads to the longest of each."""
     order = lengths.argsort(descending=True, stable=True)
     batches = []
     for group in groups_that_fit(lengths[order].numpy(), max_tokens):
         rows = order[group]
         sizes = lengths[rows].numpy()
-        _, positions, borders, longest = packing.lay_out(sizes, sizes, 1, max_tokens)
+        _, positions, borders, longest = packing.arrange(sizes, sizes, 1, max_tokens)
         ids = torch.cat([texts[row] for row in rows.tolist()])
         features = {"input_ids": ids[None], "attention_mask": None, "position_ids": torch.from_numpy(positions)[None]}
         batches.append((rows, features | packed_inputs(torch.from_numpy(borders).int(), longest)))

@@ -23,7 +23,6 @@ from docsplit.data.passages import split_sections
 from docsplit.data.readers.base import normalized
 from docsplit.data.readers.documents import Documents, documents_of
 from docsplit.data.seen_documents import contamination
-from docsplit.embedding.arguments import EncoderArguments, LongDocuments, members_of, stated_in
 from docsplit.embedding.encode import (
     CHUNK_TEXTS,
     SIMILARITIES,
@@ -33,6 +32,7 @@ from docsplit.embedding.encode import (
     identity,
     reading_of,
 )
+from docsplit.embedding.encoder_arguments import EncoderArguments, LongDocuments, members_of, parse_encoder_argument
 from docsplit.embedding.neighbours import smooth_texts
 from docsplit.modeling.loading import (
     has_graph_attention,
@@ -373,7 +373,7 @@ def load_groups(
     loaded: dict[tuple[str, PoolingMode | None, str | None], Encoder] = {}
     groups = []
     for name in names:
-        members, stated = ([] if name in not_encoders else members_of(name)), stated_in(name)
+        members, stated = ([] if name in not_encoders else members_of(name)), parse_encoder_argument(name)
         keys = [(member, stated.pooling, stated.prompt) for member in members]
         for key in keys:
             if key in loaded:

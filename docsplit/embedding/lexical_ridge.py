@@ -40,7 +40,7 @@ from torch import Tensor
 from docsplit.data.copies import document_id
 from docsplit.data.readers.base import normalized
 from docsplit.embedding.neighbours import smooth, word_vectors
-from docsplit.modeling.encoder_with_words import CHUNK_TEXTS, Words, token_count, token_ids
+from docsplit.modeling.encoder_with_words import TEXTS_AT_ONCE, Words, token_count, token_ids
 from docsplit.modeling.loading import fast_tokenizer, tokenizer_of, with_words, without_words
 from docsplit.modeling.pretrained import MODEL_FILE, MODULES
 from docsplit.runtime.files import JsonObject
@@ -52,7 +52,7 @@ PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0)
 FEWEST_DOCUMENTS = 20
 DUAL_DOCUMENTS = 4096  # above, the (N, N) matrix takes minutes
 PRIMAL_FEATURES = 6000
-FOLDS = 5  # that take the place of leave-one-out there
+RIDGE_FOLDS = 5  # that take the place of leave-one-out there
 MOST_ITERATIONS = 1000  # a penalty of 0.1 or more needs 50 to 150
 BLOCK = 2048  # rows at a time
 LEAST = 1e-12  # that is divided by
@@ -260,8 +260,10 @@ def count_tokens(tokenizer: Tokenizer, texts: Sequence[str]) -> csr_matrix:
     if unknown is not None:
         left_out[unknown] = True
     parts = []
-    for start in range(0, len(texts), CHUNK_TEXTS):
-        ids = [text_ids[~left_out[text_ids]] for text_ids in token_ids(tokenizer, texts[start : start + CHUNK_TEXTS])]
+    for start in range(0, len(texts), TEXTS_AT_ONCE):
+        ids = [
+            text_ids[~left_out[text_ids]] for text_ids in token_ids(tokenizer, texts[start : start + TEXTS_AT_ONCE])
+        ]
         ends, flat = np.cumsum([0, *map(len, ids)]), np.concatenate(ids)
         counted = csr_matrix((np.ones(len(flat), dtype=np.float32), flat, ends), shape=(len(ids), size))
         counted.sum_duplicates()
@@ -351,8 +353,8 @@ def leave_one_out(features: csr_matrix, targets: np.ndarray, penalty: float) -> 
         inverse = cho_solve(_factor(features, penalty), np.eye(documents), overwrite_b=True, check_finite=False)
         return targets - (inverse @ targets) / inverse.diagonal()[:, None]
     outputs = np.empty(targets.shape, dtype=np.float32)
-    fold_of = np.random.default_rng(0).permutation(documents) % FOLDS
-    for fold in range(FOLDS):
+    fold_of = np.random.default_rng(0).permutation(documents) % RIDGE_FOLDS
+    for fold in range(RIDGE_FOLDS):
         outside, inside = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
         outputs[inside] = features[inside] @ weights(features[outside], targets[outside], penalty)
     return outputs

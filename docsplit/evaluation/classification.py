@@ -17,12 +17,11 @@ from tqdm.auto import tqdm
 
 from docsplit.data.copies import near_copy_groups
 from docsplit.data.sets.labelled import LabelledSplit
-from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encoder import Encoder
-from docsplit.evaluation.arguments import ProbeArguments
+from docsplit.embedding.encoder_arguments import EncoderArguments
 from docsplit.evaluation.compare import TFIDF_FACTS, LabelledEvaluation
-from docsplit.evaluation.heads.base import Head, HeadInput, runs_of
-from docsplit.evaluation.heads.finetuning import Start, check_batch_size, finetune
+from docsplit.evaluation.heads.base import Head, HeadInput, head_runs
+from docsplit.evaluation.heads.finetuning import FineTuningStart, check_batch_size, finetune
 from docsplit.evaluation.heads.frozen import TFIDF, standardize, tfidf_features
 from docsplit.evaluation.heads.mlp import mlp
 from docsplit.evaluation.heads.presets import PRESETS
@@ -30,6 +29,7 @@ from docsplit.evaluation.heads.setfit import check_setfit, setfit
 from docsplit.evaluation.heads.table import HEADS, TFIDF_HEADS, TUNING_HEADS
 from docsplit.evaluation.results.plots import plot_convergence, plot_few_shot
 from docsplit.evaluation.results.result import Facts, Result, classification_result
+from docsplit.evaluation.task_arguments import ProbeArguments
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class Classification(LabelledEvaluation):
             check_batch_size(args.finetuning.batch_size)
         if "setfit" in args.heads:
             for shots in args.shots:
-                check_setfit(self.split, runs_of(self.split, shots, args.num_draws, args.num_seeds, args.seed))
+                check_setfit(self.split, head_runs(self.split, shots, args.num_draws, args.num_seeds, args.seed))
         if TFIDF in encoder_args.model_name_or_path and not set(args.heads) & set(TFIDF_HEADS):
             raise ValueError(f"tfidf has the heads {', '.join(TFIDF_HEADS)}: add one of them to --heads.")
 
@@ -122,7 +122,7 @@ def probe(
         parts = kinds[kind]
         validation: Any = (parts["validation"], split.validation_labels) if "validation" in parts else None
         train, preset = head_of(head, options.probe_preset, is_tfidf, options.probe_epochs)
-        runs = runs_of(split, shots, options.num_draws, options.num_seeds, options.seed)
+        runs = head_runs(split, shots, options.num_draws, options.num_seeds, options.seed)
         about = {"num_classes": len(split.class_names), "few_shot": shots is not None, "validation": validation}
         about |= {"groups": groups}
         output = train(HeadInput(parts["train"], split.train_labels, runs, parts["test"], **about))
@@ -138,10 +138,10 @@ def tune(
     Args:
         info: what the rows of results say about the encoder; its prompt and dtype are used.
     """
-    name, start = encoder.name, Start(encoder.copy, info["prompt"], bf16=info["dtype"] == "bfloat16")
+    name, start = encoder.name, FineTuningStart(encoder.copy, info["prompt"], bf16=info["dtype"] == "bfloat16")
     for head in (head for head in options.heads if head in TUNING_HEADS):
         for shots in [None] if head == "finetune" else options.shots:
-            runs = runs_of(split, shots, options.num_draws, options.num_seeds, options.seed)
+            runs = head_runs(split, shots, options.num_draws, options.num_seeds, options.seed)
             data = "full data" if shots is None else f"{shots} shots"
             logger.info(f"{head} of {name}, {data}: {len(runs)} trainings")
             if head == "finetune":

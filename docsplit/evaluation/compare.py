@@ -16,11 +16,11 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
-from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.data.sets.labelled import LabelledSplit, load_labelled
-from docsplit.embedding.arguments import EncoderArguments
+from docsplit.data.sets.set_arguments import LabelledArguments
 from docsplit.embedding.encode import identity
 from docsplit.embedding.encoder import Encoder, EncoderGroup, load_groups
+from docsplit.embedding.encoder_arguments import EncoderArguments
 from docsplit.evaluation.results import report
 from docsplit.evaluation.results.data_names import data_source, describe_data
 from docsplit.evaluation.results.report import Json

@@ -17,18 +17,18 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.preprocessing import normalize
 
 from docsplit.data.bm25 import bm25_scores
-from docsplit.data.sets.arguments import CitationArguments
 from docsplit.data.sets.citations import CitationPairs, PairPart, load_citation_pairs, pair_products
+from docsplit.data.sets.set_arguments import CitationArguments
 from docsplit.data.words import warn_of_other_language
 from docsplit.embedding.encoder import Encoder
-from docsplit.evaluation.arguments import LINK_BASELINES, LINK_HEADS, LinkArguments
 from docsplit.evaluation.compare import Evaluation
-from docsplit.evaluation.heads.base import HeadInput, HeadOutput, Run
+from docsplit.evaluation.heads.base import HeadInput, HeadOutput, HeadRun
 from docsplit.evaluation.heads.frozen import standardize
 from docsplit.evaluation.heads.mlp import mlp
 from docsplit.evaluation.heads.presets import PRESETS
 from docsplit.evaluation.results.report import Json, text_statistics
 from docsplit.evaluation.results.result import NO_ENCODER, Facts, Result, link_result
+from docsplit.evaluation.task_arguments import LINK_BASELINES, LINK_HEADS, LinkArguments
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ def link(
     papers, labels = len(pairs.test_documents), pairs.test.labels
     if "mlp" in options.heads:
         all_pairs = np.arange(len(pairs.train.labels))
-        runs = [Run(all_pairs, options.seed + number) for number in range(options.num_seeds)]
+        runs = [HeadRun(all_pairs, options.seed + number) for number in range(options.num_seeds)]
         raw = [pair_features(embeddings, part) for part in (pairs.train, pairs.validation, pairs.test)]
         for features, parts in (("raw", raw), ("standardized", standardize(*raw))):
             validation = (parts[1], pairs.validation.labels)

@@ -21,19 +21,19 @@ from docsplit.data.bm25 import BM25
 from docsplit.data.fusion import LOWEST, reciprocal_ranks, sum_of_scores
 from docsplit.data.seen_documents import share_of_queries
 from docsplit.data.sets import rankings
-from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.rankings import Ranking, Retrieved
+from docsplit.data.sets.set_arguments import RankingArguments
 from docsplit.data.words import warn_of_other_language
-from docsplit.embedding.arguments import EncoderArguments, members_of
 from docsplit.embedding.encoder import Encoder, EncoderGroup
+from docsplit.embedding.encoder_arguments import EncoderArguments, members_of
 from docsplit.embedding.neighbours import make_comparable, search
-from docsplit.evaluation.arguments import BM25 as BM25_NAME
-from docsplit.evaluation.arguments import BM25_PARAMETERS, RetrievalArguments
 from docsplit.evaluation.compare import Evaluation
 from docsplit.evaluation.results.bootstrap import ItemScores
 from docsplit.evaluation.results.plots import plot_ranking, write_csv
 from docsplit.evaluation.results.report import Json, names_of, text_statistics
 from docsplit.evaluation.results.result import NO_ENCODER, RANKING, Facts, Result, join_folds
+from docsplit.evaluation.task_arguments import BM25 as BM25_NAME
+from docsplit.evaluation.task_arguments import BM25_PARAMETERS, RetrievalArguments
 
 logger = logging.getLogger(__name__)
 
@@ -42,16 +42,18 @@ SELECTION_QUERIES = 1000  # at most, of another split: MS MARCO has 367,000 for 
 MEASURED_QUERIES = 32  # at a time: bounds the memory
 JOINED = ("hybrid", "rrf")  # rows of results: an encoder together with BM25, by their sum and by reciprocal ranks
 Scores = Callable[[np.ndarray], np.ndarray]  # of documents of each query, by their rows (Q, U): (Q, U)
-CUT = 10  # of the main measure
+RANKING_CUT = 10  # of the main measure
 ALIKE = 1e-4  # of the highest score: scores that differ by less tell nothing
 MANY_ALIKE, FEW_TIED = 0.5, 0.05  # shares of queries that reports speak of
 CURVE_DEPTHS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)
 WEIGHTS = tuple(number / 20 for number in range(21))  # of the similarity
 # Names of results, and those of ir_measures (https://ir-measur.es). Gains of nDCG are the grades, as in trec_eval.
-MEASURES = {"ndcg_at_10": "nDCG@10", "ndcg_at_20": "nDCG@20", "precision_at_5": "P@5", "precision_at_10": "P@10",
-            "precision_at_20": "P@20", "mrr_at_10": "RR@10", "mrr_at_100": "RR@100", "recall_at_100": "R@100",
-            "map": "AP", "judged_at_10": "Judged@10", "judged_at_20": "Judged@20"}  # fmt: skip
-WEIGHT = "hybrid_weight"  # of each query: a column of queries.csv
+RANKING_MEASURES = {
+    "ndcg_at_10": "nDCG@10", "ndcg_at_20": "nDCG@20", "precision_at_5": "P@5", "precision_at_10": "P@10",
+    "precision_at_20": "P@20", "mrr_at_10": "RR@10", "mrr_at_100": "RR@100", "recall_at_100": "R@100",
+    "map": "AP", "judged_at_10": "Judged@10", "judged_at_20": "Judged@20",
+}  # fmt: skip
+WEIGHT_COLUMN = "hybrid_weight"  # of each query: a column of queries.csv
 # The measures that a weight can be chosen by: of the grades (Q, k) of the k best documents, and the ideal DCG, (Q,).
 CHOOSING: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "ndcg": lambda grades, ideal: dcg(grades)[:, -1] / ideal,
@@ -64,14 +66,14 @@ CHOOSING: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 
 
 def measure_retrieved(retrieved: Retrieved, ranking: Ranking) -> dict[str, ItemScores]:
-    """Compute each of `MEASURES` for each query by ir_measures, as one run; unjudged documents are not relevant.
+    """Compute each of `RANKING_MEASURES` for each query by ir_measures; unjudged documents are not relevant.
 
     The order of the lists is what counts, also where scores are equal. Of an empty list all is 0.
     """
     from ir_measures import iter_calc, parse_measure
 
-    names = {parse_measure(name): measure for measure, name in MEASURES.items()}
-    values = {measure: np.zeros((1, len(ranking.query_ids)), dtype=np.float32) for measure in MEASURES}
+    names = {parse_measure(name): measure for measure, name in RANKING_MEASURES.items()}
+    values = {measure: np.zeros((1, len(ranking.query_ids)), dtype=np.float32) for measure in RANKING_MEASURES}
     positions = {query: number for number, query in enumerate(ranking.query_ids)}
     for start in range(0, len(ranking.query_ids), MEASURED_QUERIES):
         lists = dict(zip(ranking.query_ids[start:], retrieved.rows[start : start + MEASURED_QUERIES].tolist()))
@@ -95,7 +97,9 @@ def ties_of(retrieved: Retrieved) -> Facts:
     """Return the share of queries with equal scores at ranks 10 and 11, and with nearly one score in all the list."""
     scores = np.where(retrieved.rows >= 0, retrieved.scores, -np.inf)  # (Q, K)
     found = np.isfinite(scores)
-    last, beyond = (scores[:, place] if place < scores.shape[1] else -np.inf for place in (CUT - 1, CUT))
+    last, beyond = (
+        scores[:, place] if place < scores.shape[1] else -np.inf for place in (RANKING_CUT - 1, RANKING_CUT)
+    )
     tied = np.isfinite(last) & (last == beyond)
     lowest = np.where(found, scores, np.inf).min(axis=1)
     alike = (found.sum(axis=1) > 1) & (lowest >= scores[:, 0] - ALIKE * np.abs(scores[:, 0]))
@@ -257,7 +261,7 @@ class DocumentRanking(Evaluation):
         self.ranking = rankings.load_collection(options, args.seed).in_order_of_hash()
         self.show_progress = show_progress
         if args.fold is not None:
-            _, chosen, reported = rankings.divide(self.ranking, args.folds, args.fold)
+            _, chosen, reported = rankings.divide_queries(self.ranking, args.folds, args.fold)
             notes = [*self.ranking.notes, rankings.describe_fold(args.folds, args.fold)]
             self.ranking, self.selection = self.ranking.with_queries(reported), self.ranking.with_queries(chosen)
             self.ranking.notes = notes
@@ -405,7 +409,7 @@ class DocumentRanking(Evaluation):
             encoder=name,
             head=method,
             measured=measure_retrieved(retrieved, self.ranking),
-            further=curves(retrieved, self.ranking) | ({} if weights is None else {WEIGHT: _one_run(weights)}),
+            further=curves(retrieved, self.ranking) | ({} if weights is None else {WEIGHT_COLUMN: _one_run(weights)}),
             seconds=seconds,
             info=info | {"method": method.partition(" ")[0], "collection": self.source()} | ties_of(retrieved),
             is_baseline=is_baseline,
@@ -443,7 +447,7 @@ class DocumentRanking(Evaluation):
         names, queries, depths, named = names_of(frame), [], [], {}
         for result in self.results:
             numbers = [result.items(measure) for measure in RANKING.measures]
-            if (weights := result.further.get(WEIGHT)) is not None:
+            if (weights := result.further.get(WEIGHT_COLUMN)) is not None:
                 numbers.insert(0, weights)
             values = np.stack([items.numerators.mean(axis=0) for items in numbers], axis=1)  # (Q, numbers)
             for number, (query, text) in enumerate(zip(self.ranking.query_ids, self.ranking.queries)):
@@ -457,7 +461,7 @@ class DocumentRanking(Evaluation):
             named[result.head if result.is_baseline else f"{names[result.encoder]} {result.head}"] = of_depths
             for depth, *both in zip(CURVE_DEPTHS, *of_depths.values()):
                 depths.append([result.encoder, result.head, depth, *(f"{value:.6g}" for value in both)])
-        header = ["encoder", "method", "query_id", "query", "fold", WEIGHT, *RANKING.measures]
+        header = ["encoder", "method", "query_id", "query", "fold", WEIGHT_COLUMN, *RANKING.measures]
         write_csv(folder / "queries.csv", header, queries)
         write_csv(folder / "curves.csv", ["encoder", "method", "depth", "ndcg", "recall"], depths)
         plot_ranking(named, CURVE_DEPTHS, folder / "curves.png")
@@ -479,7 +483,7 @@ class RankingByFold(DocumentRanking):
             ValueError: as `DocumentRanking.load`; if there are too few folds.
         """
         super().load(show_progress)
-        rankings.divide(self.ranking, self.args.folds, 0)  # raises where they are too few
+        rankings.divide_queries(self.ranking, self.args.folds, 0)  # raises where they are too few
         self.folds = rankings.make_folds(self.ranking, self.args.folds, rankings.FOLD_SEED)
         self.fold_of: dict[str, int] = {}  # of each encoder
 
@@ -502,7 +506,7 @@ class RankingByFold(DocumentRanking):
 
     def measure(self, name: str, encoder: Encoder | None, is_main: bool) -> list[Result]:
         """Measure an encoder on the queries of its fold, with BM25's lists of these and of those that choose."""
-        _, chosen, reported = rankings.divide(self.ranking, self.args.folds, fold := self.fold_of[name])
+        _, chosen, reported = rankings.divide_queries(self.ranking, self.args.folds, fold := self.fold_of[name])
         part = DocumentRanking(self.data_args, replace(self.args, encoders_by_fold=False, fold=fold))
         part.ranking, part.selection = self.ranking.with_queries(reported), self.ranking.with_queries(chosen)
         if self.by_bm25 is not None:
@@ -515,8 +519,8 @@ class RankingByFold(DocumentRanking):
         """Join what was measured fold by fold: each query once, by the encoder that was trained without it."""
         for of_folds in zip(*measured):
             joined = join_folds(group.name, of_folds, self.folds)
-            if WEIGHT in joined.further:
-                weights = joined.further[WEIGHT].numerators.ravel().astype(np.float64).round(2)
+            if WEIGHT_COLUMN in joined.further:
+                weights = joined.further[WEIGHT_COLUMN].numerators.ravel().astype(np.float64).round(2)
                 joined.info["hybrid_weights"] = sorted({*weights.tolist()})
             self.results.append(joined)
 

@@ -11,15 +11,15 @@ from sentence_transformers import SentenceTransformer
 
 from docsplit.data import corpora
 from docsplit.data.segmentation import clean_text
-from docsplit.index.index import Index, encoder_of_index
+from docsplit.index.index import IndexReader, encoder_of_index
 
 logger = logging.getLogger(__name__)
 
-FEWEST_DOCUMENTS = 3  # of a map
+FEWEST_TO_MAP = 3  # of a map
 
 
 @dataclass(frozen=True)
-class Documents:
+class ExploredDocuments:
     """The documents of a page.
 
     Attributes:
@@ -35,7 +35,7 @@ class Documents:
     vectors: np.ndarray | None = None
 
 
-def read_documents(corpus: str, text_column: str, label_column: str | None, limit: int) -> Documents:
+def read_explored(corpus: str, text_column: str, label_column: str | None, limit: int) -> ExploredDocuments:
     """Draw at most `limit` documents of a corpus at random, and leave out those without text.
 
     Raises:
@@ -55,18 +55,20 @@ def read_documents(corpus: str, text_column: str, label_column: str | None, limi
         labels = [feature.names[int(label)] if label.isdecimal() else label for label in labels]
     # Documents with text
     kept = [row for row, text in enumerate(texts) if text]
-    if len(kept) < FEWEST_DOCUMENTS:
+    if len(kept) < FEWEST_TO_MAP:
         raise ValueError(f"{corpus} has {len(kept)} documents with text: a map needs three or more.")
     if empty := len(texts) - len(kept):
         logger.info(f"{empty:,} of {len(texts):,} documents have no text and are left out.")
-    return Documents(
+    return ExploredDocuments(
         [_title(titles[row], texts[row]) for row in kept],
         [texts[row] for row in kept],
         [labels[row] for row in kept] if labels else None,
     )
 
 
-def documents_of_index(directory: Path, limit: int, model: str | None = None) -> tuple[Documents, SentenceTransformer]:
+def documents_of_index(
+    directory: Path, limit: int, model: str | None = None
+) -> tuple[ExploredDocuments, SentenceTransformer]:
     """Draw at most `limit` documents of an index at random, and load its encoder.
 
     Args:
@@ -75,8 +77,8 @@ def documents_of_index(directory: Path, limit: int, model: str | None = None) ->
     Raises:
         ValueError: if there are fewer than three, or the encoder is another one now.
     """
-    index = Index(directory)
-    if len(index) < FEWEST_DOCUMENTS:
+    index = IndexReader(directory)
+    if len(index) < FEWEST_TO_MAP:
         raise ValueError(f"{directory} has {len(index)} documents: a map needs three or more.")
     encoder = encoder_of_index(directory, model)
     places, drawn = list(index.documents()), _drawn(len(index), limit)
@@ -85,7 +87,7 @@ def documents_of_index(directory: Path, limit: int, model: str | None = None) ->
     ids = [segment.ids[row] for segment, row in chosen]
     titles = [segment.titles[row] or segment.ids[row] for segment, row in chosen]
     vectors = index.document_vectors()[drawn]
-    return Documents(titles, texts, ids=ids, vectors=vectors), encoder.model
+    return ExploredDocuments(titles, texts, ids=ids, vectors=vectors), encoder.model
 
 
 def _drawn(size: int, limit: int) -> np.ndarray:

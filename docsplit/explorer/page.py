@@ -16,9 +16,9 @@ from docsplit.embedding import encode
 from docsplit.embedding.attention import document_attention
 from docsplit.embedding.neighbours import nearest
 from docsplit.explorer import sentences as of_sentences
-from docsplit.explorer.documents import Documents
+from docsplit.explorer.documents import ExploredDocuments
 from docsplit.explorer.map import groups_of, map_of
-from docsplit.explorer.sentences import LONGEST_SENTENCE, ShownText, split_texts
+from docsplit.explorer.sentences import LONGEST_SHOWN, ShownText, split_texts
 from docsplit.modeling.loading import has_graph_attention, is_graph_encoder, tokens_read, words_of
 from docsplit.release.model_card import tables_of_results
 from docsplit.release.records import read_evaluations, read_results
@@ -27,11 +27,11 @@ from docsplit.runtime.vectors import unit
 
 logger = logging.getLogger(__name__)
 
-FOLDER = Path(__file__).parent
+PAGE_FOLDER = Path(__file__).parent
 
 
 def build_page(
-    documents: Documents,
+    documents: ExploredDocuments,
     encoder: SentenceTransformer,
     name: str,
     directory: Path,
@@ -125,7 +125,7 @@ def heard_passages(encoder: SentenceTransformer, texts: Sequence[str]) -> list[l
     for document in tqdm(document_attention(encoder, texts), desc="Graph attention", total=len(texts), unit="doc"):
         weights = document.weights[0, 1:]  # node 0 is the document itself
         most = np.argsort(-weights, kind="stable")[:3]
-        short = [" ".join(document.passages[place].text.split())[:LONGEST_SENTENCE] for place in most]
+        short = [" ".join(document.passages[place].text.split())[:LONGEST_SHOWN] for place in most]
         heard.append([(round(float(weights[place]), 4), text) for place, text in zip(most, short)])
     return heard
 
@@ -154,8 +154,8 @@ def html_of(payload: JsonObject) -> str:
     """Write the page with its style, its code and its data inside."""
     text = json.dumps(payload, separators=(",", ":")).encode()
     packed = _base64(gzip.compress(text, mtime=0))
-    parts = {name: (FOLDER / name).read_text(encoding="utf-8") for name in ("page.css", "bm25.js", "page.js")}
-    page = (FOLDER / "page.html").read_text(encoding="utf-8")
+    parts = {name: (PAGE_FOLDER / name).read_text(encoding="utf-8") for name in ("page.css", "bm25.js", "page.js")}
+    page = (PAGE_FOLDER / "page.html").read_text(encoding="utf-8")
     for place, content in [*parts.items(), ("DATA_GZIP_BASE64", packed)]:
         page = page.replace(f"/* {place} */", content)
     return page

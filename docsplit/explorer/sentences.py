@@ -11,10 +11,10 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from docsplit.data.segmentation import load_sentence_splitter
-from docsplit.data.words import tokenize
+from docsplit.data.words import stem_tokens
 
 SENTENCES_SHOWN = 30  # of a document
-LONGEST_SENTENCE = 400  # letters
+LONGEST_SHOWN = 400  # letters
 _NUMBER = re.compile(r"\d+")
 _SIGN = re.compile(r"[\W\d_](?<!\s)")
 _CODE = re.compile(r"\s*(?:>>>|\.\.\.|\$|#|//|\|)")
@@ -36,7 +36,7 @@ class ShownText:
     left_out: int
 
 
-class Pair(NamedTuple):
+class SentencePair(NamedTuple):
     """The two sentences of a document and its neighbour that match best: their numbers, and their cosine."""
 
     here: int
@@ -67,13 +67,13 @@ def _breaks(text: str, sentences: Sequence[str]) -> list[int]:
 
 
 def _cut(sentence: str) -> str:
-    return sentence if len(sentence) <= LONGEST_SENTENCE else sentence[:LONGEST_SENTENCE].rstrip() + " …"
+    return sentence if len(sentence) <= LONGEST_SHOWN else sentence[:LONGEST_SHOWN].rstrip() + " …"
 
 
 def words_of_sentences(documents: Sequence[Sequence[str]]) -> list[list[tuple[int, ...]]]:
     """Return the words of each sentence of each document as numbers: lower case, no stop words, all numbers alike."""
     flat = [_NUMBER.sub("00", sentence) for sentence in chain.from_iterable(documents)]
-    numbers = iter(tokenize(flat).ids)
+    numbers = iter(stem_tokens(flat).ids)
     return [[tuple(next(numbers)) for _ in sentences] for sentences in documents]
 
 
@@ -109,7 +109,7 @@ def is_prose(sentence: str) -> bool:
 
 def best_sentences(
     vectors: np.ndarray, candidates: Sequence[np.ndarray], neighbours: np.ndarray
-) -> list[list[Pair | None]]:
+) -> list[list[SentencePair | None]]:
     """Choose the two sentences with the highest cosine, for each document and each of its neighbours.
 
     Args:
@@ -122,7 +122,7 @@ def best_sentences(
     of_document = np.split(vectors, np.cumsum([len(numbers) for numbers in candidates])[:-1])
     matches = []
     for row, others in enumerate(tqdm(neighbours, desc="Matching sentences", unit="doc")):
-        pairs: list[Pair | None] = []
+        pairs: list[SentencePair | None] = []
         for other in others:
             cosines = of_document[row] @ of_document[other].T
             if cosines.size == 0:
@@ -130,13 +130,15 @@ def best_sentences(
                 continue
             here, there = np.unravel_index(cosines.argmax(), cosines.shape)
             numbers = int(candidates[row][here]), int(candidates[other][there])
-            pairs.append(Pair(*numbers, float(cosines[here, there])))
+            pairs.append(SentencePair(*numbers, float(cosines[here, there])))
         matches.append(pairs)
     return matches
 
 
 def opening_document(
-    matches: Sequence[Sequence[Pair | None]], neighbours: np.ndarray, words: Sequence[Sequence[tuple[int, ...]]]
+    matches: Sequence[Sequence[SentencePair | None]],
+    neighbours: np.ndarray,
+    words: Sequence[Sequence[tuple[int, ...]]],
 ) -> int:
     """Choose the document that shows best what an encoder sees: its neighbours say the same in other words.
 
@@ -150,7 +152,9 @@ def opening_document(
     return int(np.argmax(values))
 
 
-def _same_in_other_words(pair: Pair | None, here: Sequence[Iterable[int]], there: Sequence[Iterable[int]]) -> float:
+def _same_in_other_words(
+    pair: SentencePair | None, here: Sequence[Iterable[int]], there: Sequence[Iterable[int]]
+) -> float:
     if pair is None:
         return 0.0
     first, second = set(here[pair.here]), set(there[pair.there])

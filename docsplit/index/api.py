@@ -18,10 +18,9 @@ from docsplit.data.fusion import FUSIONS, WEIGHT
 from docsplit.data.readers.base import USUAL, Document
 from docsplit.data.readers.documents import Documents, documents_of, refuse_other_than_texts
 from docsplit.data.words import ENGLISH, LANGUAGES, Stems
-from docsplit.embedding.arguments import EncoderArguments
+from docsplit.embedding.encoder_arguments import EncoderArguments
 from docsplit.index import changes
-from docsplit.index.index import Hit, check_encoder, encoder_of_index
-from docsplit.index.index import Index as Reader
+from docsplit.index.index import Hit, IndexReader, check_encoder, encoder_of_index
 from docsplit.index.results import METHODS, Added, Answer, Info
 
 if TYPE_CHECKING:  # they need torch or scikit-learn, as a search by words does not
@@ -56,7 +55,7 @@ class Index:
         self._encoder_path = None if encoder is None else str(encoder)
         self._encoder: Encoder | None = None  # with the description that the index has of it
         self._loading = threading.Lock()
-        self._reader = Reader(self.directory)
+        self._reader = IndexReader(self.directory)
 
     @classmethod
     def build(
@@ -142,7 +141,7 @@ class Index:
         similarity = None if encoder is None else encoder.description["similarity"]
         language = reader.manifest.language
         return Answer(
-            question, method, hits, *milliseconds, similarity, [*Stems(language).telling(question)], language
+            question, method, hits, *milliseconds, similarity, [*Stems(language).content_words(question)], language
         )
 
     def duplicates(self, threshold: float = 0.95, under: str = "") -> list["Pair"]:
@@ -211,7 +210,7 @@ class Index:
         """
         return changes.delete(self.directory, [ids] if isinstance(ids, str) else ids)
 
-    def _current(self) -> Reader:
+    def _current(self) -> IndexReader:
         """Return the reader of the index as it is now."""
         self._reader = self._reader.current()
         return self._reader
@@ -230,7 +229,7 @@ class Index:
             return self._encoder
 
 
-def _source(documents: Documents) -> changes.Source:
+def _source(documents: Documents) -> changes.DocumentSource:
     return (str(Path(documents).absolute()), USUAL) if isinstance(documents, str | Path) else changes.PYTHON
 
 

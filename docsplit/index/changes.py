@@ -22,19 +22,19 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from docsplit.data.passages import to_passages
-from docsplit.data.readers.base import USUAL, Columns, Document, grouped
+from docsplit.data.readers.base import USUAL, Document, TableColumns, grouped
 from docsplit.data.readers.documents import TITLE_IN, documents_in
 from docsplit.data.readers.files import FoundFiles, find_files
 from docsplit.data.words import ENGLISH, warn_of_other_language
 from docsplit.index.index import (
-    FILE,
+    MANIFEST_FILE,
     REMEDY,
     SEGMENT_CHARACTERS,
     SEGMENT_DOCUMENTS,
-    Index,
+    DocumentRow,
+    IndexReader,
     InvertedFile,
     Manifest,
-    Row,
     Segment,
     append_segment,
     arrays_of,
@@ -54,12 +54,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Embed = Callable[[Sequence[str]], np.ndarray]
-Source = tuple[str, Columns]  # a folder or file that documents come from, and how it is read; "": from elsewhere
-PYTHON: Source = ("", USUAL)
+DocumentSource = tuple[
+    str, TableColumns
+]  # a folder or file that documents come from, and how it is read; "": from elsewhere
+PYTHON: DocumentSource = ("", USUAL)
 LOCK = "lock"
-PASSAGES = 1_000_000  # up to which a query is compared with all, in milliseconds
-PARTIAL = re.compile(r"\.manifest\.json\.\d+\.partial")
-NAMES = re.compile(rf"data-[0-9a-f]{{8}}\.bin|approximate-[0-9a-f]{{8}}\.faiss|{PARTIAL.pattern}")  # of changes
+COMPARED_WITH_ALL = 1_000_000  # up to which a query is compared with all, in milliseconds
+PARTIAL_MANIFEST = re.compile(r"\.manifest\.json\.\d+\.partial")
+DATA_FILES = re.compile(
+    rf"data-[0-9a-f]{{8}}\.bin|approximate-[0-9a-f]{{8}}\.faiss|{PARTIAL_MANIFEST.pattern}"
+)  # of changes
 CACHES = re.compile(r"(embeddings|ray)-[0-9a-f]+")  # in cache/
 MOST_SMALL_SEGMENTS, COPIED = 16, 2**26  # small segments before a merge; one more for so many bytes that it copies
 
@@ -69,7 +73,7 @@ def build(
     documents: Iterable[Document],
     encoder: "Encoder",
     passage_words: int = 100,
-    source: Source = PYTHON,
+    source: DocumentSource = PYTHON,
     embed: Embed | None = None,
     language: str = ENGLISH,
 ) -> Built:
@@ -86,11 +90,11 @@ def build(
         ValueError: if there is an index already or a folder of somebody else's, if ids repeat, or if no document has
             text.
     """
-    if not (directory / FILE).exists():
+    if not (directory / MANIFEST_FILE).exists():
         refuse_used(
             directory,
             "name a new folder for the index",
-            lambda path: path.name == LOCK or PARTIAL.fullmatch(path.name),
+            lambda path: path.name == LOCK or PARTIAL_MANIFEST.fullmatch(path.name),
         )
     directory.mkdir(parents=True, exist_ok=True)
     flush(directory.parent)
@@ -108,7 +112,7 @@ def add(
     documents: Iterable[Document],
     encoder: "Encoder",
     replace: bool = False,
-    source: Source = PYTHON,
+    source: DocumentSource = PYTHON,
     embed: Embed | None = None,
 ) -> Added:
     """Add documents to an index, or put them in place of those of the same id; the rest is not touched.
@@ -297,11 +301,11 @@ def writing(directory: Path, new: Manifest | None = None) -> Iterator["Change"]:
     try:
         with FileLock(directory / LOCK, timeout=0), name_failed_writes(directory):
             if new is not None:
-                if (directory / FILE).exists() and read_manifest(directory).is_built:
+                if (directory / MANIFEST_FILE).exists() and read_manifest(directory).is_built:
                     advice = f"`{command_name('search.py')} add` adds to it."
                     raise ValueError(f"There is an index in {directory} already: {advice}")
                 new.write(directory)
-            with Change(Index(directory, new is None)) as change:
+            with Change(IndexReader(directory, new is None)) as change:
                 yield change
     except Timeout as error:
         raise ValueError(f"Another process changes the index in {directory}: wait until it is done.") from error
@@ -321,7 +325,7 @@ class Change:
         empty: ids of the documents without text that were to be written.
     """
 
-    def __init__(self, index: Index):
+    def __init__(self, index: IndexReader):
         self.index, self.directory, self.committed = index, index.directory, index.manifest
         self.segments, self.sources = self.committed.segments, self.committed.sources
         self.empty = set[str]()
@@ -350,7 +354,7 @@ class Change:
             manifest = read_manifest(self.directory)  # newer than `committed` if the change was stopped just then
         except (ValueError, OSError):  # there is none yet, or it cannot be read: nothing is known
             manifest = self.committed
-            if (self.directory / FILE).exists():
+            if (self.directory / MANIFEST_FILE).exists():
                 return
         named = {manifest.file, manifest.approximate.file if manifest.approximate else ""}
         for path in self.directory.iterdir():
@@ -358,12 +362,15 @@ class Change:
                 if path.name == manifest.file and path.stat().st_size > manifest.length:
                     os.truncate(path, manifest.length)
                 elif (
-                    NAMES.fullmatch(path.name) and path.name not in named and path.is_file() and not path.is_symlink()
+                    DATA_FILES.fullmatch(path.name)
+                    and path.name not in named
+                    and path.is_file()
+                    and not path.is_symlink()
                 ):
                     path.unlink()
 
     def write(
-        self, documents: Iterable[Document], encoder: "Encoder", source: Source, embed: Embed | None = None
+        self, documents: Iterable[Document], encoder: "Encoder", source: DocumentSource, embed: Embed | None = None
     ) -> Built:
         """Embed and write documents, a segment after another."""
         built, words, language = Built(), self.committed.passage_words, self.committed.language
@@ -393,14 +400,14 @@ class Change:
                 tokens = np.array([total, read, min(total, room)])
                 own = part.start if len(several) == 1 else next_whole
                 next_whole += len(several) > 1
-                rows.append(Row(document, vectors[part], vectors[own], tokens, number))
+                rows.append(DocumentRow(document, vectors[part], vectors[own], tokens, number))
             self._append(rows)
             built.documents += len(batch)
             built.passages += len(passages)
         built.empty = len(self.empty)
         return built
 
-    def _append(self, rows: Sequence[Row]) -> None:
+    def _append(self, rows: Sequence[DocumentRow]) -> None:
         self.segments = [*self.segments, append_segment(self.file, arrays_of(rows, self.committed.language))]
 
     def delete(self, ids: Iterable[str]) -> None:
@@ -411,7 +418,7 @@ class Change:
         entries = [replace(entry, deleted=sorted(deleted[entry.name])) for entry in self.segments]
         self.segments = [entry for entry in entries if entry.documents]
 
-    def commit(self) -> Index:
+    def commit(self) -> IndexReader:
         """Replace the manifest, from which on the index is the new one, and open it.
 
         Before, small segments are merged where they are many, an inverted file is written where one is needed, and all
@@ -429,7 +436,7 @@ class Change:
         flush(self.directory)
         manifest.write(self.directory)
         self.committed = manifest
-        return Index(self.directory)
+        return IndexReader(self.directory)
 
     def _merge(self) -> str | None:
         """Write a new data file, with small segments merged and without what was deleted from them, if it is time.
@@ -472,9 +479,9 @@ def cells_of(directory: Path, segments: Sequence[Segment], known: InvertedFile |
     total, names = sum(sizes.values()), [] if known is None else known.segments
     is_stale = not sizes.keys() >= set(names)
     outside = sum(size for name, size in sizes.items() if name not in names)
-    if not is_stale and (total <= PASSAGES or outside <= total / 10):
+    if not is_stale and (total <= COMPARED_WITH_ALL or outside <= total / 10):
         return known
-    if total <= PASSAGES:
+    if total <= COMPARED_WITH_ALL:
         return None
     try:
         import faiss

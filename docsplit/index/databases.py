@@ -12,7 +12,7 @@ from tqdm.auto import tqdm
 from docsplit.index.results import Exported
 
 if TYPE_CHECKING:
-    from docsplit.index.index import Index
+    from docsplit.index.index import IndexReader
 
 logger = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ LONGEST_ID, LONGEST_TEXT = 1024, 65_535  # bytes; the latter is what a VARCHAR h
 LONGEST = {"id": LONGEST_ID, "document": LONGEST_ID, "title": LONGEST_ID, "text": LONGEST_TEXT}
 
 
-def export(index: "Index", uri: str, name: str = "documents", replace: bool = False) -> Exported:
+def write_database(index: "IndexReader", uri: str, name: str = "documents", replace: bool = False) -> Exported:
     """Write an index into Milvus: a collection with id, document, title, text and vector, and an index on the vectors.
 
     Args:

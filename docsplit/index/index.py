@@ -31,8 +31,8 @@ import xxhash
 
 from docsplit.data.fusion import LOWEST, WEIGHT, reciprocal_ranks, sum_of_scores
 from docsplit.data.passages import to_passages
-from docsplit.data.readers.base import Columns, Document
-from docsplit.data.words import CUT, Stems, tokenize
+from docsplit.data.readers.base import Document, TableColumns
+from docsplit.data.words import CUT, Stems, stem_tokens
 from docsplit.runtime.command import command_name
 from docsplit.runtime.files import (
     READ_WHEN_OPENED,
@@ -48,7 +48,7 @@ from docsplit.runtime.vectors import best_of
 if TYPE_CHECKING:  # it needs torch, as a search by words does not
     from docsplit.embedding.encoder import Encoder
 
-FILE = "manifest.json"
+MANIFEST_FILE = "manifest.json"
 REMEDY = "Restore the index from a copy, or build it again in a new folder."
 SEGMENT_DOCUMENTS, SEGMENT_CHARACTERS = 50_000, 2**28  # at most: what is in memory while a segment is written
 SEGMENT_BYTES = 2**30  # with its vectors, at most, where others are merged
@@ -118,14 +118,14 @@ class Manifest:
     file: str
     length: int = 0
     segments: list[SegmentEntry] = field(default_factory=list)
-    sources: dict[str, Columns] = field(default_factory=dict)
+    sources: dict[str, TableColumns] = field(default_factory=dict)
     approximate: InvertedFile | None = None  # None: all passages are compared
     is_built: bool = False
     cut: int = CUT
 
     def write(self, directory: Path) -> None:
         """Replace the manifest of a folder, whole or not at all."""
-        write_sealed(directory / FILE, asdict(self))
+        write_sealed(directory / MANIFEST_FILE, asdict(self))
 
 
 def read_manifest(directory: Path, is_built: bool = False) -> Manifest:
@@ -138,7 +138,7 @@ def read_manifest(directory: Path, is_built: bool = False) -> Manifest:
         ValueError: if there is none, one that is damaged, or one whose words were cut in another way.
         OSError: if it cannot be opened, for want of file descriptors for example.
     """
-    path = directory / FILE
+    path = directory / MANIFEST_FILE
     try:
         content = read_sealed(path)
         manifest: Manifest = checked(content, Manifest, str(path))
@@ -218,7 +218,7 @@ class Strings(Sequence[str]):
         return int(order[place]) if place < len(order) and self.encoded(order[place]) == key else None
 
 
-class Row(NamedTuple):
+class DocumentRow(NamedTuple):
     """A document as a segment takes it."""
 
     document: Document
@@ -268,13 +268,13 @@ class Segment:
         view.alive[rows] = self.alive[rows]
         return view
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[DocumentRow]:
         """Iterate over the documents that are in the index."""
         whole = self.document_rows
         for row in np.flatnonzero(self.alive).tolist():
             document = Document(self.ids[row], self.texts[row], self.titles[row])
             passages = self.vectors[self.passages_of(row)]
-            yield Row(document, passages, self.vectors[whole[row]], self.tokens[row], int(self.sources[row]))
+            yield DocumentRow(document, passages, self.vectors[whole[row]], self.tokens[row], int(self.sources[row]))
 
     @property
     def passage_vectors(self) -> np.ndarray:
@@ -319,13 +319,13 @@ def digest_of(document: Document) -> np.ndarray:
     return np.frombuffer(xxhash.xxh3_128_digest(b"%d;%b%b" % (len(title), title, text)), np.uint8)
 
 
-def arrays_of(rows: Sequence[Row], language: str) -> dict[str, np.ndarray]:
+def arrays_of(rows: Sequence[DocumentRow], language: str) -> dict[str, np.ndarray]:
     """Make the arrays of a segment; what UTF-8 cannot hold becomes a question mark in titles and texts."""
     from scipy.sparse import coo_array
 
     documents = [row.document for row in rows]
     ids = [document.id.encode(errors="surrogatepass") for document in documents]
-    cut = tokenize([document.text for document in documents], language)
+    cut = stem_tokens([document.text for document in documents], language)
     words = sorted(cut.vocab)
     # The stems that each document has, by their numbers, become columns in the order of the stems
     columns = np.empty(len(words), dtype=np.int32)
@@ -393,7 +393,7 @@ class Hit:
     words: list[str] = field(default_factory=list)
 
 
-class Index:
+class IndexReader:
     """The documents of a folder, as its manifest has them when it is opened.
 
     Opening compares sizes, and contents with their digests where all together are small (`READ_WHEN_OPENED`); `check`
@@ -426,12 +426,12 @@ class Index:
         self.segments = [Segment(data, entry) for entry in self.manifest.segments]
         self.ends = np.cumsum([len(segment.ids) for segment in self.segments], dtype=np.int64)
 
-    def current(self) -> "Index":
+    def current(self) -> "IndexReader":
         """Return this index; if another process has changed it, the index as it is now."""
         is_current = read_manifest(self.directory) == self.manifest
-        return self if is_current else Index(self.directory).under(self.prefix)
+        return self if is_current else IndexReader(self.directory).under(self.prefix)
 
-    def under(self, prefix: str) -> "Index":
+    def under(self, prefix: str) -> "IndexReader":
         """Return a view that has only the documents whose ids begin with a prefix; their words alone count for BM25.
 
         Raises:
@@ -485,11 +485,11 @@ class Index:
                 lowest = LOWEST[self.manifest.encoder["similarity"]]
                 scores = sum_of_scores(similarities, np.maximum(by_words, 0), weight, lowest)
             ranked = [(number, scores[number]) for number in best_of(scores, count).tolist()]
-        hits, telling = [], stems.telling(query)
+        hits, content = [], stems.content_words(query)
         for number, score in ranked:
             segment, row = self.place(number)
             passages = [passage.text for passage in to_passages(segment.texts[row], self.manifest.passage_words)]
-            matched, similarity = {word: stem for word, stem in telling.items() if segment.has(stem, row)}, None
+            matched, similarity = {word: stem for word, stem in content.items() if segment.has(stem, row)}, None
             if vector is None:
                 passage = max(passages, key=lambda text: len({*stems.of(text)}.intersection(matched.values())))
             else:

@@ -9,13 +9,13 @@ from tqdm.auto import tqdm
 
 from docsplit.data.copies import jaccard_of_pairs
 from docsplit.data.group_names import name_groups_of_texts
-from docsplit.index.index import Index
+from docsplit.index.index import IndexReader
 
 logger = logging.getLogger(__name__)
 
 MOST_PAIRS = 100_000  # of near-duplicates: a thousand copies of one text are half a million
 ROUNDING = 1e-6  # of the scalar product of a vector of length one with itself, which may be less than 1
-CHUNK_VALUES = 2**24  # similarities at a time: 64 MB
+VALUES_AT_ONCE = 2**24  # similarities at a time: 64 MB
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Group:
     titles: list[str]  # of the same documents
 
 
-def duplicates(index: Index, threshold: float = 0.95) -> list[Pair]:
+def duplicates(index: IndexReader, threshold: float = 0.95) -> list[Pair]:
     """Find the pairs of documents whose vectors have this similarity or more, the most similar first.
 
     At most `MOST_PAIRS` are returned; a warning says how many there are.
@@ -76,7 +76,7 @@ def _most_similar(vectors: np.ndarray, threshold: float) -> tuple[np.ndarray, np
     """
     pairs, values, total = np.empty((0, 2), dtype=np.int64), np.empty(0, dtype=np.float32), 0
     least = threshold  # what a further pair must have; it rises once there are enough
-    step = min(max(CHUNK_VALUES // max(len(vectors), 1), 1), 4096)
+    step = min(max(VALUES_AT_ONCE // max(len(vectors), 1), 1), 4096)
     with tqdm(total=len(vectors), desc="Comparing documents", unit="document", delay=1) as progress:
         for start in range(0, len(vectors), step):
             scores = vectors[start : start + step] @ vectors[start:].T
@@ -97,7 +97,7 @@ def _most_similar(vectors: np.ndarray, threshold: float) -> tuple[np.ndarray, np
     return pairs, values, total
 
 
-def clusters(index: Index, count: int | None = None, seed: int = 0) -> list[Group]:
+def clusters(index: IndexReader, count: int | None = None, seed: int = 0) -> list[Group]:
     """Group documents by k-means of their vectors, and name each group by words; the largest group comes first.
 
     `docsplit.data.group_names` says how words are chosen.

@@ -13,13 +13,13 @@ from docsplit.runtime.command import Style, shown
 from docsplit.runtime.files import Damaged
 
 if TYPE_CHECKING:
-    from docsplit.index.index import Hit, Index
+    from docsplit.index.index import Hit, IndexReader
     from docsplit.index.overview import Group, Pair
 
 METHODS = ("hybrid", "dense", "bm25")  # of a search
 PASSAGE_LINES, SHOWN_PAIRS = 3, 7
 INDENT = " " * 5
-PLAIN = Style()
+PLAIN_STYLE = Style()
 
 
 def counted(count: int, name: str) -> str:
@@ -28,16 +28,16 @@ def counted(count: int, name: str) -> str:
 
 
 @dataclass
-class Result:
+class CommandResult:
     """A dataclass that a verb gives."""
 
-    def lines(self, style: Style = PLAIN) -> list[str]:
+    def lines(self, style: Style = PLAIN_STYLE) -> list[str]:
         """Write the result for people."""
         raise NotImplementedError
 
 
 @dataclass
-class Built(Result):
+class Built(CommandResult):
     """How many documents and passages were written, and how many documents were left out since they have no text.
 
     Attributes:
@@ -49,7 +49,7 @@ class Built(Result):
     empty: int = 0
     reading: str | None = None
 
-    def lines(self, style: Style = PLAIN) -> list[str]:
+    def lines(self, style: Style = PLAIN_STYLE) -> list[str]:
         """Write the counts, and what share of the tokens is read where it is not all."""
         written = f"Indexed {counted(self.documents, 'document')} ({counted(self.passages, 'passage')})"
         return [f"{written}{_others({'without text, left out': self.empty})}.", *filter(None, [self.reading])]
@@ -68,7 +68,7 @@ class Added(Built):
     removed: int = 0
     unread: int = 0
 
-    def lines(self, style: Style = PLAIN) -> list[str]:
+    def lines(self, style: Style = PLAIN_STYLE) -> list[str]:
         """Write the counts; `info` says what share of the tokens is read."""
         written = f"Added {counted(self.documents - self.replaced, 'document')}"
         others = {"replaced": self.replaced, "removed": self.removed, "unchanged": self.unchanged}
@@ -81,7 +81,7 @@ def _others(counts: dict[str, int]) -> str:
 
 
 @dataclass
-class Checked(Result):
+class Checked(CommandResult):
     """What `check` has read, and what is damaged.
 
     Attributes:
@@ -119,25 +119,25 @@ class Checked(Result):
             return cls.of(directory)
         return checked
 
-    def lines(self, style: Style = PLAIN) -> list[str]:
+    def lines(self, style: Style = PLAIN_STYLE) -> list[str]:
         """Write the faults, or that there is none."""
         read = f"{counted(self.files, 'file')} ({self.bytes / 1e6:,.1f} MB) with {counted(self.documents, 'document')}"
         return self.faults or [f"The index is sound: {read}, all as they were written."]
 
 
 @dataclass
-class Deleted(Result):
+class Deleted(CommandResult):
     """How many documents were taken out."""
 
     deleted: int
 
-    def lines(self, style: Style = PLAIN) -> list[str]:
+    def lines(self, style: Style = PLAIN_STYLE) -> list[str]:
         """Write the count."""
         return [f"Deleted {counted(self.deleted, 'document')}."]
 
 
 @dataclass
-class Info(Result):
+class Info(CommandResult):
     """What an index holds, and which encoder it needs.
 
     Attributes:
@@ -158,7 +158,7 @@ class Info(Result):
     language: str = ENGLISH
 
     @classmethod
-    def of(cls, index: "Index") -> "Info":
+    def of(cls, index: "IndexReader") -> "Info":
         """Describe an index."""
         about = index.manifest
         return cls(
@@ -173,7 +173,7 @@ class Info(Result):
             language=about.language,
         )
 
-    def lines(self, style: Style = PLAIN) -> list[str]:
+    def lines(self, style: Style = PLAIN_STYLE) -> list[str]:
         """Write what it holds, what the encoder reads, and where documents come from."""
         passages = f"{counted(self.passages, 'passage')} of about {counted(self.passage_words, 'word')}"
         reads = f"up to {self.max_seq_length:,} tokens" if self.max_seq_length else "whole texts"
@@ -187,20 +187,20 @@ class Info(Result):
 
 
 @dataclass
-class Exported(Result):
+class Exported(CommandResult):
     """How many passages the collection of a database holds, and how many texts were cut."""
 
     passages: int
     cut: int
 
-    def lines(self, style: Style = PLAIN) -> list[str]:
+    def lines(self, style: Style = PLAIN_STYLE) -> list[str]:
         """Write both counts."""
         cut = _others({"texts that were cut, since a field of the database holds no more": self.cut})
         return [f"The collection holds {counted(self.passages, 'passage')}{cut}."]
 
 
 @dataclass
-class Answer(Result):
+class Answer(CommandResult):
     """The best documents for a query, and the milliseconds that embedding it and searching took.
 
     Attributes:
@@ -218,7 +218,7 @@ class Answer(Result):
     words: list[str] = field(default_factory=list)
     language: str = WORDS
 
-    def lines(self, style: Style = PLAIN) -> list[str]:
+    def lines(self, style: Style = PLAIN_STYLE) -> list[str]:
         """Write each hit in three lines or more: rank, title and id; why it was found; the passage."""
         lines, room, stems = [], style.width - len(INDENT), Stems(self.language)
         for rank, hit in enumerate(self.rows, start=1):
@@ -243,13 +243,13 @@ class Answer(Result):
 
 
 @dataclass
-class Duplicates(Result):
+class Duplicates(CommandResult):
     """Pairs of documents with at least this similarity."""
 
     threshold: float
     rows: "list[Pair]"
 
-    def lines(self, style: Style = PLAIN) -> list[str]:
+    def lines(self, style: Style = PLAIN_STYLE) -> list[str]:
         """Write the first pairs, a document a line, and how many there are."""
         lines = []
         for pair in self.rows[:SHOWN_PAIRS]:
@@ -263,12 +263,12 @@ class Duplicates(Result):
 
 
 @dataclass
-class Clusters(Result):
+class Clusters(CommandResult):
     """Groups of documents."""
 
     rows: "list[Group]"
 
-    def lines(self, style: Style = PLAIN) -> list[str]:
+    def lines(self, style: Style = PLAIN_STYLE) -> list[str]:
         """Write each group: size and words, and the documents nearest to the centre."""
         lines, most = [], 3 if len(self.rows) < 7 else 1  # documents of a group: a screen holds ten groups
         for group in self.rows:

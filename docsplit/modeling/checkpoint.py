@@ -27,7 +27,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from docsplit.modeling.families.table import family_of
 from docsplit.modeling.pretrained import HEAD_FILE, HEAD_INDEX, TRANSFORMER_FILES
-from docsplit.modeling.start import OF_HEAD, RELEASED_DTYPE, digest_of_encoder
+from docsplit.modeling.start import ENCODER_DIGEST, RELEASED_DTYPE, digest_of_encoder
 from docsplit.runtime.files import write_text, write_whole
 
 WEIGHTS_FILE = "model.safetensors"
@@ -35,7 +35,7 @@ ENCODER, OBJECTIVE, AFTER, ADAPTER = "encoder.", "objective.", "after.", "adapte
 ADAPTER_FOLDER = "adapter"
 
 
-def save(model: Any, directory: Path) -> None:
+def save_checkpoint(model: Any, directory: Path) -> None:
     """Write a `DocSplitForContrastivePretraining`: a release, or what Trainer resumes from in its checkpoint-N.
 
     A kill in between leaves a folder that does not load, or that loads without its head.
@@ -107,7 +107,7 @@ def _write_head(directory: Path, of_encoder: list[str], head: Mapping[str, Tenso
     files = json.loads(index.read_text(encoding="utf-8"))["weight_map"] if index.exists() else {}
     places = {key: files.get(key.partition(".")[2], WEIGHTS_FILE) for key in of_encoder}
     digest = digest_of_encoder([directory / file for file in sorted(set(places.values()))])
-    content = {"metadata": {OF_HEAD: digest}, "weight_map": places | dict.fromkeys(head, HEAD_FILE)}
+    content = {"metadata": {ENCODER_DIGEST: digest}, "weight_map": places | dict.fromkeys(head, HEAD_FILE)}
     write_text(directory / HEAD_INDEX, json.dumps(content, indent=2) + "\n")
 
 

@@ -29,12 +29,12 @@ from torch import Tensor, nn
 
 Features = dict[str, Any]  # what modules of SentenceTransformer hand on, by name
 
-FOLDER = "words"  # in the folder of the encoder
-OF_WORDS = ("word_ids", "word_starts", "word_weights")  # what `Words.preprocess` gives
+WORDS_FOLDER = "words"  # in the folder of the encoder
+WORD_FEATURES = ("word_ids", "word_starts", "word_weights")  # what `Words.preprocess` gives
 HUB_OPTIONS = ("token", "cache_folder", "revision", "local_files_only")
-FILES = CONFIG, TABLE, TOKENIZER = "config.json", "words.safetensors", "tokenizer.json"
-DIGEST = "digest"  # in the metadata of the table
-CHUNK_TEXTS = 256  # tokenised at once: a token takes some hundred bytes on the way to its id
+WORDS_FILES = CONFIG, TABLE, TOKENIZER = "config.json", "words.safetensors", "tokenizer.json"
+WORDS_DIGEST = "digest"  # in the metadata of the table
+TEXTS_AT_ONCE = 256  # tokenised at once: a token takes some hundred bytes on the way to its id
 
 
 class Words(nn.Module):
@@ -88,7 +88,7 @@ class Words(nn.Module):
         tensors = {"pieces": self.pieces.cpu(), "vectors": self.vectors().detach().cpu().float().contiguous()}
         tensors |= {"sublinear": torch.tensor(self.sublinear), "neighbours": torch.tensor(self.neighbours)}
         self.tokenizer.save(str(folder / TOKENIZER))
-        save_file(tensors, folder / TABLE, metadata={DIGEST: _digest(tensors, folder / TOKENIZER)})
+        save_file(tensors, folder / TABLE, metadata={WORDS_DIGEST: _digest(tensors, folder / TOKENIZER)})
 
     @classmethod
     def load(cls, table: str, tokenizer: str) -> "Words":
@@ -101,7 +101,7 @@ class Words(nn.Module):
             with safe_open(table, "pt") as file:
                 metadata = file.metadata() or {}
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            is_whole = metadata.get(DIGEST) == _digest(tensors, Path(tokenizer))
+            is_whole = metadata.get(WORDS_DIGEST) == _digest(tensors, Path(tokenizer))
         except (SafetensorError, OSError, ValueError) as error:
             raise ValueError(f"{table} is damaged: fit the words again. The cause: {error}") from error
         if not is_whole:
@@ -122,8 +122,8 @@ def _digest(tensors: dict[str, Tensor], tokenizer: Path) -> str:
 def token_ids(tokenizer: Tokenizer, texts: Sequence[str]) -> list[np.ndarray]:
     """Return the token ids of each whole text, without special tokens; a lone surrogate reads as a question mark."""
     ids: list[np.ndarray] = []
-    for start in range(0, len(texts), CHUNK_TEXTS):
-        chunk = [text.encode("utf-8", "replace").decode() for text in texts[start : start + CHUNK_TEXTS]]
+    for start in range(0, len(texts), TEXTS_AT_ONCE):
+        chunk = [text.encode("utf-8", "replace").decode() for text in texts[start : start + TEXTS_AT_ONCE]]
         encodings = tokenizer.encode_batch_fast(chunk, add_special_tokens=False)
         ids += [np.asarray(encoding.ids, dtype=np.int64) for encoding in encodings]
     return ids
@@ -212,7 +212,7 @@ class EncoderWithWords(InputModule):
 
     def forward(self, features: Features, **kwargs: Any) -> Features:
         """Run the inner module; add `words` (D, H) where the texts are no queries."""
-        of_words = {name: features.pop(name) for name in OF_WORDS if name in features}
+        of_words = {name: features.pop(name) for name in WORD_FEATURES if name in features}
         features = self.inner(features, **kwargs)
         return features | {"words": self.words(**of_words)} if of_words else features
 
@@ -223,7 +223,7 @@ class EncoderWithWords(InputModule):
         self.inner.save(output_path, *args, **kwargs)
         if type(self.inner).__module__.startswith("transformers_modules."):  # code that a folder brought
             shutil.copy(str(sys.modules[type(self.inner).__module__].__file__), output_path)
-        folder = Path(output_path) / FOLDER
+        folder = Path(output_path) / WORDS_FOLDER
         folder.mkdir(exist_ok=True)
         self.words.save(folder)
         (folder / CONFIG).write_text(json.dumps({"inner_type": self.inner_type}, indent=2) + "\n", encoding="utf-8")
@@ -242,8 +242,8 @@ class EncoderWithWords(InputModule):
             ValueError: naming the file that is missing or damaged.
         """
         hub = {name: kwargs[name] for name in HUB_OPTIONS if name in kwargs}
-        files = {name: cls.load_file_path(model_name_or_path, name, FOLDER, **hub) for name in FILES}
-        if missing := [f"{FOLDER}/{name}" for name, path in files.items() if path is None]:
+        files = {name: cls.load_file_path(model_name_or_path, name, WORDS_FOLDER, **hub) for name in WORDS_FILES}
+        if missing := [f"{WORDS_FOLDER}/{name}" for name, path in files.items() if path is None]:
             raise ValueError(f"{model_name_or_path} has no {' and no '.join(missing)}: fit the words again.")
         inner_type: Any = json.loads(Path(str(files[CONFIG])).read_text(encoding="utf-8")).get("inner_type")
         if module_classes is None:
@@ -252,7 +252,7 @@ class EncoderWithWords(InputModule):
         else:
             inner_class = module_classes.get(inner_type)
         if issubclass(inner_class, cls):
-            raise ValueError(f"The module {inner_type!r} is inside itself by {FOLDER}/{CONFIG}.")
+            raise ValueError(f"The module {inner_type!r} is inside itself by {WORDS_FOLDER}/{CONFIG}.")
         words = Words.load(str(files[TABLE]), str(files[TOKENIZER]))
         return cls(inner_class.load(model_name_or_path, **kwargs), words, inner_type)
 

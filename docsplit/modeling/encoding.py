@@ -253,7 +253,7 @@ class RowBatch:
     def pack(self, rows: np.ndarray, lengths: np.ndarray, packing: Packing, max_tokens: int | None) -> Pack:
         """Put rows (R',) of these lengths, and their masked copies, one after another."""
         num_copies, width = len(self.copies()), self.attention_mask.shape[1]
-        *laid_out, longest = packing.lay_out(lengths, rows * width, num_copies, max_tokens)
+        *laid_out, longest = packing.arrange(lengths, rows * width, num_copies, max_tokens)
         num_before = (num_copies - 1) * int(lengths.sum())  # tokens of the other copy
         arrays = [*laid_out, *self.masked_tokens(rows, num_before + lengths.cumsum() - lengths)]
         numbers, positions, borders, *masked = to_device(arrays, self.attention_mask.device)
@@ -295,7 +295,7 @@ class FirstBatch:
                 )
 
 
-def lay_out(
+def lay_out_batch(
     attention_mask: Tensor,
     rows: Mapping[str, Any] | None,
     *tensors: Tensor | None,

@@ -234,12 +234,12 @@ def load_encoder(
     if device is None:
         refuse_unusable_gpu()
     name, hub = str(name_or_path), pretrained.hub_arguments(options)
-    refuse_missing_path(name, pretrained.EXPECTED)
+    refuse_missing_path(name, pretrained.EXPECTED_ENCODER)
     trust = {"trust_remote_code": options.pop("trust_remote_code", False)}  # None would ask on the terminal
     pretrained.check_files(name, hub, trusts=trust["trust_remote_code"])
 
     # Modules
-    of_model = {key: value for key, value in options.items() if key not in pretrained.OF_THE_HUB}
+    of_model = {key: value for key, value in options.items() if key not in pretrained.HUB_ARGUMENTS}
     named = {"cache_folder" if key == "cache_dir" else key: value for key, value in hub.items()}
     model: Any
     with _LOADING, pretrained.loading(name):

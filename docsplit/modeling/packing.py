@@ -25,7 +25,7 @@ from transformers.masking_utils import sdpa_mask
 
 from docsplit.modeling.families.table import family_of
 
-NAME = "docsplit_packed"  # of the attention, among those of transformers
+PACKED_ATTENTION = "docsplit_packed"  # of the attention, among those of transformers
 HALF = (torch.bfloat16, torch.float16)  # which FlashAttention computes in
 
 # --- The layout of packs ---
@@ -45,7 +45,7 @@ class Packing:
     fixed_length: bool = False
     longest: int = 512
 
-    def lay_out(
+    def arrange(
         self, lengths: np.ndarray, starts: np.ndarray, num_copies: int, max_tokens: int | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
         """Lay rows of these lengths (R',), which begin at `starts` in the batch, one after another, in each copy.
@@ -128,12 +128,12 @@ def _use_packed_attention(encoder: Any, dtype: torch.dtype) -> None:
     if encoder.device.type == "cuda" and dtype not in HALF:
         raise ValueError("Packed sequences need 16-bit precision on a GPU: add --bf16, or leave them out.")
     asked = encoder.config._attn_implementation
-    if asked not in ("sdpa", NAME):
+    if asked not in ("sdpa", PACKED_ATTENTION):
         raise ValueError(f"Packed sequences have their own attention: leave out {asked} attention, or them.")
     if not encoder._can_set_attn_implementation():
         kind = encoder.config.model_type
         raise ValueError(f"transformers' {kind} has one attention only: it cannot read packed sequences.")
-    encoder.set_attn_implementation(NAME)
+    encoder.set_attn_implementation(PACKED_ATTENTION)
 
 
 @torch.no_grad()
@@ -143,7 +143,7 @@ def _difference(encoder: Any, packing: Packing, dtype: torch.dtype) -> float:
     lengths = np.minimum((5, 200), packing.longest)  # longer than the windows of local attention
     first = getattr(config, "pad_token_id", None) or 0
     texts = [(first + 1 + torch.arange(length)) % config.vocab_size for length in lengths.tolist()]
-    _, places, borders, longest = packing.lay_out(lengths, lengths.cumsum() - lengths, 1, None)
+    _, places, borders, longest = packing.arrange(lengths, lengths.cumsum() - lengths, 1, None)
     limits = packed_inputs(torch.from_numpy(borders).int().to(device), longest)
     encoder.eval()
     try:
@@ -271,5 +271,5 @@ def _text_by_text(
     return torch.cat(attended, dim=2).transpose(1, 2)
 
 
-AttentionInterface.register(NAME, packed_attention)
-AttentionMaskInterface.register(NAME, _mask)
+AttentionInterface.register(PACKED_ATTENTION, packed_attention)
+AttentionMaskInterface.register(PACKED_ATTENTION, _mask)

@@ -28,8 +28,8 @@ logger = logging.getLogger(__name__)
 
 NO_CODE: Any = {"trust_remote_code": False}  # None would ask on the terminal
 ENCODER, TOKENIZER = "an encoder", "a tokenizer"
-EXPECTED = "a folder with an encoder, or a model of the Hub (USER/NAME)"
-OF_THE_HUB = ("revision", "token", "cache_dir", "local_files_only", "force_download", "subfolder", "proxies")
+EXPECTED_ENCODER = "a folder with an encoder, or a model of the Hub (USER/NAME)"
+HUB_ARGUMENTS = ("revision", "token", "cache_dir", "local_files_only", "force_download", "subfolder", "proxies")
 
 MODULES, MODEL_FILE = "modules.json", "config_sentence_transformers.json"
 TRANSFORMER_FILES = (  # the first, and those of the first versions of sentence-transformers
@@ -117,7 +117,7 @@ def read_config(name: Any, **kwargs: Any) -> Any:
     Raises:
         ValueError: in one line, if there is none.
     """
-    refuse_missing_path(name, EXPECTED)
+    refuse_missing_path(name, EXPECTED_ENCODER)
     check_files(name, hub_arguments(kwargs), trusts=bool(kwargs.get("trust_remote_code")))
     with loading(name, file="config.json"):
         return AutoConfig.from_pretrained(name, **NO_CODE | kwargs)
@@ -198,8 +198,8 @@ def pad_on_the_right(tokenizer: Any, name: Any) -> None:
 
 
 def hub_arguments(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Choose the arguments of `OF_THE_HUB` that are given."""
-    return {key: kwargs[key] for key in OF_THE_HUB if kwargs.get(key) is not None}
+    """Choose the arguments of `HUB_ARGUMENTS` that are given."""
+    return {key: kwargs[key] for key in HUB_ARGUMENTS if kwargs.get(key) is not None}
 
 
 def find_file(name: Any, path: str, hub: Mapping[str, Any]) -> str | None:

@@ -6,7 +6,7 @@ the checkpoint, and shares the encoder. Where the checkpoint has none, transform
 is none. Weights are float32 in training, whatever they are on the disk.
 
 config.json has the other settings under the key "docsplit": the names of `DEFAULT_SETTINGS`, and the options of the
-objective; where a script trained it, the views that it learnt from (`OF_VIEWS`); and where the start was not in
+objective; where a script trained it, the views that it learnt from (`VIEW_SETTINGS`); and where the start was not in
 float32 `RELEASED_DTYPE`.
 """
 
@@ -65,7 +65,7 @@ logger = logging.getLogger(__name__)
 RELEASED_DTYPE = "released_dtype"  # in which `AutoModel` loads the checkpoint, where that is not float32
 # The view of `docsplit.data.views` that was trained on, and about how many words its passages have, if it has any: for
 # those who go on. A model that makes no views does not know them.
-OF_VIEWS: dict[str, type] = {"view": str, "passage_words": int}
+VIEW_SETTINGS: dict[str, type] = {"view": str, "passage_words": int}
 
 # Those of `DEFAULT_SETTINGS`, of the objective and of the views, by name: "docsplit" in config.json.
 Settings = dict[str, Any]
@@ -75,7 +75,7 @@ DEFAULT_SETTINGS: Settings = {"objective": "info_nce", "contrastive_weight": 1.0
 
 def setting_names() -> set[str]:
     """Return all names that a checkpoint's settings may have, whatever its objective."""
-    return set(DEFAULT_SETTINGS).union(OF_VIEWS, *map(option_names, OBJECTIVES))
+    return set(DEFAULT_SETTINGS).union(VIEW_SETTINGS, *map(option_names, OBJECTIVES))
 
 
 def current_settings(saved: Settings) -> Settings:
@@ -97,7 +97,7 @@ def check_types(saved: Settings, where: str) -> None:
     objective = checked(saved.get("objective", DEFAULT_SETTINGS["objective"]), str, f"{where}: objective")
     OBJECTIVES.check(objective, saved, f"{where}: ")
     types: dict[str, Any] = {name: type(value) for name, value in DEFAULT_SETTINGS.items()}
-    types |= {RELEASED_DTYPE: str, PLUGINS: dict} | OF_VIEWS | get_type_hints(OBJECTIVES[objective].Options)
+    types |= {RELEASED_DTYPE: str, PLUGINS: dict} | VIEW_SETTINGS | get_type_hints(OBJECTIVES[objective].Options)
     for name, value in current_settings(saved).items():
         if value is not None and name in types:
             checked(value, types[name], f"{where}: {name}")
@@ -129,7 +129,7 @@ def checked_settings(config: PreTrainedConfig, overrides: Settings) -> Settings:
     settings = default_settings(config) | settings_for(objective, saved) | overrides
     OBJECTIVES.record(objective, settings)
     FAMILIES.record(config.model_type, settings)
-    known = {*DEFAULT_SETTINGS, *option_names(objective), *OF_VIEWS, RELEASED_DTYPE, PLUGINS}
+    known = {*DEFAULT_SETTINGS, *option_names(objective), *VIEW_SETTINGS, RELEASED_DTYPE, PLUGINS}
     for name in settings.keys() - known:
         if having := objectives_with(name):
             raise ValueError(f"{name} is an option of objective {' and '.join(having)}, not of {objective}.")
@@ -169,7 +169,7 @@ def checked_length(config: PreTrainedConfig, max_seq_length: int | None) -> int:
 
 # --- A name to a start ---
 
-OF_HEAD = "encoder"  # in the metadata of its index: the `digest_of_encoder` that it belongs to
+ENCODER_DIGEST = "encoder"  # in the metadata of its index: the `digest_of_encoder` that it belongs to
 _PASSAGE_POOLING = (
     "A graph document model pools passages by --config_overrides passage_pooling=cls or =mean: leave out --pooling "
     "(in Python pooling)."
@@ -400,7 +400,7 @@ def _has_head(name: Any, hub: Mapping[str, Any]) -> bool:
     files = set(index.get("weight_map", {}).values())
     if all(map(is_there, files)):
         others = [Path(str(find_file(name, file, hub))) for file in sorted(files - {HEAD_FILE})]
-        if index.get("metadata", {}).get(OF_HEAD) == digest_of_encoder(others):
+        if index.get("metadata", {}).get(ENCODER_DIGEST) == digest_of_encoder(others):
             return True
     logger.warning(f"{name} has other weights than its masked-LM head belongs to: the head is left out.")
     return False

@@ -31,7 +31,7 @@ RELEASE = (  # patterns of Path.glob
 )  # fmt: skip
 WRITTEN = (*RELEASE, "generation_config.json", "chat_template.jinja", "tokenizer.model", "spm.model")  # by saving one
 API = HfApi()  # only one, which makes uploads in the background one after another
-NAME = "docsplit.release.hub"
+MODULE = "docsplit.release.hub"
 
 
 def create_repository(repo_id: str, private: bool | None = None) -> str:
@@ -49,7 +49,7 @@ def create_repository(repo_id: str, private: bool | None = None) -> str:
         if isinstance(error, HTTPError | ConnectionError | TimeoutError) and getattr(error, "response", None) is None:
             raise ValueError(
                 f"There is no network: {API.endpoint} cannot be reached ({one_line(error)}). Run without "
-                f"--push_to_hub, and upload later by `python -m {NAME} FOLDER {repo_id}`."
+                f"--push_to_hub, and upload later by `python -m {MODULE} FOLDER {repo_id}`."
             ) from error
         raise ValueError(
             f"You cannot write to {repo_id!r} on the Hub: log in with `hf auth login`, or set HF_TOKEN to a token "
@@ -103,7 +103,7 @@ def push_at_the_end(
     try:
         push(directory, repo_id, message, outdated=outdated)
     except (HTTPError, OSError, ValueError) as error:
-        command = shlex.join(["python", "-m", NAME, str(directory), repo_id])
+        command = shlex.join(["python", "-m", MODULE, str(directory), repo_id])
         raise SystemExit(
             f"The upload failed; all is in {directory}. Finish with\n\n    {command}\n\n{error}"
         ) from error
@@ -126,7 +126,7 @@ def download_card_files(repo_id: str, directory: Path) -> None:
 
 def main() -> None:
     """Upload the release in a folder: the end of a run whose upload failed."""
-    parser = CommandParser(__doc__, prog=f"python -m {NAME}")
+    parser = CommandParser(__doc__, prog=f"python -m {MODULE}")
     parser.add_argument("directory", type=Path, help="of a checkpoint")
     parser.add_argument("repo_id", help="user/name")
     parser.add_argument("--private", action="store_true", default=None, help="if the repository is new")

@@ -38,11 +38,11 @@ from docsplit.evaluation.results.markdown import (
 from docsplit.evaluation.results.plots import plot_training
 from docsplit.evaluation.results.report import (
     Json,
-    Table,
+    ResultsTable,
     head_name,
     names_of,
     notes_of,
-    read_rows,
+    read_result_rows,
     records,
     short_names,
     table_of,
@@ -63,10 +63,10 @@ from docsplit.release.records import (
     Candidate,
     CardEvaluation,
     RunRecord,
-    Start,
+    StartRecord,
     read_evaluations,
     read_front_matter,
-    read_json,
+    read_record,
     read_results,
     stated_licence,
 )
@@ -77,7 +77,7 @@ from docsplit.runtime.options import CommandParser, add_plugin
 logger = logging.getLogger(__name__)
 
 CROP = "Izacard et al.: Unsupervised Dense Information Retrieval with Contrastive Learning. TMLR 2022."
-PASSAGES = "Xu et al.: Contrastive Document Representation Learning with Graph Attention Networks. EMNLP 2021."
+GRAPH_PAPER = "Xu et al.: Contrastive Document Representation Learning with Graph Attention Networks. EMNLP 2021."
 PAPERS = {  # of views and objectives
     "docsplit": "Wang, Izbicki: DocSplit: Simple Contrastive Pretraining for Large Document Embeddings. Findings of "
     "EMNLP 2023.",
@@ -85,14 +85,14 @@ PAPERS = {  # of views and objectives
     "crop": CROP,
     "momentum_contrast": CROP,
     "ict": "Lee, Chang, Toutanova: Latent Retrieval for Weakly Supervised Open Domain Question Answering. ACL 2019.",
-    "passages": PASSAGES,
-    "passage_vs_rest": PASSAGES,
+    "passages": GRAPH_PAPER,
+    "passage_vs_rest": GRAPH_PAPER,
     "info_nce+bregman": "Saggau et al.: Efficient Document Embeddings via Self-Contrastive Bregman Divergence "
     "Learning. Findings of ACL 2023.",
     "contrastive_tension": "Carlsson et al.: Semantic Re-tuning with Contrastive Tension. ICLR 2021.",
     "lora": "Hu et al.: LoRA: Low-Rank Adaptation of Large Language Models. ICLR 2022.",
 }
-MEASURES = {"5shot_accuracy": "5 labels a class", "accuracy": "all labels"}  # of a probe
+PROBE_MEASURES = {"5shot_accuracy": "5 labels a class", "accuracy": "all labels"}  # of a probe
 WIDGET = {  # what the Hub's page compares, where it can run the encoder
     "source_sentence": "The storm kept all ships in the harbour.",
     "sentences": [
@@ -119,11 +119,11 @@ def write_card(directory: str | Path, address: str | None = None, licence: str |
         raise ValueError(f"{licence!r} is no licence as the Hub names them: apache-2.0, cc-by-sa-4.0 ...")
     directory = Path(directory)
     adapted = Adaptation.read(directory)
-    if adapted is None and "docsplit" not in read_json(directory / "config.json"):
+    if adapted is None and "docsplit" not in read_record(directory / "config.json"):
         raise ValueError(f"{directory} has no config.json with the settings of DocSplitForContrastivePretraining.")
     run = None if adapted else RunRecord.read(directory)
     record = adapted or run
-    start = record.start if record else Start()
+    start = record.start if record else StartRecord()
     address = address or (record and record.hub_model_id) or directory.resolve().name
     results, evaluations = read_results(directory), read_evaluations(directory)
     trust = trust_argument(directory)
@@ -138,7 +138,7 @@ def write_card(directory: str | Path, address: str | None = None, licence: str |
         corpus = run.options.get("corpus") if run and "corpus" not in run.local else None
         probed = None
         if "probe_after_accuracy" in results:
-            after = {measure: results[f"probe_after_{measure}"] for measure in MEASURES}
+            after = {measure: results[f"probe_after_{measure}"] for measure in PROBE_MEASURES}
             probed = ((run.options if run else {}).get("probe_corpus", "probe"), after)
     data = ModelCardData(
         model_name=one_line(address),
@@ -199,11 +199,11 @@ def is_hub_name(name: object) -> bool:
     return isinstance(name, str) and re.fullmatch(r"[\w.-]+/[\w.-]+(:[\w.-]+)?", name) is not None
 
 
-def _licence_of(card: Path, start: Start) -> dict[str, str]:
+def _licence_of(card: Path, start: StartRecord) -> dict[str, str]:
     """Find the licence that an earlier card of these weights states, by --license or by hand; else the start's."""
     front = read_front_matter(card)
     stated = stated_licence(front)
-    if stated and start != Start() and front.get("base_model") not in (None, start.base_model):
+    if stated and start != StartRecord() and front.get("base_model") not in (None, start.base_model):
         logger.warning(f"{card} has the licence of weights from another start: the new card leaves it out.")
         stated = {}
     return stated or stated_licence(vars(start))
@@ -236,7 +236,7 @@ def model_index(probed: tuple[str, Mapping[str, float]] | None, evaluations: Seq
     """
     entries = []
     if probed is not None:
-        for measure, labels in MEASURES.items():
+        for measure, labels in PROBE_MEASURES.items():
             entries.append(_entry("text-classification", probed[0], f"Accuracy, {labels}", probed[1][measure]))
     for evaluation in evaluations:
         for row in records(evaluation.rows):
@@ -269,7 +269,7 @@ def _entry(task: str, dataset: str, title: str, value: float) -> EvalResult:
 # --- What was measured ---
 
 
-def table_of_probe(results: Json) -> Table:
+def table_of_probe(results: Json) -> ResultsTable:
     """Return the accuracies of a pretraining's probe: before, after, TF-IDF; and C, chosen on validation documents."""
     body = []
     for name, prefix in (
@@ -283,7 +283,7 @@ def table_of_probe(results: Json) -> Table:
         chosen = [f"{results.get(f'{prefix}_{key}') or 1:g}" for key in ("5shot_c", "c")]
         body.append((name, f"{few:.3f} ± {spread:.3f}", f"{every:.3f}", ", ".join(chosen)))
     header = ["logistic regression on", "5 labels a class", "all labels", "C of these"]
-    return Table(header, body, title="The frozen encoder before and after")
+    return ResultsTable(header, body, title="The frozen encoder before and after")
 
 
 def probe_table(results: Json) -> str:
@@ -305,17 +305,17 @@ def probe_table(results: Json) -> str:
 def candidates_table(candidates: Sequence[Candidate], kept: str) -> str:
     """Return the accuracies of all that adapting tried as Markdown, in percent; what was written is bold."""
     parts = ("Cross-validation", "Test")
-    header = ["Accuracy", *(f"{part}, {labels}" for part in parts for labels in MEASURES.values())]
+    header = ["Accuracy", *(f"{part}, {labels}" for part in parts for labels in PROBE_MEASURES.values())]
     rows = []
     for one in candidates:
-        measured = [accuracies[measure] for accuracies in (one.validation, one.test) for measure in MEASURES]
+        measured = [accuracies[measure] for accuracies in (one.validation, one.test) for measure in PROBE_MEASURES]
         rows.append(
             [bold(one.label) if one.label == kept else one.label, *(f"{100 * value:.1f}" for value in measured)]
         )
     return markdown_table(header, rows)
 
 
-def tables_of_results(results: Json, evaluations: Sequence[CardEvaluation]) -> list[Table]:
+def tables_of_results(results: Json, evaluations: Sequence[CardEvaluation]) -> list[ResultsTable]:
     """Return all that was measured, as data: each table with its full title, and names as they are."""
     tables = [table_of_probe(results)] if "probe_after_accuracy" in results else []
     for evaluation in evaluations:
@@ -527,7 +527,7 @@ def add_results(encoders: Sequence[str], title: str, dataset: str, output_dir: P
     Raises:
         SystemExit: if a card did not reach the Hub, after all others are done.
     """
-    task, rows = read_rows(read_json(output_dir / "results.json"))
+    task, rows = read_result_rows(read_record(output_dir / "results.json"))
     of_groups = {row["encoder"]: row["members"] for row in records(rows) if row.get("members")}
     encoders = list(dict.fromkeys(member for name in encoders for member in of_groups.get(name, [name])))
     rows, shown = without_paths(rows)
@@ -538,7 +538,7 @@ def add_results(encoders: Sequence[str], title: str, dataset: str, output_dir: P
         if Path(encoder).exists():
             if _add_to_card(Path(encoder), None, contents | {"encoder": shown.get(encoder, encoder)}, output_dir):
                 print(f"The results are in the card {Path(encoder) / 'README.md'}.")
-            address = read_json(Path(encoder) / RUN_FILE).get("hub_model_id")
+            address = read_record(Path(encoder) / RUN_FILE).get("hub_model_id")
         if is_hub_name(address):
             on_hub.setdefault(str(address), []).append(encoder)
     problems = []
@@ -573,11 +573,11 @@ def without_paths(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
 def _add_to_card(directory: Path, address: str | None, contents: Json, output_dir: Path) -> bool:
     """Add an evaluation to the card of a folder; False if the folder has no encoder of this project."""
     name = address or directory
-    if "docsplit" not in read_json(directory / "config.json") and not (directory / ADAPTATION_FILE).exists():
+    if "docsplit" not in read_record(directory / "config.json") and not (directory / ADAPTATION_FILE).exists():
         logger.info(f"{name} is no checkpoint of this project: its results stand in the cards of the others.")
         return False
     folder = directory / EVALUATIONS / output_dir.resolve().name
-    earlier = read_json(folder / "results.json")
+    earlier = read_record(folder / "results.json")
     if earlier and earlier["dataset"] != contents["dataset"]:
         logger.warning(
             f"The card of {name} had results on {earlier['dataset']} from an --output_dir of the same name, "

@@ -17,11 +17,11 @@ from docsplit.runtime.command import command_name
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-TOLERANCE = 1e-5  # of each number, relative to the largest
-FILES = ("model.onnx", "model.onnx.data", "tokenizer.json", "passages.py")
+ONNX_TOLERANCE = 1e-5  # of each number, relative to the largest
+ONNX_FILES = ("model.onnx", "model.onnx.data", "tokenizer.json", "passages.py")
 
 
-class Embedder(nn.Module):
+class OnnxEmbedder(nn.Module):
     """An encoder in the form that is exported: ids and mask (B, T) to embeddings (B, H)."""
 
     def __init__(self, encoder: "SentenceTransformer"):
@@ -62,7 +62,7 @@ class Embedder(nn.Module):
         return self.config.vocab_size
 
 
-class StaticEmbedder(Embedder):
+class StaticEmbedder(OnnxEmbedder):
     """A static encoder in the form that is exported: the mean of the vectors of the tokens that the mask keeps."""
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
@@ -82,7 +82,7 @@ class StaticEmbedder(Embedder):
         return first.num_embeddings
 
 
-class PassageEmbedder(Embedder):
+class PassageEmbedder(OnnxEmbedder):
     """A graph document model in the form that is exported: passages (P, T), sections (P,) to an embedding (1, H)."""
 
     def __init__(self, encoder: "SentenceTransformer"):
@@ -113,7 +113,7 @@ class PassageEmbedder(Embedder):
         return *super().random_batch(rows, length), *([sections] if "section" in self.input_names else [])
 
 
-def export(encoder: "SentenceTransformer", path: Path) -> Embedder:
+def write_onnx(encoder: "SentenceTransformer", path: Path) -> OnnxEmbedder:
     """Write `path`, and return the exported module in PyTorch.
 
     Raises:
@@ -133,7 +133,7 @@ def export(encoder: "SentenceTransformer", path: Path) -> Embedder:
     if family.without_onnx is not None:
         raise ValueError(f"A {config.model_type} cannot be written as ONNX: {family.without_onnx}.")
     is_static = isinstance(encoder[0], StaticEmbedding)
-    kind = StaticEmbedder if is_static else PassageEmbedder if family.rows == "passages" else Embedder
+    kind = StaticEmbedder if is_static else PassageEmbedder if family.rows == "passages" else OnnxEmbedder
     embedder = kind(encoder).eval()
     rows, tokens = torch.export.Dim.DYNAMIC, torch.export.Dim.DYNAMIC
     shapes = {"section": {0: rows}}
@@ -156,7 +156,7 @@ def export(encoder: "SentenceTransformer", path: Path) -> Embedder:
     return embedder
 
 
-def largest_difference(embedder: Embedder, folder: Path, longest: int) -> float:
+def onnx_difference(embedder: OnnxEmbedder, folder: Path, longest: int) -> float:
     """Return how far the files of a folder are from `SentenceTransformer.encode`, relative to the largest number.
 
     Both embed texts of random tokens, in batches of several shapes; infinite if the vectors have other widths.

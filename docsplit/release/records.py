@@ -23,7 +23,7 @@ from docsplit.embedding.lexical_ridge import RidgeFacts
 from docsplit.embedding.lexical_start import LexicalFacts
 from docsplit.evaluation.results.data_names import without_folders
 from docsplit.evaluation.results.markdown import one_line
-from docsplit.evaluation.results.report import Json, read_rows
+from docsplit.evaluation.results.report import Json, read_result_rows
 from docsplit.evaluation.results.result import Task
 from docsplit.runtime import files
 from docsplit.runtime.launching import hardware
@@ -39,7 +39,7 @@ SECRET_OR_LOCAL = re.compile(
 )
 
 
-def read_json(path: Path) -> Json:
+def read_record(path: Path) -> Json:
     """Read a JSON file; {} if it does not exist."""
     return files.read_json(path) if path.exists() else {}
 
@@ -48,7 +48,7 @@ def read_json(path: Path) -> Json:
 
 
 @dataclass(frozen=True)
-class Start:
+class StartRecord:
     """The weights that a run began from, in the words of cards on the Hub; all None of random weights.
 
     Attributes:
@@ -64,7 +64,7 @@ class Start:
     license_link: str | None = None
 
 
-def start_of(name: str) -> Start:
+def start_of(name: str) -> StartRecord:
     """Find out the base model, the licence and the language of the weights that a run starts from.
 
     Args:
@@ -85,7 +85,7 @@ def start_of(name: str) -> Start:
     for key, value in stated.items():  # `language: no`, without quotes, is false in YAML
         if not all(isinstance(one, str) for one in (value if isinstance(value, list) else [value])):
             stated[key] = None
-    return Start(**stated | licence | ({} if is_folder else {"base_model": name}))
+    return StartRecord(**stated | licence | ({} if is_folder else {"base_model": name}))
 
 
 def read_front_matter(card: Path) -> Json:
@@ -123,7 +123,7 @@ class Record:
     def read(cls: type[R], directory: Path) -> R | None:
         """Read the file; None without. A ValueError names file and key of a value that is missing or wrong."""
         path = directory / cls.file
-        return files.checked(read_json(path), cls, str(path)) if path.exists() else None
+        return files.checked(read_record(path), cls, str(path)) if path.exists() else None
 
 
 @dataclass(kw_only=True)
@@ -140,7 +140,7 @@ class RunRecord(Record):
 
     recipe: str | None = None
     options: dict[str, str] = field(default_factory=dict)
-    start: Start = Start()
+    start: StartRecord = StartRecord()
     local: list[str] = field(default_factory=list)
     hardware: str
     processes: int
@@ -165,7 +165,7 @@ class RunRecord(Record):
             options={
                 name: without_folders(value) for name, value in options.items() if not SECRET_OR_LOCAL.fullmatch(name)
             },
-            start=start_of(start) if start else Start(),
+            start=start_of(start) if start else StartRecord(),
             local=[name for name in set(options) & {"model_name_or_path", "corpus"} if Path(options[name]).exists()],
             hardware=hardware(device),
             processes=processes,
@@ -216,7 +216,7 @@ class Adaptation(Record):
     kept: str
     weight: float | None
     encoder: str
-    start: Start
+    start: StartRecord
     documents: str
     documents_are_local: bool
     facts: RidgeFacts | None
@@ -239,7 +239,7 @@ def read_results(directory: Path) -> Json:
     Raises:
         ValueError: naming file and key, for what is no number where cards have one.
     """
-    results = read_json(directory / RESULTS_FILE)
+    results = read_record(directory / RESULTS_FILE)
     for name, value in results.items():
         if name.startswith(("global_step", "train_", "documents_", "tokens_", "probe_", "tfidf_")):
             files.checked(value, float | None, f"{directory / RESULTS_FILE}: {name}")
@@ -262,10 +262,10 @@ def read_evaluations(directory: Path) -> list[CardEvaluation]:
     """Read the evaluations in a checkpoint's folder, with the address of each curve."""
     evaluations = []
     for path in sorted((directory / EVALUATIONS).glob("*/results.json")):
-        contents, plot = read_json(path), path.with_name("few_shot.png")
+        contents, plot = read_record(path), path.with_name("few_shot.png")
         try:
             title, dataset, encoder = (files.checked(contents.get(k), str, k) for k in ("title", "dataset", "encoder"))
-            task, rows = read_rows(contents)
+            task, rows = read_result_rows(contents)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
         address = plot.relative_to(directory).as_posix() if plot.exists() else None

@@ -71,7 +71,7 @@ def command_line(script: str, *words: object) -> str:
     return f"{call} {shlex.join(map(str, words))}"
 
 
-def as_typed(text: str) -> str:
+def with_installed_commands(text: str) -> str:
     """Return a script's text with its examples as they are typed here: installed commands and recipes have names."""
     if command_name("search.py").startswith("python "):
         return text

@@ -24,7 +24,7 @@ from typing import Any, NoReturn, get_type_hints
 import yaml
 
 from docsplit.runtime.bounds import COMMON, Bound, bounds_of
-from docsplit.runtime.command import as_typed, end_with, running_command
+from docsplit.runtime.command import end_with, running_command, with_installed_commands
 from docsplit.runtime.plugins import load_plugin
 
 logger = logging.getLogger(__name__)
@@ -63,14 +63,14 @@ def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
     return f" Did you mean {' or '.join(prefix + other for other in near)}?" if near else ""
 
 
-def title_of(dtype: Any) -> str:
+def type_title(dtype: Any) -> str:
     """Take the first line of a docstring, without its full stop."""
     return str(dtype.__doc__).partition("\n")[0].rstrip(".")
 
 
 def first_lines(choices: Mapping[str, Any]) -> str:
     """List each of the choices with the first line of its docstring, for a help text."""
-    return " ".join(f"{name}: {title_of(choice)}." for name, choice in choices.items()).replace("%", "%%")
+    return " ".join(f"{name}: {type_title(choice)}." for name, choice in choices.items()).replace("%", "%%")
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -84,7 +84,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def __init__(self, docstring: str | None = None, **kwargs: Any):
         if docstring is not None:
-            kwargs["description"], _, kwargs["epilog"] = as_typed(docstring).partition("\n\n")
+            kwargs["description"], _, kwargs["epilog"] = with_installed_commands(docstring).partition("\n\n")
         kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         kwargs.setdefault("prog", running_command())
         super().__init__(**kwargs, allow_abbrev=False)
@@ -132,13 +132,13 @@ def parser_of(dataclass_types: Sequence[Any], chosen_by: Mapping[str, Any], **kw
     for dtype in dataclass_types:
         bases = [base for base in dtype.__mro__ if base.__module__.startswith("transformers.")]
         theirs = {name for base in bases for name in vars(base).get("__annotations__", ())}
-        _add_options(parser, title_of(dtype), dtype, {field.name for field in fields(dtype)} - theirs)
+        _add_options(parser, type_title(dtype), dtype, {field.name for field in fields(dtype)} - theirs)
         inherited.append((dtype, theirs))
     shown: set[str] = set()
     for choice, row in chosen_by.items():
         dtype = row.Options
         names = {field.name for field in fields(dtype)}
-        group = _add_options(parser, f"--objective {choice}", dtype, names - shown, f"{title_of(dtype)}.")
+        group = _add_options(parser, f"--objective {choice}", dtype, names - shown, f"{type_title(dtype)}.")
         shown |= names
         for action in group:  # without a default: parsing gives those that were typed
             action.default, action.required = argparse.SUPPRESS, False
@@ -351,7 +351,7 @@ def answer_help(
         default = common.default if common.default_factory is MISSING else common.default_factory()
         rows.append((f"--{common.name}", f"{text} Required." if default is MISSING else _with_default(text, default)))
     width = max(len(name) for name, _ in rows) + 2
-    print(f"usage: {command} {usage}\n\n{as_typed(description).strip()}\n\nCommon options:")
+    print(f"usage: {command} {usage}\n\n{with_installed_commands(description).strip()}\n\nCommon options:")
     for name, text in rows:
         print(textwrap.fill(text, 119, initial_indent=f"  {name:<{width}}", subsequent_indent=" " * (width + 2)))
     print(f"\nAll options: {command} --help all")

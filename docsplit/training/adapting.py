@@ -37,7 +37,7 @@ import torch
 import torch.distributed as dist
 
 from docsplit.data.copies import document_id, near_copy_groups, sketch
-from docsplit.data.corpora import EXPECTED, add_text, for_pretraining, load_corpus
+from docsplit.data.corpora import EXPECTED_CORPUS, add_text, for_pretraining, load_corpus
 from docsplit.data.readers.base import normalized
 from docsplit.data.readers.documents import Documents, documents_of
 from docsplit.data.seen_documents import MOST_SKETCHES, TrainingDocuments, training_documents_of
@@ -50,7 +50,7 @@ from docsplit.evaluation.results.data_names import without_folders
 from docsplit.modeling.encoder_with_words import Words, add_words
 from docsplit.modeling.loading import has_words, load_encoder, reader_config, save_plain, without_words, words_of
 from docsplit.release.hub import RELEASE, prepare_release, push_at_the_end
-from docsplit.release.model_card import MEASURES, candidates_table, write_card
+from docsplit.release.model_card import PROBE_MEASURES, candidates_table, write_card
 from docsplit.release.records import Adaptation, Candidate, label_of, start_of
 from docsplit.runtime.bounds import check_bounds
 from docsplit.runtime.files import (
@@ -75,8 +75,8 @@ from docsplit.training.screen import use_of
 logger = logging.getLogger(__name__)
 
 FACTORS = (1.0, 0.5, 2.0)  # of the weight that the fit gives; where several are as good, the first
-FOLDS = 3  # of the labelled documents
-CHUNK_TEXTS = 1024
+ADAPT_FOLDS = 3  # of the labelled documents
+TEXTS_PER_CHUNK = 1024
 NAMES = {  # of what could be written: that of the encoder, and the kind
     ("start", "plain"): "start",
     ("start", "words"): "words",
@@ -86,7 +86,7 @@ NAMES = {  # of what could be written: that of the encoder, and the kind
     ("trained", "static"): "static of trained",
 }
 # What tells a process of its launcher; a training of one process is not to know.
-OF_THE_LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+LAUNCHER_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 @dataclass
@@ -191,7 +191,7 @@ def adapt(
     encoder, output, options = str(encoder), Path(output), options or AdaptOptions()
     check_bounds(options)
     if isinstance(documents, str | Path):  # before the encoder is loaded
-        refuse_missing_path(documents, EXPECTED)
+        refuse_missing_path(documents, EXPECTED_CORPUS)
     is_first = not dist.is_initialized() or dist.get_rank() == 0
     seconds: dict[str, float] = {}
     repo_id = None
@@ -208,20 +208,20 @@ def adapt(
                 repo_id = prepare_release(output, options.hub_model_id, options.hub_private_repo)
         # Embed, and train a second encoder if one is wanted
         with _timed("embed", seconds):
-            sides = [embed("start", encoder, start, texts, split, options)]
+            sides = [embed_to_adapt("start", encoder, start, texts, split, options)]
         if options.train:
             with _timed("train", seconds):
                 place = train(encoder, start, texts, options, work)
             with _timed("embed what was trained", seconds):
                 trained = load(place, replace(options, pooling=None))
-                sides.append(embed("trained", place, trained, texts, split, options))
+                sides.append(embed_to_adapt("trained", place, trained, texts, split, options))
         if not is_first:
             return Adapted(output.resolve(), kept="")
         # Fit words, choose, write
         with _timed("fit", seconds):
             wanted = sides if split is not None else sides[-1:]
             for side in wanted:
-                side.ridges = fit(side, texts, options)
+                side.ridges = fit_words(side, texts, options)
         with _timed("choose", seconds):
             variant, candidates = choose(wanted, split, texts, options)
         tried = [ridge for side in reversed(wanted) for ridge in side.ridges.values()]
@@ -275,7 +275,7 @@ def _read(documents: Documents, options: AdaptOptions, split: LabelledSplit | No
     Raises:
         ValueError: if they are too few.
     """
-    texts = read_texts(documents, options.text_column, options.encoding)
+    texts = texts_to_adapt(documents, options.text_column, options.encoding)
     if split is not None:
         excluded = measured_on(split)
         kept = [text for text in texts if document_id(text) not in excluded]
@@ -293,7 +293,7 @@ def _read(documents: Documents, options: AdaptOptions, split: LabelledSplit | No
     return texts
 
 
-def read_texts(documents: Documents, text_column: str, encoding: str | None = None) -> list[str]:
+def texts_to_adapt(documents: Documents, text_column: str, encoding: str | None = None) -> list[str]:
     """Return the texts of documents, empty ones among them.
 
     Raises:
@@ -310,7 +310,7 @@ def read_texts(documents: Documents, text_column: str, encoding: str | None = No
 # --- Embed, train and fit ---
 
 
-def embed(
+def embed_to_adapt(
     name: str, place: str, model: Any, texts: Sequence[str], split: LabelledSplit | None, options: AdaptOptions
 ) -> Side:
     """Embed the documents, each once, and the labelled ones; vectors of empty texts are zero.
@@ -361,7 +361,7 @@ def train(name: str, model: Any, texts: Sequence[str], options: AdaptOptions, wo
         given |= {"pooling": options.pooling, "max_seq_length": options.max_seq_length}
         given |= {"bf16": {"float32": False, "bfloat16": True}.get(options.dtype), "plugin": loaded_plugin()}
         words = [word for option, value in given.items() if value is not None for word in (f"--{option}", str(value))]
-        environment = {variable: value for variable, value in os.environ.items() if variable not in OF_THE_LAUNCHER}
+        environment = {variable: value for variable, value in os.environ.items() if variable not in LAUNCHER_VARIABLES}
         if torch.cuda.device_count() > 1:
             environment["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
         logger.info(f"Training by the recipe {options.recipe} on {len(texts):,} documents")
@@ -374,7 +374,7 @@ def train(name: str, model: Any, texts: Sequence[str], options: AdaptOptions, wo
     return str(output)
 
 
-def fit(side: Side, texts: Sequence[str], options: AdaptOptions) -> dict[str, LexicalRidge]:
+def fit_words(side: Side, texts: Sequence[str], options: AdaptOptions) -> dict[str, LexicalRidge]:
     """Fit words to an encoder, for each kind that could be written or is measured: words, static.
 
     Returns: by kind; without words that explain nothing of the encoder out of fold, which a warning names.
@@ -465,7 +465,7 @@ def measure(variants: Sequence[Variant], split: LabelledSplit, texts: Sequence[s
         directions[id(ridge)] = parts
     labels = np.concatenate([split.labels[part] for part in ("train", "validation")])
     groups = near_copy_groups([text for part in ("train", "validation") for text in split.texts[part]])
-    folds = list(folds_of(labels, groups, FOLDS, seed=0))
+    folds = list(folds_of(labels, groups, ADAPT_FOLDS, seed=0))
     drawable = [
         number for number in range(len(split.class_names))
         if all(np.count_nonzero(labels[train] == number) >= SHOTS for train, _ in folds)
@@ -497,7 +497,7 @@ def measure(variants: Sequence[Variant], split: LabelledSplit, texts: Sequence[s
             )["validation"]
             for train, held in folds
         ]
-        validation = {name: float(np.mean([of_fold[name] for of_fold in of_folds])) for name in MEASURES}
+        validation = {name: float(np.mean([of_fold[name] for of_fold in of_folds])) for name in PROBE_MEASURES}
         test = probe_accuracy(split, features)["test"]
         candidates.append(Candidate(variant.name, variant.weight, validation, test))
     return candidates
@@ -507,8 +507,8 @@ def measure(variants: Sequence[Variant], split: LabelledSplit, texts: Sequence[s
 def words_of_texts(words: Words, texts: Sequence[str]) -> np.ndarray:
     """Return r of texts, (M, H)."""
     parts = []
-    for start in range(0, len(texts), CHUNK_TEXTS):
-        parts.append(words(**words.preprocess(texts[start : start + CHUNK_TEXTS])).numpy())
+    for start in range(0, len(texts), TEXTS_PER_CHUNK):
+        parts.append(words(**words.preprocess(texts[start : start + TEXTS_PER_CHUNK])).numpy())
     return np.concatenate(parts)
 
 
@@ -635,7 +635,7 @@ def _describe(
     )
 
 
-def closing_text(adapted: Adapted, encoder: str) -> str:
+def adaptation_text(adapted: Adapted, encoder: str) -> str:
     """Return what was written, how much of the encoder the words explain, and how it is used."""
     facts, folder = adapted.facts, adapted.output
     weight = "" if adapted.weight in (None, 1) else f", weight {adapted.weight:g}"

@@ -17,11 +17,11 @@ from pyarrow import compute
 from docsplit.data import corpora, preparation, tokenization
 from docsplit.data.collators import DocSplitCollator, PassageCollator
 from docsplit.data.query_documents import MOST_PASSAGES, Collection, QueryDataset, QueryDocumentCollator
-from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.labelled import LabelledSplit, load_probe, probe_counts
-from docsplit.data.sets.rankings import divide, load_collection
+from docsplit.data.sets.rankings import divide_queries, load_collection
+from docsplit.data.sets.set_arguments import RankingArguments
 from docsplit.data.streaming import DocumentStream, StreamLayout, take
-from docsplit.data.views import OF_PASSAGES, QUERY_DOCUMENT
+from docsplit.data.views import PASSAGE_VIEWS, QUERY_DOCUMENT
 from docsplit.embedding import lexical_start
 from docsplit.embedding.encoder import no_sections
 from docsplit.modeling.families.table import family_named, family_of
@@ -30,7 +30,7 @@ from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.pretrained import load_tokenizer as tokenizer_named
 from docsplit.runtime.files import JsonObject, cache_directory
 from docsplit.runtime.sharing import first_on_machine, from_first
-from docsplit.training.arguments import RunOptions
+from docsplit.training.run_arguments import RunOptions
 from modeling_docsplit import DocSplitForContrastivePretraining
 
 logger = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ def load_documents(options: RunOptions, checkpoint: Path | None, start: Any = No
         if data.max_train_samples is not None:
             corpus = corpus.select(range(min(data.max_train_samples, len(corpus))))
         probe = load_probe(data.probe_corpus) if data.probe_corpus else None
-    tokenizer = load_tokenizer(options, corpus, checkpoint, start)
+    tokenizer = tokenizer_of_run(options, corpus, checkpoint, start)
     with first_on_machine():
         dataset, dropped = preparation.tokenize(
             corpus, tokenizer, segmentation_of(options), data.preprocessing_num_workers
@@ -132,7 +132,7 @@ def stream_documents(options: RunOptions, checkpoint: Path | None, start: Any = 
         num_read = max(num_held_out, num_for_words, num_for_a_tokenizer)
         head = take(corpus, max(num_read, 1), data.text_column)  # names the columns if this one is missing
         probe = load_probe(data.probe_corpus) if data.probe_corpus else None
-    tokenizer = load_tokenizer(options, head, checkpoint, start)
+    tokenizer = tokenizer_of_run(options, head, checkpoint, start)
     held_out, excluded = None, set()
     if num_held_out:
         with first_on_machine():
@@ -166,7 +166,7 @@ def _num_held_out(options: RunOptions) -> int:
 def segmentation_of(options: RunOptions) -> preparation.Segmentation:
     """Say how the options cut the texts."""
     data = options.data
-    passage_words = data.passage_words if data.view in OF_PASSAGES else None
+    passage_words = data.passage_words if data.view in PASSAGE_VIEWS else None
     return preparation.Segmentation(data.text_column, data.sentence_splitter, passage_words)
 
 
@@ -175,7 +175,7 @@ def measured_on(split: LabelledSplit) -> set[int]:
     return {preparation.document_id(text) for name in ("validation", "test") for text in split.texts[name]}
 
 
-def load_tokenizer(options: RunOptions, corpus: Dataset, checkpoint: Path | None, start: Any = None) -> Any:
+def tokenizer_of_run(options: RunOptions, corpus: Dataset, checkpoint: Path | None, start: Any = None) -> Any:
     """Load the checkpoint's tokenizer when resuming, else the one named, else the start's, else train one.
 
     All processes must call it: the first one trains for all, since training one twice gives other ids.
@@ -221,12 +221,12 @@ def load_queries(
     with first_on_machine():
         ranking = load_collection(RankingArguments(data.corpus, split, options.queries.queries))
     texts = Dataset.from_dict({"text": [*ranking.documents, *ranking.queries]})
-    tokenizer = load_tokenizer(options, texts, checkpoint, start)
+    tokenizer = tokenizer_of_run(options, texts, checkpoint, start)
     with first_on_machine():
         segmentation = preparation.Segmentation(sentence_splitter=data.sentence_splitter, passage_words=passage_words)
         collection = Collection.make(ranking, tokenizer, segmentation, data.preprocessing_num_workers)
     if options.queries.fold is not None:
-        train_rows, held_out_rows, _ = divide(ranking, options.queries.folds, options.queries.fold)
+        train_rows, held_out_rows, _ = divide_queries(ranking, options.queries.folds, options.queries.fold)
     else:
         order = np.random.default_rng(training.seed).permutation(len(ranking.queries))
         size = min(data.max_eval_samples, max(len(order) // 10, 1)) if evaluates else 0

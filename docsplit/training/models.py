@@ -7,33 +7,33 @@ import torch
 from transformers import AutoConfig, AutoModel
 
 from docsplit.data.segmentation import DEFAULT_SPLITTER
-from docsplit.data.views import OF_PASSAGES, VIEWS
+from docsplit.data.views import PASSAGE_VIEWS, VIEWS
 from docsplit.embedding.encode import LONG
 from docsplit.embedding.lexical_start import check_table, start_with_words
 from docsplit.modeling.families.table import family_named, family_of
 from docsplit.modeling.loading import replace_tokenizer
 from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.pretrained import check_vocabulary, read_config
-from docsplit.modeling.start import OF_VIEWS, Settings, checked_length, checked_settings, default_settings
+from docsplit.modeling.start import VIEW_SETTINGS, Settings, checked_length, checked_settings, default_settings
 from docsplit.runtime.launching import describe_computing
 from docsplit.runtime.options import Options, parse_config_overrides
-from docsplit.training.arguments import ModelArguments, PretrainingArguments, RunOptions
 from docsplit.training.documents import TrainingData
+from docsplit.training.run_arguments import ModelArguments, PretrainingArguments, RunOptions
 from modeling_docsplit import DocSplitForContrastivePretraining
 
 logger = logging.getLogger(__name__)
-OF_EMBEDDING = ("pooling", "max_seq_length")  # options that are the SentenceTransformer's
-OF_THE_TOKENIZER = tuple(f"{name}_token_id" for name in ("pad", "bos", "eos", "cls", "sep"))  # in a configuration
+EMBEDDING_OPTIONS = ("pooling", "max_seq_length")  # options that are the SentenceTransformer's
+TOKENIZER_IDS = tuple(f"{name}_token_id" for name in ("pad", "bos", "eos", "cls", "sep"))  # in a configuration
 
 
 def given_settings(options: RunOptions) -> Settings:
     """Return the settings of the model that the options give; the others are the checkpoint's, or defaults."""
-    names = (*OF_EMBEDDING, "objective", "contrastive_weight", "mlm_weight", "view")
+    names = (*EMBEDDING_OPTIONS, "objective", "contrastive_weight", "mlm_weight", "view")
     values = vars(options.training) | vars(options.data) | vars(options.model)
     return {name: values[name] for name in names if values[name] is not None} | options.objective
 
 
-def load_start(options: RunOptions) -> DocSplitForContrastivePretraining | None:
+def load_model(options: RunOptions) -> DocSplitForContrastivePretraining | None:
     """Load the pretrained encoder; None for a random one, whose size depends on the tokenizer: it is only checked.
 
     Device, precision and attention are logged: documents, which come next, take long.
@@ -46,7 +46,7 @@ def load_start(options: RunOptions) -> DocSplitForContrastivePretraining | None:
     start = None
     if name is None:
         config = random_config(options.model)
-        checked_settings(config, {name: value for name, value in settings.items() if name not in OF_EMBEDDING})
+        checked_settings(config, {name: value for name, value in settings.items() if name not in EMBEDDING_OPTIONS})
         length, reader = checked_length(config, settings.get("max_seq_length")), _check_random_start(options.model)
     else:
         start = _load_pretrained(options.model, settings)
@@ -88,7 +88,7 @@ def _check_random_start(model_args: ModelArguments) -> Any:
         ValueError: as transformers says it; for overrides that are the tokenizer's.
     """
     for name in (pair.partition("=")[0] for pair in (model_args.config_overrides or "").split(",")):
-        if name == "vocab_size" or name in OF_THE_TOKENIZER:
+        if name == "vocab_size" or name in TOKENIZER_IDS:
             raise ValueError(f"--config_overrides {name}: the tokenizer says it. See --vocab_size, --tokenizer_name.")
     kind, family = model_args.model_type, family_named(model_args.model_type)
     try:
@@ -120,13 +120,13 @@ def _go_on_with_view(config: Any, options: RunOptions) -> None:
     data, name, is_of_passages = options.data, name_of_start(options.model), family_of(config).rows == "passages"
     of_start: Settings = {}
     if name is not None:  # else it becomes a part of a new encoder
-        of_start = {option: config.docsplit[option] for option in OF_VIEWS if option in config.docsplit}
+        of_start = {option: config.docsplit[option] for option in VIEW_SETTINGS if option in config.docsplit}
         of_start |= {"passage_words": config.passage_words} if is_of_passages else {}
-    is_given = {option: getattr(data, option) is not None for option in OF_VIEWS}
+    is_given = {option: getattr(data, option) is not None for option in VIEW_SETTINGS}
     if VIEWS.origin_in(config.docsplit) and not is_given["view"]:
         VIEWS.check(config.docsplit["view"], config.docsplit, f"{name}: ")
     options.choose_view(of_start)
-    matter = OF_VIEWS if is_of_passages or data.view in OF_PASSAGES else ("view",)
+    matter = VIEW_SETTINGS if is_of_passages or data.view in PASSAGE_VIEWS else ("view",)
     if taken := [option for option in matter if option in of_start and not is_given[option]]:
         logger.info(f"Taken from {name}: {', '.join(f'{option} {getattr(data, option)}' for option in taken)}.")
 
@@ -152,12 +152,14 @@ def _note_inherited(name: str, config: Any, given: Settings) -> None:
 def prepare_model(
     start: DocSplitForContrastivePretraining | None, options: RunOptions, data: TrainingData
 ) -> DocSplitForContrastivePretraining:
-    """Make the result of `load_start`, or a random encoder for these data, ready to be trained."""
+    """Make the result of `load_model`, or a random encoder for these data, ready to be trained."""
     model_args, data_args, args, tokenizer = options.model, options.data, options.training, data.tokenizer
     model = start if start is not None else _random(model_args, data, given_settings(options))
     settings: Settings = model.config.docsplit
-    settings |= {option: getattr(data_args, option) for option in OF_VIEWS}  # for those who go on from the checkpoint
-    if data_args.view not in OF_PASSAGES:
+    settings |= {
+        option: getattr(data_args, option) for option in VIEW_SETTINGS
+    }  # for those who go on from the checkpoint
+    if data_args.view not in PASSAGE_VIEWS:
         settings.pop("passage_words")
     VIEWS.record(str(data_args.view), settings)
     check_vocabulary(tokenizer, tokenizer.name_or_path, model.config.vocab_size)
@@ -204,7 +206,7 @@ def _pack(model: DocSplitForContrastivePretraining, is_asked_for: bool, dtype: t
 def _random(model_args: ModelArguments, data: TrainingData, settings: Settings) -> DocSplitForContrastivePretraining:
     family, tokenizer = family_named(model_args.model_type), data.tokenizer
     known = family.token_encoder(random_config(model_args))
-    ids = {name: getattr(tokenizer, name) for name in OF_THE_TOKENIZER if hasattr(known, name)}
+    ids = {name: getattr(tokenizer, name) for name in TOKENIZER_IDS if hasattr(known, name)}
     config = random_config(model_args, vocab_size=len(tokenizer), **ids)
     config._attn_implementation = model_args.attn_implementation
     if "mlm_weight" not in settings and family.default_settings.get("mlm_weight") == 0:

@@ -33,12 +33,12 @@ from docsplit.runtime.files import (
     why_folder_damaged,
     write_text,
 )
-from docsplit.training.arguments import NEGATIVES_FOLDER, QueryArguments
+from docsplit.training.run_arguments import NEGATIVES_FOLDER, QueryArguments
 
 logger = logging.getLogger(__name__)
 
 NOTE = "negatives.json"  # in a checkpoint
-FILE = "negatives.npy"  # in a folder of its own, with its record
+NEGATIVES_FILE = "negatives.npy"  # in a folder of its own, with its record
 
 
 def mine(
@@ -150,14 +150,14 @@ class NegativesCallback(TrainerCallback):
             else:
                 ranked = search(*vectors, depth + 1)
             ranked = ranked.without(ranking.own[self.dataset.numbers], depth)
-            np.save(folder / FILE, self._mine(ranked, kind))
+            np.save(folder / NEGATIVES_FILE, self._mine(ranked, kind))
 
         if args.process_index == 0:
             build_once(self.folder / key, build)
             flush(self.folder)  # checkpoints name it
         if args.world_size > 1:
             dist.barrier()
-        return f"{key}/{FILE}"
+        return f"{key}/{NEGATIVES_FILE}"
 
     def _embed(self) -> tuple[tuple[np.ndarray, np.ndarray], str]:
         """Embed training queries and all documents with the current weights; return them and the hash of the weights.

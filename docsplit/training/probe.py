@@ -26,16 +26,16 @@ from docsplit.release.hub import RELEASE
 from docsplit.release.records import MANIFEST
 from docsplit.runtime.files import JsonObject, move_aside
 from docsplit.runtime.sharing import RECORD, from_first, remove
-from docsplit.training.arguments import PretrainingArguments
 from docsplit.training.checkpoints import RESULTS
+from docsplit.training.run_arguments import PretrainingArguments
 
 logger = logging.getLogger(__name__)
 
-OF_A_MODEL = (  # what a loader may read, and what is said of the model
+MODEL_FILES = (  # what a loader may read, and what is said of the model
     *("*.json", "*.txt", "*.model", "*.safetensors", "*.bin", "*.py", "README.md", "LICENSE*"),
     *("[0-9]*_*/*", "adapter/*"),
 )
-OF_A_RUN = {*RESULTS, MANIFEST, *prepared_files(), "trainer_state.json", RECORD} - {TRAINING_DOCUMENTS_FILE}
+RUN_FILES = {*RESULTS, MANIFEST, *prepared_files(), "trainer_state.json", RECORD} - {TRAINING_DOCUMENTS_FILE}
 
 
 class ProbeCallback(TrainerCallback):
@@ -139,7 +139,7 @@ def folder_of(start: str | None) -> Path | None:
     return Path(config).parent
 
 
-def keeps_start(probe: ProbeCallback | None, start: Path | None, args: PretrainingArguments) -> bool:
+def put_back_better_start(probe: ProbeCallback | None, start: Path | None, args: PretrainingArguments) -> bool:
     """Tell whether nothing beat the start on the probe's validation documents, so that its files are released.
 
     All processes must call it, with the weights that would be saved. The metric is the one that chose the best
@@ -180,8 +180,8 @@ def put_back(start: Path, output_dir: Path) -> int:
 
     A file of another name that is in the way, and may be the user's, is renamed.
     """
-    paths = {path.relative_to(start).as_posix(): path for pattern in OF_A_MODEL for path in start.glob(pattern)}
-    names = [name for name, path in paths.items() if path.is_file() and name not in OF_A_RUN]
+    paths = {path.relative_to(start).as_posix(): path for pattern in MODEL_FILES for path in start.glob(pattern)}
+    names = [name for name, path in paths.items() if path.is_file() and name not in RUN_FILES]
     remove(output_dir, RELEASE)
     for name in sorted(names, key=lambda name: Path(name).name == "config.json"):  # last: nothing loads without it
         path = output_dir / name

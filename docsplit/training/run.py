@@ -24,11 +24,11 @@ from docsplit.runtime.files import PARTIAL, FileRecord, JsonObject, flush, name_
 from docsplit.runtime.launching import explain_out_of_memory
 from docsplit.runtime.sharing import OutputFolder, begun_before, from_first, on_all, refuse_differences, remove
 from docsplit.training import checkpoints, models
-from docsplit.training.arguments import NEGATIVES_FOLDER, RunOptions
 from docsplit.training.callbacks import DocSplitCallback, SeenDocumentsCallback, StopCallback
 from docsplit.training.documents import TrainingData, load_documents, load_queries, note_sections, stream_documents
 from docsplit.training.negatives import NOTE
-from docsplit.training.probe import ProbeCallback, folder_of, keeps_start
+from docsplit.training.probe import ProbeCallback, folder_of, put_back_better_start
+from docsplit.training.run_arguments import NEGATIVES_FOLDER, RunOptions
 from docsplit.training.screen import closing_text, counts_table
 from docsplit.training.teacher import provide_targets
 from modeling_docsplit import DocSplitForContrastivePretraining
@@ -42,7 +42,7 @@ IN_A_CHECKPOINT = (
     *("optimizer.pt", "scheduler.pt", "scaler.pt", "rng_state*.pth", "trainer_state.json", "training_args.bin"),
     *(MANIFEST, f".*{PARTIAL}", ".tmp??????"),  # the last two are left by a kill
 )
-PARTS = (
+RUN_PARTS = (
     f"{ADAPTER_FOLDER}/adapter_*",
     *(f"{NEGATIVES_FOLDER}/{'[0-9a-f]' * 24}*/*", f"{NEGATIVES_FOLDER}/encoder/**/*"),
 )
@@ -214,7 +214,7 @@ class Run:
         if trainer.is_world_process_zero():
             remove(self.folder.path, checkpoints.RESULTS)  # of weights that are about to change
             if self.checkpoint is None:
-                remove(self.folder.path, PARTS)
+                remove(self.folder.path, RUN_PARTS)
                 for checkpoint in checkpoints.checkpoints(self.folder.path):
                     remove(checkpoint, IN_A_CHECKPOINT)
             self.folder.note_begin(self.checkpoint)
@@ -244,7 +244,7 @@ class Run:
         output_dir = self.options.output_dir
         if trainer.is_world_process_zero():
             self.folder.begin_results()
-        kept_start = keeps_start(probe, self.start_folder, args)
+        kept_start = put_back_better_start(probe, self.start_folder, args)
         if not kept_start:
             with name_failed_writes(output_dir):
                 trainer.save_model()

@@ -21,7 +21,7 @@ from docsplit.modeling.objectives.base import Objective
 from docsplit.release.model_card import table_of_probe
 from docsplit.runtime.command import command_line
 from docsplit.runtime.files import JsonObject
-from docsplit.training.arguments import RunOptions
+from docsplit.training.run_arguments import RunOptions
 
 COUNTS = {  # titles of counts whose names do not say it
     "documents_in_corpus": "in the corpus, usable",

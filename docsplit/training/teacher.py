@@ -25,8 +25,8 @@ from docsplit.modeling.loading import load_encoder, without_words
 from docsplit.modeling.objectives.neighbour_distillation import TARGETS_FILE, NeighbourDistillation, Targets
 from docsplit.runtime.files import cache_directory, fingerprint
 from docsplit.runtime.sharing import first_on_machine
-from docsplit.training.arguments import DataArguments, RunOptions
 from docsplit.training.documents import TrainingData
+from docsplit.training.run_arguments import DataArguments, RunOptions
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ def _make_targets(
     check_search(num_documents)
     start = without_words(load_encoder(str(options.start), pooling, device=str(args.device)))
     with first_on_machine():
-        texts = texts_of(document_ids, options.data)
+        texts = texts_by_id(document_ids, options.data)
     show_progress = args.should_log and not args.disable_tqdm
     vectors, _ = embed_documents(start, texts, cache_dir=cache_directory(), show_progress=show_progress)
     if args.process_index > 0:
@@ -100,7 +100,7 @@ def _make_targets(
     return smooth(vectors, smoothing.num_neighbours, rounds, *shares, words)
 
 
-def texts_of(document_ids: np.ndarray, data_args: DataArguments) -> Any:
+def texts_by_id(document_ids: np.ndarray, data_args: DataArguments) -> Any:
     """Return the texts of these documents (ids ascending), in their order: a column, read as it is needed."""
     text_column = data_args.text_column
     read = corpora.load_corpus(data_args.corpus, text_column=text_column, encoding=data_args.encoding)

@@ -17,12 +17,12 @@ from docsplit.data.copies import document_id, sketch
 from docsplit.data.corpora import PROBLEMS, documents_to_search, load_corpus, load_local, stream_corpus, take_problems
 from docsplit.data.passages import clean_text, to_passages
 from docsplit.data.readers import files
-from docsplit.data.readers.base import Columns, Problems
+from docsplit.data.readers.base import Problems, TableColumns
 from docsplit.data.readers.documents import read_documents
 from docsplit.data.readers.rows import join_sections
 from docsplit.data.segmentation import load_sentence_splitter
-from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.data.sets.labelled import load_labelled
+from docsplit.data.sets.set_arguments import LabelledArguments
 from docsplit.training import adapting
 from tests.conftest import make_corpus
 
@@ -104,7 +104,7 @@ def test_a_saved_data_set_gives_its_train_split_or_the_one_that_is_named(saved, 
         assert (dataset.to_list(), dataset.features) == (expected.to_list(), expected.features)
     assert f"{saved} is a data set with the splits train, test: train is read." in caplog.messages
     assert [row["text"] for row in stream_corpus(str(saved), text_column="text").rows] == TRAIN
-    assert [row.text for row in documents_to_search(saved)] == adapting.read_texts(str(saved), "text") == TRAIN
+    assert [row.text for row in documents_to_search(saved)] == adapting.texts_to_adapt(str(saved), "text") == TRAIN
     assert load_corpus(str(saved), "test")["text"][:] == load_corpus(str(saved / "test"))["text"][:] == TEST
     assert [row["text"] for row in stream_corpus(str(saved), "test", "text").rows] == TEST
     assert [row.text for row in documents_to_search(saved / "test")] == TEST
@@ -161,7 +161,7 @@ def folder(tmp_path, write, markitdown):
 def test_a_folder_of_all_kinds_has_the_documents_that_search_reads_and_is_read_once(folder, monkeypatch, caplog):
     monkeypatch.setattr(corpora, "ROWS_AT_ONCE", 3)
     first = load_local(folder, "body")
-    expected = list(read_documents(folder, Columns("body")))
+    expected = list(read_documents(folder, TableColumns("body")))
     assert len(expected) == 8
     assert first.data.table.column("id").num_chunks == 3
     assert first.to_list() == [{"id": row.id, "title": row.title, "body": row.text} for row in expected]

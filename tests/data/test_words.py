@@ -11,7 +11,7 @@ import Stemmer
 
 from docsplit.data.bm25 import BM25
 from docsplit.data.sets.rankings import Retrieved
-from docsplit.data.words import LANGUAGES, WORDS, Stems, tokenize, warn_of_other_language, whole_words
+from docsplit.data.words import LANGUAGES, WORDS, Stems, stem_tokens, warn_of_other_language, whole_words
 
 DOCUMENTS = Path(__file__).parent / "documents.jsonl"
 TEXTS = [json.loads(line)["text"] for line in DOCUMENTS.read_text(encoding="utf-8").splitlines()]
@@ -52,7 +52,7 @@ def test_words_with_spaces_are_stemmed_as_bm25s_does(language):
     stemmer = None if language == "none" else Stemmer.Stemmer(language)
     texts = [re.sub(r"(?<!\w)\d(?!\w)", "", text) for text in texts]  # its digits are no words where they stand alone
     expected = bm25s.tokenize(texts, stopwords="en", stemmer=stemmer, return_ids=False, show_progress=False)
-    cut = tokenize(texts, language)
+    cut = stem_tokens(texts, language)
     word_of = {number: word for word, number in cut.vocab.items()}
     assert [[word_of[number] for number in numbers] for numbers in cut.ids] == expected
     assert [*map(Stems(language).of, texts)] == expected

@@ -16,7 +16,6 @@ from sentence_transformers.sentence_transformer.modules import Dense, Normalize,
 from transformers import BertConfig
 
 from docsplit.embedding import encode as encode_module
-from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encode import (
     Embedder,
     Layout,
@@ -26,6 +25,7 @@ from docsplit.embedding.encode import (
     identity,
 )
 from docsplit.embedding.encoder import Encoder, embed
+from docsplit.embedding.encoder_arguments import EncoderArguments
 from docsplit.embedding.lexical_ridge import RidgeSettings, fit
 from docsplit.modeling.encoder_with_words import Words
 from docsplit.modeling.loading import load_encoder, with_words

@@ -6,10 +6,10 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from docsplit.embedding import encoder as encoder_module
-from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.attention import attention_to_tokens
 from docsplit.embedding.encode import embed_documents, identity
 from docsplit.embedding.encoder import Encoder, embed, load_groups
+from docsplit.embedding.encoder_arguments import EncoderArguments
 from docsplit.embedding.lexical_ridge import save_with_words
 from docsplit.modeling.encoder_with_words import Words
 from docsplit.modeling.loading import load_encoder

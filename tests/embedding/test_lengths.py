@@ -17,9 +17,9 @@ from transformers import (
 )
 
 from docsplit import Classifier, Index, adapt
-from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encode import reading_of
 from docsplit.embedding.encoder import Encoder
+from docsplit.embedding.encoder_arguments import EncoderArguments
 from docsplit.index.index import encoder_of_index
 from docsplit.modeling.loading import load_encoder
 from docsplit.training.adapting import FEWEST_DOCUMENTS

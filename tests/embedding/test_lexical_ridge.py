@@ -227,10 +227,10 @@ def test_of_many_documents_each_document_is_left_out_with_a_fifth(monkeypatch):
     features, targets = draw()
     monkeypatch.setattr(lexical_ridge, "DUAL_DOCUMENTS", 0)
     outputs = leave_one_out(features, targets, 1.0)
-    fold_of = np.random.default_rng(0).permutation(len(targets)) % lexical_ridge.FOLDS
-    for fold in range(lexical_ridge.FOLDS):
+    fold_of = np.random.default_rng(0).permutation(len(targets)) % lexical_ridge.RIDGE_FOLDS
+    for fold in range(lexical_ridge.RIDGE_FOLDS):
         outside, inside = fold_of != fold, fold_of == fold
-        assert 0 < inside.sum() <= -(-len(targets) // lexical_ridge.FOLDS)
+        assert 0 < inside.sum() <= -(-len(targets) // lexical_ridge.RIDGE_FOLDS)
         expected = features[inside] @ solve(features[outside], targets[outside], 1.0)
         np.testing.assert_allclose(outputs[inside], expected, atol=1e-3)
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from docsplit.embedding import neighbours
-from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encoder import Encoder
+from docsplit.embedding.encoder_arguments import EncoderArguments
 from docsplit.embedding.lexical_ridge import fit, save_with_words
 from docsplit.modeling.loading import load_encoder
 from docsplit.runtime.vectors import unit

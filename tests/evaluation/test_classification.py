@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from docsplit.data.sets.arguments import LabelledArguments
+from docsplit.data.sets.set_arguments import LabelledArguments
 from docsplit.embedding import encoder as encoder_module
-from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encoder import Encoder
+from docsplit.embedding.encoder_arguments import EncoderArguments
 from docsplit.evaluation import classification
-from docsplit.evaluation.arguments import ProbeArguments
 from docsplit.evaluation.classification import Classification, head_of
 from docsplit.evaluation.heads.frozen import HeadOutput, knn, linear
 from docsplit.evaluation.heads.presets import PRESETS
+from docsplit.evaluation.task_arguments import ProbeArguments
 from tests.evaluation.heads.examples import make_split
 
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from docsplit.data.sets.arguments import LabelledArguments
+from docsplit.data.sets.set_arguments import LabelledArguments
 from docsplit.embedding import encoder as encoder_module
-from docsplit.embedding.arguments import ComparisonArguments, EncoderArguments
+from docsplit.embedding.encoder_arguments import ComparisonArguments, EncoderArguments
 from docsplit.evaluation.compare import LabelledEvaluation, compare
 from tests.conftest import make_corpus
 from tests.scripts.test_run_document_retrieval import write_collection

@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 
 from docsplit.data.bm25 import BM25
-from docsplit.data.sets.arguments import RankingArguments
-from docsplit.data.sets.rankings import Ranking, Retrieved, Source, assemble
+from docsplit.data.sets.rankings import CollectionSource, Ranking, Retrieved, assemble
+from docsplit.data.sets.set_arguments import RankingArguments
 from docsplit.embedding.encode import QueryFacts
 from docsplit.embedding.neighbours import search
 from docsplit.evaluation import ranking
-from docsplit.evaluation.arguments import HYBRID_MEASURES, RetrievalArguments
 from docsplit.evaluation.ranking import (
-    MEASURES,
+    RANKING_MEASURES,
     WEIGHTS,
     Candidates,
     DocumentRanking,
@@ -27,6 +26,7 @@ from docsplit.evaluation.ranking import (
 )
 from docsplit.evaluation.results.report import rows as rows_of
 from docsplit.evaluation.results.result import RANKING
+from docsplit.evaluation.task_arguments import HYBRID_MEASURES, RetrievalArguments
 from docsplit.runtime.vectors import unit
 from tests.conftest import make_corpus
 
@@ -74,7 +74,7 @@ def slow_measures(rows, judged):
 def test_measures_equal_their_definitions():
     collection, retrieved = many_queries()
     values = values_of(retrieved, collection)
-    assert [*values] == [*MEASURES] == [*RANKING.measures]
+    assert [*values] == [*RANKING_MEASURES] == [*RANKING.measures]
     for number, query in enumerate(collection.query_ids):
         for name, expected in slow_measures(retrieved.rows[number], collection.judgments[query]).items():
             assert values[name][number] == pytest.approx(expected, abs=1e-6), (name, query)
@@ -90,10 +90,10 @@ def test_measures_of_scores_equal_those_of_ir_measures():
     run = {
         query: dict(zip(collection.document_ids, map(float, own))) for query, own in zip(collection.query_ids, scores)
     }
-    expected = calc_aggregate([parse_measure(name) for name in MEASURES.values()], collection.judgments, run)
+    expected = calc_aggregate([parse_measure(name) for name in RANKING_MEASURES.values()], collection.judgments, run)
     values = values_of(ranking.top_of_scores(scores, size), collection)
     for measure, value in expected.items():
-        name = next(name for name, known in MEASURES.items() if parse_measure(known) == measure)
+        name = next(name for name, known in RANKING_MEASURES.items() if parse_measure(known) == measure)
         assert values[name].mean() == pytest.approx(value, abs=1e-6), name
 
 
@@ -104,7 +104,7 @@ def test_equal_scores_are_ranked_by_a_hash_of_the_id():
         names = [f"{letter}{number}" for letter in "abc"]  # a is relevant
         values = set()
         for order in (names, names[::-1]):
-            source = Source("s", [(name, "text") for name in order], [("q", "query")], [("q", names[0], 1)])
+            source = CollectionSource("s", [(name, "text") for name in order], [("q", "query")], [("q", names[0], 1)])
             collection = assemble(source).in_order_of_hash()
             values.add(values_of(ranking.top_of_scores(np.ones((1, 3)), 3), collection)["mrr_at_10"][0])
         assert len(values) == 1

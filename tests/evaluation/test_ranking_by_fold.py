@@ -8,8 +8,8 @@ import pytest
 import torch
 from transformers import BertModel
 
-from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.rankings import FOLD_SEED, load_collection, make_folds
+from docsplit.data.sets.set_arguments import RankingArguments
 from run_document_retrieval import main
 from tests.conftest import tiny_config
 from tests.scripts.test_run_document_retrieval import QUERIES, write_collection

@@ -9,7 +9,7 @@ import pytest
 
 from docsplit.data.bm25 import BM25
 from docsplit.data.words import Stems
-from docsplit.explorer.page import FOLDER, words_of_page
+from docsplit.explorer.page import PAGE_FOLDER, words_of_page
 from tests.conftest import make_corpus
 from tests.data.test_words import OF_LANGUAGES
 
@@ -28,7 +28,7 @@ def run_script(expression, language="english", **values):
     given = values | {"page": words_of_page(values.get("texts", [""]), language)}
     names = "".join(f"const {name} = {json.dumps(value)};\n" for name, value in given.items())
     names += "const cutter = cutterOf(page), cut = cutter.cut;\n"
-    code = f'"use strict";\n{(FOLDER / "bm25.js").read_text()}\n{names}console.log(JSON.stringify({expression}));'
+    code = f'"use strict";\n{(PAGE_FOLDER / "bm25.js").read_text()}\n{names}console.log(JSON.stringify({expression}));'
     return json.loads(subprocess.run([NODE, "-"], input=code, capture_output=True, text=True, check=True).stdout)
 
 

@@ -8,7 +8,7 @@ import re
 import numpy as np
 
 from docsplit.embedding.lexical_ridge import RidgeSettings, fit, save_static
-from docsplit.explorer.page import FOLDER, html_of, matches_of, summary_of
+from docsplit.explorer.page import PAGE_FOLDER, html_of, matches_of, summary_of
 from docsplit.explorer.sentences import split_texts
 from docsplit.modeling.loading import load_encoder, with_words
 from tests.conftest import make_corpus
@@ -34,7 +34,7 @@ def payload_of(page):
 def test_one_file_holds_style_code_and_data_and_asks_for_nothing_else():
     page = html_of({"name": "</script>", "titles": ["/* page.js */"]})
     for name in ("page.css", "bm25.js", "page.js"):
-        assert (FOLDER / name).read_text() in page
+        assert (PAGE_FOLDER / name).read_text() in page
     assert payload_of(page)["name"] == "</script>"
     assert not re.search(r"(?:src|href)=[\"']?(?:https?:)?//|@import|url\(", page)
     assert "default-src 'none'" in page

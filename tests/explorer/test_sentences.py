@@ -5,7 +5,7 @@ import pytest
 
 from docsplit.embedding.neighbours import nearest
 from docsplit.explorer.sentences import (
-    Pair,
+    SentencePair,
     best_sentences,
     is_prose,
     opening_document,
@@ -81,5 +81,5 @@ def test_best_sentences_against_all_pairs():
 def test_the_page_opens_where_neighbours_say_the_same_in_other_words():
     words = [[(1, 2, 3)], [(1, 2, 3)], [(4, 5, 6)], [(7, 8, 9)]]
     neighbours = np.array([[1], [0], [3], [2]])
-    matches = [[Pair(0, 0, 0.99)], [Pair(0, 0, 0.99)], [Pair(0, 0, 0.6)], [None]]
+    matches = [[SentencePair(0, 0, 0.99)], [SentencePair(0, 0, 0.99)], [SentencePair(0, 0, 0.6)], [None]]
     assert opening_document(matches, neighbours, words) == 2  # the first two are copies

@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from docsplit.data.readers.base import Document
-from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encode import embed_documents
 from docsplit.embedding.encoder import Encoder as RealEncoder
+from docsplit.embedding.encoder_arguments import EncoderArguments
 from docsplit.embedding.lexical_ridge import fit, save_with_words
 from docsplit.index.changes import build
-from docsplit.index.index import Index
+from docsplit.index.index import IndexReader
 from docsplit.modeling.loading import load_encoder
 from tests.conftest import make_corpus
 
@@ -69,7 +69,7 @@ def built(documents, tmp_path_factory):
 
 
 def answers(directory, queries, method, count=7):
-    index = Index(directory)
+    index = IndexReader(directory)
     all_hits = [index.search(embed([query])[0], query, count, method) for query in queries]
     return [[(hit.id, round(hit.score, 5), hit.passage) for hit in hits] for hits in all_hits]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from docsplit.index.changes import LOCK, delete
-from docsplit.index.index import FILE
+from docsplit.index.index import MANIFEST_FILE
 from docsplit.index.results import Checked
 from tests.mutations import CHANGES, append
 
@@ -62,7 +62,9 @@ def trial(directory: Path, seed: int, answers: Callable[[Path], Any], wanted: An
     try:
         outcome = _outcome(directory, name, wanted, answers)
         assert not is_harmless or outcome == "same", "refused, though nothing has changed"
-        assert is_harmless or outcome == "named" or name == FILE, "not noticed"  # spaces in the manifest do not count
+        assert is_harmless or outcome == "named" or name == MANIFEST_FILE, (
+            "not noticed"
+        )  # spaces in the manifest do not count
     except Exception as error:  # a traceback, too
         raise AssertionError(f"seed {seed}, {getattr(mutation, '__name__', 'remove')} {name}: {error!r}") from error
     finally:

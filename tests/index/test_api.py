@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from docsplit import Index
-from docsplit.data.readers.base import Columns, Document
+from docsplit.data.readers.base import Document, TableColumns
 from docsplit.embedding import encoder as encoder_module
 from docsplit.embedding.encoder import Encoder
 from docsplit.index import index as index_module
@@ -40,7 +40,7 @@ def built(scattered, tmp_path):
 
 @pytest.mark.parametrize("method", ["hybrid", "dense", "bm25"])
 def test_it_finds_what_the_reader_finds_with_the_query_embedded(built, scattered, method):
-    reader = index_module.Index(built.directory)
+    reader = index_module.IndexReader(built.directory)
     vector = Encoder(str(scattered)).embed_query(QUESTION)
     expected = reader.search(None if method == "bm25" else vector, QUESTION, 5, method)
     hits = built.search(QUESTION, count=5, method=method)
@@ -128,7 +128,9 @@ def test_a_folder_has_the_names_of_its_files_as_ids(scattered, tmp_path, caplog)
     assert hits == {("a.txt", "The captain"), ("deep/b.md", "A harbour")}
     assert "Documents without text, which are not in the index: 1." in caplog.text
     assert index.add(tmp_path / "notes").unchanged == 2
-    assert index_module.Index(index.directory).manifest.sources == {str((tmp_path / "notes").resolve()): Columns()}
+    assert index_module.IndexReader(index.directory).manifest.sources == {
+        str((tmp_path / "notes").resolve()): TableColumns()
+    }
 
 
 def test_it_follows_its_folder_and_gives_overviews(scattered, tmp_path):

@@ -9,11 +9,11 @@ import time
 
 import pytest
 
-from docsplit.data.readers.base import Columns, Document
+from docsplit.data.readers.base import Document, TableColumns
 from docsplit.index import changes
 from docsplit.index import index as index_module
 from docsplit.index.changes import add, build, delete, writing
-from docsplit.index.index import Index, read_manifest
+from docsplit.index.index import IndexReader, read_manifest
 from docsplit.index.results import Added, Checked
 from docsplit.runtime import files
 from docsplit.runtime.files import Damaged, read_sealed, write_sealed
@@ -32,9 +32,9 @@ def test_however_documents_came_in_the_answers_are_the_same(documents, queries, 
     assert add(tmp_path, documents[10:30], ENCODER).unchanged == 20
     assert delete(tmp_path, ["no more", documents[20].id]) == 2
     for start in range(30, len(documents), 10):
-        add(tmp_path, documents[start : start + 10], ENCODER, source=("more", Columns()))
+        add(tmp_path, documents[start : start + 10], ENCODER, source=("more", TableColumns()))
     add(tmp_path, [documents[20]], ENCODER)
-    index = Index(tmp_path)
+    index = IndexReader(tmp_path)
     assert len(index) == len(documents)
     assert len(index.segments) <= 4
     assert answers(tmp_path, queries, method) == answers(built, queries, method)
@@ -43,7 +43,7 @@ def test_however_documents_came_in_the_answers_are_the_same(documents, queries, 
     sources = {segment.ids[row]: [*index.manifest.sources][segment.sources[row]] for segment, row in index.documents()}
     assert sources == {document.id: "more" if number >= 30 else "" for number, document in enumerate(documents)}
     vectors = dict(zip(sources, index.document_vectors().tolist()))
-    wanted = Index(built)
+    wanted = IndexReader(built)
     assert vectors == {
         segment.ids[row]: vector.tolist()
         for (segment, row), vector in zip(wanted.documents(), wanted.document_vectors())
@@ -59,7 +59,7 @@ def test_a_merge_makes_no_segment_larger_than_others(documents, queries, built, 
     build(tmp_path, documents[:5], ENCODER, WORDS)
     for start in range(5, len(documents), 5):
         add(tmp_path, documents[start : start + 5], ENCODER)
-    index = Index(tmp_path)
+    index = IndexReader(tmp_path)
     assert len(index) == len(documents)
     assert 4 <= len(index.segments) < len(documents) // 5
     size = {"SEGMENT_DOCUMENTS": len, "SEGMENT_CHARACTERS": lambda texts: sum(map(len, texts))}[limit]
@@ -72,13 +72,13 @@ def test_a_merge_makes_no_segment_larger_than_others(documents, queries, built, 
 def test_what_is_of_no_use_leaves_the_file(documents, tmp_path):
     build(tmp_path, documents[:40], ENCODER, WORDS)
     add(tmp_path, documents[40:60], ENCODER)
-    before = Index(tmp_path).manifest
+    before = IndexReader(tmp_path).manifest
     delete(tmp_path, [document.id for document in documents[:39]])
-    assert Index(tmp_path).manifest.length == before.length
+    assert IndexReader(tmp_path).manifest.length == before.length
     delete(tmp_path, [documents[39].id])  # the segment has no other
-    after = Index(tmp_path).manifest
+    after = IndexReader(tmp_path).manifest
     assert after.length == before.segments[1].size
-    assert [len(segment.ids) for segment in Index(tmp_path).segments] == [20]
+    assert [len(segment.ids) for segment in IndexReader(tmp_path).segments] == [20]
     assert not (tmp_path / before.file).exists()
 
 
@@ -88,7 +88,7 @@ def test_ids_that_are_no_utf8_come_back_and_hide_no_other(tmp_path):
     build(
         tmp_path, [Document(name, f"A text of {number}. \udcff", "\udcff") for number, name in enumerate(ids)], ENCODER
     )
-    index = Index(tmp_path)
+    index = IndexReader(tmp_path)
     for name in ids:
         segment, row = index.find(name)
         assert segment.ids[row] == name
@@ -97,7 +97,7 @@ def test_ids_that_are_no_utf8_come_back_and_hide_no_other(tmp_path):
     assert add(tmp_path, [Document(ids[1], "A text of 1. \udcff", "\udcff")], ENCODER).unchanged == 1
     assert add(tmp_path, [Document(ids[1], "A text of 1. \udcff", "a")], ENCODER, replace=True).replaced == 1
     assert delete(tmp_path, ids[1:4]) == 3
-    assert [segment.ids[row] for segment, row in Index(tmp_path).documents()] == ["a", *ids[4:]]
+    assert [segment.ids[row] for segment, row in IndexReader(tmp_path).documents()] == ["a", *ids[4:]]
 
 
 OTHER_ENCODER = Encoder(embed)
@@ -164,7 +164,7 @@ def test_only_what_changes_write_is_removed(documents, tmp_path):
     assert {name for name in theirs if (tmp_path / name).exists()} == set(theirs)
     assert not [name for name in ours if (tmp_path / name).exists()]
     assert (tmp_path / "data-11111111.bin").is_symlink()
-    assert len(Index(tmp_path)) == 7
+    assert len(IndexReader(tmp_path)) == 7
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_a_damaged_manifest_loses_nothing(documents, tmp_path, old, new):
         lambda: add(tmp_path, documents[10:12], ENCODER),
         lambda: delete(tmp_path, [documents[0].id]),
         lambda: build(tmp_path, documents[:5], ENCODER, WORDS),
-        lambda: Index(tmp_path),
+        lambda: IndexReader(tmp_path),
     ):
         with pytest.raises(
             Damaged, match=r"manifest\.json .*Restore the index from a copy, or build it again"
@@ -200,7 +200,7 @@ def test_a_damaged_manifest_loses_nothing(documents, tmp_path, old, new):
     assert contents(tmp_path) == before
 
 
-USES = (Index, Checked.of, lambda directory: add(directory, [Document("f", "A text.")], ENCODER))
+USES = (IndexReader, Checked.of, lambda directory: add(directory, [Document("f", "A text.")], ENCODER))
 
 
 def test_an_index_of_words_that_were_cut_in_another_way_is_refused(documents, tmp_path):
@@ -236,13 +236,17 @@ def test_a_build_that_was_stopped_goes_on(documents, queries, built, tmp_path, m
     (directory / "lock").touch()  # killed before its manifest
     (directory / ".manifest.json.9.partial").touch()
     build(directory, documents[:5], ENCODER, WORDS)
-    assert {path.name for path in directory.iterdir()} == {"lock", "manifest.json", Index(directory).manifest.file}
+    assert {path.name for path in directory.iterdir()} == {
+        "lock",
+        "manifest.json",
+        IndexReader(directory).manifest.file,
+    }
 
 
 def test_damage_is_never_copied_and_sealed(documents, tmp_path, monkeypatch):
     """By a merge, in an index that is too large to be read whenever it is opened."""
     build(tmp_path, documents[:30], ENCODER, WORDS)
-    data = tmp_path / Index(tmp_path).manifest.file
+    data = tmp_path / IndexReader(tmp_path).manifest.file
     content = bytearray(data.read_bytes())
     content[-70] ^= 1
     data.write_bytes(content)
@@ -252,7 +256,7 @@ def test_damage_is_never_copied_and_sealed(documents, tmp_path, monkeypatch):
     with pytest.raises(Damaged, match=r"data-\w+\.bin has changed since it was written"):
         add(tmp_path, documents[30:], ENCODER)
     assert contents(tmp_path) == before
-    assert len(Index(tmp_path)) == 30
+    assert len(IndexReader(tmp_path)) == 30
     assert len(Checked.of(tmp_path).faults) == 1
 
 
@@ -271,7 +275,7 @@ def test_files_are_on_the_disk_before_the_manifest_names_them(documents, tmp_pat
     else:
         monkeypatch.setattr(changes, "MOST_SMALL_SEGMENTS", 16 if change == "add" else 0)
         add(directory, documents[5:7], ENCODER)
-    manifest = Index(directory).manifest
+    manifest = IndexReader(directory).manifest
     steps = [event[:2] for event in events]
     last = max(number for number, step in enumerate(steps) if step == ("name", directory / "manifest.json"))
     assert steps[last + 1] == ("flush", directory)
@@ -302,12 +306,12 @@ def test_a_full_disk_leaves_the_index_as_it_was_and_nothing_more(documents, tmp_
     assert (len(appended), contents(tmp_path)) == (1 + merges, before)
     assert not (tmp_path / "cache").exists()
     add(tmp_path, documents[20:], ENCODER)
-    assert len(Index(tmp_path)) == len(documents)
+    assert len(IndexReader(tmp_path)) == len(documents)
 
 
 def test_what_a_killed_change_wrote_is_cut_off(documents, queries, tmp_path):
     build(tmp_path, documents[:20], ENCODER, WORDS)
-    data, wanted = tmp_path / Index(tmp_path).manifest.file, answers(tmp_path, queries, "hybrid")
+    data, wanted = tmp_path / IndexReader(tmp_path).manifest.file, answers(tmp_path, queries, "hybrid")
     sound = data.read_bytes()
     data.write_bytes(sound + bytes(10**6))
     assert answers(tmp_path, queries, "hybrid") == wanted
@@ -341,7 +345,7 @@ def test_killed_at_any_moment_it_is_the_old_or_the_new_index(documents, queries,
         time.sleep(wait)
         process.kill()
         process.join()
-        index = Index(tmp_path / "index")
+        index = IndexReader(tmp_path / "index")
         assert len(index) in (20, 25)
         assert Checked.of(tmp_path / "index").faults == []
         ids = [segment.ids[row] for segment, row in index.documents()]
@@ -370,7 +374,7 @@ def test_a_change_that_fails_when_the_manifest_is_replaced_keeps_what_that_names
         add(tmp_path, documents[60:], ENCODER)
     monkeypatch.setattr(files, "flush", flush)
     assert not Checked.of(tmp_path).faults
-    assert Index(tmp_path).find(documents[60].id) is not None
+    assert IndexReader(tmp_path).find(documents[60].id) is not None
     assert add(tmp_path, documents[60:], ENCODER).unchanged == len(documents[60:])
 
 
@@ -384,7 +388,7 @@ def test_a_title_that_no_text_has_is_searched_and_an_unchanged_document_stays_on
         Document("e", "old  Ships", "Old\nships"),
     ]
     assert build(tmp_path, rows, ENCODER, WORDS).empty == 1
-    index = Index(tmp_path)
+    index = IndexReader(tmp_path)
     assert [segment.texts[row] for segment, row in index.documents()] == [
         "Volcanoes\n\nNothing of it is here.", rows[1].text, "Another ship", "old  Ships",
     ]  # fmt: skip

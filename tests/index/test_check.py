@@ -8,7 +8,7 @@ import pytest
 import search
 from docsplit.data.readers.base import Document
 from docsplit.index.changes import add, build, delete
-from docsplit.index.index import Index
+from docsplit.index.index import IndexReader
 from docsplit.index.results import Checked
 from tests.index.conftest import ENCODER, WORDS, embed
 from tests.index.mutations import trial
@@ -33,7 +33,7 @@ def index(small, tmp_path):
 
 
 def answers(directory):
-    index = Index(directory)
+    index = IndexReader(directory)
     hits = [
         index.search(embed([query])[0], query, 5, method)
         for query in QUERIES
@@ -51,7 +51,7 @@ def test_any_damage_is_named_or_harmless(index):
 
 def test_every_byte_of_the_data_counts(index):
     """Padding, too."""
-    data = index / Index(index).manifest.file
+    data = index / IndexReader(index).manifest.file
     content = bytearray(data.read_bytes())
     for place in np.random.default_rng(0).choice(len(content), 200, replace=False):
         content[place] ^= 1
@@ -65,7 +65,7 @@ def test_every_byte_of_the_data_counts(index):
 def test_every_damaged_segment_is_listed(index, run_here, capsys):
     run_here(search.main, "check", index)
     assert "The index is sound: 1 file (0.0 MB) with 18 documents" in capsys.readouterr().out
-    manifest = Index(index).manifest
+    manifest = IndexReader(index).manifest
     data = index / manifest.file
     content = bytearray(data.read_bytes())
     for entry in manifest.segments:
@@ -85,12 +85,12 @@ def test_every_damaged_segment_is_listed(index, run_here, capsys):
 
 def test_a_large_index_is_read_in_full_by_check_alone(index, monkeypatch):
     """Its size is compared whenever it is opened, and so are the contents of what is small."""
-    data = index / Index(index).manifest.file
+    data = index / IndexReader(index).manifest.file
     content = bytearray(data.read_bytes())
     content[-1] ^= 1
     data.write_bytes(content)
     with pytest.raises(ValueError, match="has changed since it was written"):
-        Index(index)
+        IndexReader(index)
     monkeypatch.setattr("docsplit.index.index.READ_WHEN_OPENED", len(content) - 1)
     answers(index)
     assert len(Checked.of(index).faults) == 1

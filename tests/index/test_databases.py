@@ -12,8 +12,8 @@ from docsplit.data.passages import to_passages
 from docsplit.data.readers.base import Document
 from docsplit.index import databases
 from docsplit.index.changes import build, delete
-from docsplit.index.databases import LONGEST_TEXT, cut, export
-from docsplit.index.index import Index
+from docsplit.index.databases import LONGEST_TEXT, cut, write_database
+from docsplit.index.index import IndexReader
 from docsplit.index.results import Exported
 from tests.conftest import free_port
 from tests.index.conftest import ENCODER, WORDS, embed
@@ -79,7 +79,7 @@ def memory(monkeypatch):
 def index(documents, tmp_path):
     build(tmp_path / "index", documents, ENCODER, WORDS)
     delete(tmp_path / "index", [documents[3].id])
-    return Index(tmp_path / "index")
+    return IndexReader(tmp_path / "index")
 
 
 def test_a_database_gets_all_passages_with_their_vectors(index, documents, memory, run_here, capsys, caplog):
@@ -99,31 +99,31 @@ def test_a_database_gets_all_passages_with_their_vectors(index, documents, memor
 
 
 def test_a_collection_is_replaced_only_if_asked_and_is_whole_in_the_end(index, memory, monkeypatch):
-    exported = export(index, "here")
+    exported = write_database(index, "here")
     with pytest.raises(ValueError, match="There is a collection 'documents'"):
-        export(index, "here")
-    assert export(index, "here", replace=True) == exported == Exported(index.num_passages(), exported.cut)
+        write_database(index, "here")
+    assert write_database(index, "here", replace=True) == exported == Exported(index.num_passages(), exported.cut)
     monkeypatch.setattr(Client, "lost", 5)
     with pytest.raises(ValueError, match=r"holds \d+ of \d+ passages: export again"):
-        export(index, "here", replace=True)
+        write_database(index, "here", replace=True)
 
 
 def test_ids_of_any_letters_arrive_and_too_long_ones_are_refused(tmp_path, memory):
     build(tmp_path / "one", [Document("ä long", "A text.")], ENCODER, WORDS)
-    export(Index(tmp_path / "one"), "here")
+    write_database(IndexReader(tmp_path / "one"), "here")
     (passage,) = memory["documents"]
     assert (passage["id"], passage["document"], passage["title"]) == ("ä long#0", "ä long", "")
     build(tmp_path / "two", [Document("ä" * 512, "A text.")], ENCODER, WORDS)
     with pytest.raises(ValueError, match=r"The id 'ä{40}'\.\.\. is longer than 1024 bytes"):
-        export(Index(tmp_path / "two"), "here", "other")
+        write_database(IndexReader(tmp_path / "two"), "here", "other")
 
 
 def test_without_its_client_or_its_server_the_error_is_a_line(index, memory, monkeypatch):
     with pytest.raises(ValueError, match="No Milvus answers at nowhere: no answer here"):
-        export(index, "nowhere")
+        write_database(index, "nowhere")
     monkeypatch.setitem(sys.modules, "pymilvus", None)
     with pytest.raises(ValueError, match="pip install pymilvus"):
-        export(index, "x.db")
+        write_database(index, "x.db")
 
 
 def test_a_cut_text_fits_a_field_and_is_no_broken_letter():
@@ -154,11 +154,11 @@ def test_milvus_gives_the_answers_of_the_index(documents, queries, tmp_path, uri
     pymilvus = pytest.importorskip("pymilvus")
     build(tmp_path / "long", [*documents, Document("ä long", f"{'ä' * 40_000} and more.")], ENCODER, WORDS)
     delete(tmp_path / "long", [documents[3].id])
-    index = Index(tmp_path / "long")
+    index = IndexReader(tmp_path / "long")
     count = index.num_passages()
-    assert export(index, uri) == Exported(count, cut=1)
+    assert write_database(index, uri) == Exported(count, cut=1)
     with pytest.raises(ValueError, match="There is a collection 'documents'"):
-        export(index, uri)
+        write_database(index, uri)
     capsys.readouterr()
     run_here(search.main, "export", index.directory, "--to", "milvus", uri, "--replace", "--json")
     assert json.loads(capsys.readouterr().out) == {"passages": count, "cut": 1}

@@ -9,18 +9,18 @@ import pytest
 
 from docsplit.data.bm25 import BM25
 from docsplit.data.passages import to_passages
-from docsplit.data.readers.base import Columns, Document
+from docsplit.data.readers.base import Document, TableColumns
 from docsplit.data.words import CUT, Stems
 from docsplit.index import changes
 from docsplit.index import index as index_module
 from docsplit.index.changes import add, build, delete
-from docsplit.index.index import Index, bm25
+from docsplit.index.index import IndexReader, bm25
 from docsplit.runtime.files import ROOT
 from tests.index.conftest import DESCRIPTION, ENCODER, WORDS, Encoder, answers, embed
 
 
 def test_the_nearest_passage_counts(built, documents, queries):
-    index = Index(built)
+    index = IndexReader(built)
     assert max(len(to_passages(document.text, WORDS)) for document in documents) > 3
     for query in queries:
         vector = embed([query])[0]
@@ -44,7 +44,7 @@ def test_words_are_weighed_as_bm25s_does(documents, queries, tmp_path, monkeypat
     monkeypatch.setattr(changes, "SEGMENT_DOCUMENTS", -(-len(documents) // cut))
     build(tmp_path, [*documents[1:], documents[0]], ENCODER, WORDS)
     delete(tmp_path, [documents[0].id])
-    kept, index = documents[1:], Index(tmp_path)
+    kept, index = documents[1:], IndexReader(tmp_path)
     assert len(index.segments) == cut
     retriever = BM25([document.text for document in kept])
     for query in [*queries, "harbour harbour ship", "nothingofthekind"]:
@@ -64,7 +64,7 @@ def test_a_hybrid_joins_both_as_a_loop_over_all_documents_does(documents, querie
     build(tmp_path, documents[:50], ENCODER, WORDS, language=language)
     add(tmp_path, documents[50:], ENCODER)
     delete(tmp_path, [documents[3].id])
-    index = Index(tmp_path)
+    index = IndexReader(tmp_path)
     for query in queries:
         vector = embed([query])[0]
         dense, words = ({hit.id: hit.score for hit in index.search(vector, query, 1000, m)} for m in ("dense", "bm25"))
@@ -86,7 +86,7 @@ def test_a_hybrid_joins_both_as_a_loop_over_all_documents_does(documents, querie
 
 
 def test_documents_are_embedded_whole_too(built, documents):
-    index = Index(built)
+    index = IndexReader(built)
     for (segment, row), vector in zip(index.documents(), index.document_vectors(), strict=True):
         passages = [passage.text for passage in to_passages(segment.texts[row], WORDS)]
         whole = passages[0] if len(passages) == 1 else segment.texts[row]
@@ -100,7 +100,7 @@ def test_copies_come_in_the_order_of_segments_and_rows(documents, tmp_path, monk
     build(tmp_path, [*copies[:6], documents[1]], encoder, WORDS)
     add(tmp_path, copies[6:], encoder)
     delete(tmp_path, ["copy 2"])
-    index, vectors = Index(tmp_path), encoder.embed_for_index([documents[0].text])
+    index, vectors = IndexReader(tmp_path), encoder.embed_for_index([documents[0].text])
     expected = [f"copy {number}" for number in (0, 1, 3, 4, 5, 6, 7, 8, 9, 10, 11)]
     for count in (3, 7, 11):
         for method in ("dense", "bm25", "hybrid"):
@@ -112,16 +112,16 @@ def test_copies_come_in_the_order_of_segments_and_rows(documents, tmp_path, monk
 def test_an_index_without_documents_finds_nothing(documents, tmp_path):
     build(tmp_path, documents[:2], ENCODER, WORDS)
     delete(tmp_path, [document.id for document in documents[:2]])
-    index = Index(tmp_path)
+    index = IndexReader(tmp_path)
     assert len(index) == index.num_passages() == len(bm25(index.segments, ["ship"])) == 0
     assert index.search(embed(["ship"])[0], "ship", 5, "hybrid") == []
     assert index.reading() is None
-    assert add(tmp_path, documents[:3], ENCODER).documents == len(Index(tmp_path)) == 3
+    assert add(tmp_path, documents[:3], ENCODER).documents == len(IndexReader(tmp_path)) == 3
 
 
 def test_a_hit_has_the_words_that_its_document_has(built, documents):
     """With the passage that has most of them where words alone count."""
-    index, text_of = Index(built), {document.id: document.text for document in documents}
+    index, text_of = IndexReader(built), {document.id: document.text for document in documents}
     query, stems = "how does the kettles boil in a harbouring with butter", Stems()
     for method in ("bm25", "hybrid"):
         vector = None if method == "bm25" else embed(["kettle"])[0]
@@ -144,7 +144,7 @@ def test_a_hit_has_the_words_that_its_document_has(built, documents):
 def test_what_is_open_can_be_read_whatever_writers_do(documents, queries, built, tmp_path, monkeypatch):
     """Also if they come between the manifest and the file that it names; what is gone for good is named."""
     build(tmp_path, documents, ENCODER, WORDS)
-    opened, wanted = Index(tmp_path), answers(built, queries, "hybrid")
+    opened, wanted = IndexReader(tmp_path), answers(built, queries, "hybrid")
     read, manifests = index_module.read_manifest, []
 
     def overtaken(*arguments):
@@ -160,10 +160,10 @@ def test_what_is_open_can_be_read_whatever_writers_do(documents, queries, built,
     assert answers(tmp_path, queries, "hybrid") == wanted
     assert not (tmp_path / opened.manifest.file).exists()
     assert [hit.id for hit in opened.search(None, queries[0], 1, "bm25")] == [documents[0].id]
-    data = tmp_path / Index(tmp_path).manifest.file
+    data = tmp_path / IndexReader(tmp_path).manifest.file
     data.unlink()
     with pytest.raises(ValueError, match=rf"{data.name} is missing\. Restore the index"):
-        Index(tmp_path)
+        IndexReader(tmp_path)
 
 
 def test_an_index_says_what_is_read_of_it(documents, tmp_path):
@@ -179,23 +179,23 @@ def test_an_index_says_what_is_read_of_it(documents, tmp_path):
     of_passages = sum(min(size, 80) for several in sizes for size in several) / total
     of_documents = sum(min(sum(several), 80) for several in sizes) / total
     assert of_documents < of_passages < 1
-    reading = Index(tmp_path).reading()
+    reading = IndexReader(tmp_path).reading()
     for share in (of_passages, of_documents):
         assert f" {np.floor(1000 * share) / 10:g} %" in reading
     assert "fewer --passage_words" in reading != built.reading
     assert reading.count("and all words") == 2
-    assert Index(tmp_path).manifest.has_words
-    assert Index(tmp_path).manifest.sources == {"": Columns()}
+    assert IndexReader(tmp_path).manifest.has_words
+    assert IndexReader(tmp_path).manifest.sources == {"": TableColumns()}
 
 
 FEW = """
 import os, resource, sys
 from pathlib import Path
-from docsplit.index.index import Index
+from docsplit.index.index import IndexReader
 from docsplit.index.results import Checked
 directory = Path(sys.argv[1])
 before = len(os.listdir("/proc/self/fd"))
-index = Index(directory)
+index = IndexReader(directory)
 print(len(index.segments), len(os.listdir("/proc/self/fd")) - before)
 resource.setrlimit(resource.RLIMIT_NOFILE, (before - 1, before - 1))
 for use in (Index, Checked.of, lambda directory: index.current()):

@@ -7,14 +7,14 @@ import pytest
 
 from docsplit.index import overview as index_overview
 from docsplit.index.changes import build, delete
-from docsplit.index.index import Index
+from docsplit.index.index import IndexReader
 from docsplit.index.overview import _most_similar, clusters, duplicates
 from tests.index.conftest import ENCODER, WORDS
 
 
 def test_a_group_names_the_documents_at_its_centre_and_is_named_by_whole_words(documents, tmp_path):
     build(tmp_path, documents, ENCODER, WORDS)
-    index = Index(tmp_path)
+    index = IndexReader(tmp_path)
     title_of = {document.id: document.title for document in documents}
     named = []
     for group in clusters(index, 4):
@@ -29,12 +29,12 @@ def test_a_group_names_the_documents_at_its_centre_and_is_named_by_whole_words(d
 
 def test_duplicates_are_those_of_all_pairs(documents, tmp_path, monkeypatch, caplog):
     build(tmp_path, documents, ENCODER, WORDS)
-    index = Index(tmp_path)
+    index = IndexReader(tmp_path)
     vectors, ids = index.document_vectors(), [segment.ids[row] for segment, row in index.documents()]
     pairs = [(float(vectors[a] @ vectors[b]), a, b) for a in range(len(ids)) for b in range(a + 1, len(ids))]
     threshold = float(np.quantile([score for score, _, _ in pairs], 0.6))
     expected = [(ids[a], ids[b]) for score, a, b in sorted(pairs, key=lambda scored: -scored[0]) if score >= threshold]
-    monkeypatch.setattr(index_overview, "CHUNK_VALUES", 7 * len(ids))  # rows at a time
+    monkeypatch.setattr(index_overview, "VALUES_AT_ONCE", 7 * len(ids))  # rows at a time
     hits = duplicates(index, threshold)
     assert len(hits) > 100
     assert {(pair.id, pair.other) for pair in hits} == set(expected)
@@ -49,7 +49,7 @@ def test_duplicates_are_those_of_all_pairs(documents, tmp_path, monkeypatch, cap
 def test_copies_are_found_at_threshold_1(documents, tmp_path):
     copies = [replace(document, id=f"copy {document.id}") for document in documents]
     build(tmp_path, [*documents, *copies], ENCODER, WORDS)
-    found = {frozenset((pair.id, pair.other)) for pair in duplicates(Index(tmp_path), 1)}
+    found = {frozenset((pair.id, pair.other)) for pair in duplicates(IndexReader(tmp_path), 1)}
     assert {frozenset((document.id, f"copy {document.id}")) for document in documents} <= found
 
 
@@ -60,7 +60,7 @@ def test_of_many_copies_the_first_pairs_are_kept(monkeypatch, chunk, most):
     vectors = np.random.default_rng(1).integers(-1, 2, size=(50, 3)).astype(np.float32)
     pairs = [(-float(vectors[a] @ vectors[b]), a, b) for a in range(50) for b in range(a + 1, 50)]
     expected = sorted(pair for pair in pairs if -pair[0] >= 1)
-    monkeypatch.setattr(index_overview, "CHUNK_VALUES", chunk)
+    monkeypatch.setattr(index_overview, "VALUES_AT_ONCE", chunk)
     monkeypatch.setattr(index_overview, "MOST_PAIRS", most)
     rows, values, total = _most_similar(vectors, 1)
     assert [(-value, *pair) for pair, value in zip(rows.tolist(), values.tolist())] == expected[:most]
@@ -69,13 +69,13 @@ def test_of_many_copies_the_first_pairs_are_kept(monkeypatch, chunk, most):
 
 def test_as_many_groups_as_documents_are_most_and_more_are_refused(documents, tmp_path):
     build(tmp_path, documents[:3], ENCODER, WORDS)
-    assert [group.size for group in clusters(Index(tmp_path), 3)] == [1, 1, 1]
-    assert [group.size for group in clusters(Index(tmp_path))] == [1, 1, 1]  # by default
+    assert [group.size for group in clusters(IndexReader(tmp_path), 3)] == [1, 1, 1]
+    assert [group.size for group in clusters(IndexReader(tmp_path))] == [1, 1, 1]  # by default
     with pytest.raises(ValueError, match="4 groups of 3 documents"):
-        clusters(Index(tmp_path), 4)
+        clusters(IndexReader(tmp_path), 4)
 
 
 def test_an_emptied_index_has_neither_pairs_nor_groups(documents, tmp_path):
     build(tmp_path, documents[:3], ENCODER, WORDS)
     delete(tmp_path, [document.id for document in documents[:3]])
-    assert duplicates(Index(tmp_path)) == clusters(Index(tmp_path)) == []
+    assert duplicates(IndexReader(tmp_path)) == clusters(IndexReader(tmp_path)) == []

@@ -15,7 +15,7 @@ from docsplit.data.readers.documents import read_documents
 from docsplit.embedding.encoder import Encoder
 from docsplit.index import changes
 from docsplit.index import ray as ray_engine
-from docsplit.index.index import Index
+from docsplit.index.index import IndexReader
 from tests.conftest import make_corpus
 
 
@@ -46,7 +46,7 @@ def build(documents, scattered, tmp_path, run_here, monkeypatch):
     def run(name, *words):
         given = ("--model", scattered, "--passage_words", 20, *words)
         run_here(search.main, "build", documents, "--index_dir", tmp_path / name, *given)
-        return Index(tmp_path / name)
+        return IndexReader(tmp_path / name)
 
     return run
 
@@ -149,7 +149,7 @@ def test_workers_embed_with_the_words_of_the_encoder(worded, documents, tmp_path
     for name, embed in (("here", None), ("ray", on_ray)):
         changes.build(tmp_path / name, rows[:60], encoder, 20, embed=embed)
         changes.add(tmp_path / name, rows[60:91], encoder, embed=embed)
-    ours, theirs = Index(tmp_path / "ray"), Index(tmp_path / "here")
+    ours, theirs = IndexReader(tmp_path / "ray"), IndexReader(tmp_path / "here")
     np.testing.assert_allclose(ours.document_vectors(), theirs.document_vectors(), atol=1e-2)
     for one, other in zip(ours.segments, theirs.segments, strict=True):
         np.testing.assert_allclose(one.passage_vectors, other.passage_vectors, atol=1e-2)

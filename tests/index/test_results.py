@@ -3,7 +3,7 @@
 import pytest
 
 from docsplit.data.words import Stems
-from docsplit.index.index import Hit, Index
+from docsplit.index.index import Hit, IndexReader
 from docsplit.index.overview import Group, Pair
 from docsplit.index.results import (
     PASSAGE_LINES,
@@ -38,7 +38,7 @@ def test_counts_are_a_sentence(result, line):
 
 
 def test_an_index_is_described(built, documents):
-    info = Info.of(Index(built))
+    info = Info.of(IndexReader(built))
     assert (info.documents, info.passage_words) == (len(documents), 20)
     lines = info.lines()
     assert lines[0] == f"{len(documents)} documents in {info.passages} passages of about 20 words, and English stems."

@@ -6,11 +6,11 @@ import shutil
 import numpy as np
 import pytest
 
-from docsplit.data.readers.base import USUAL, Columns, Document
+from docsplit.data.readers.base import USUAL, Document, TableColumns
 from docsplit.data.readers.documents import read_documents
 from docsplit.index import changes
 from docsplit.index.changes import add, build, sync
-from docsplit.index.index import Index
+from docsplit.index.index import IndexReader
 from docsplit.index.overview import clusters, duplicates
 from tests.conftest import make_corpus
 from tests.index.conftest import ENCODER, WORDS, Encoder, embed
@@ -59,8 +59,8 @@ def change(folder, rng):
 
 def found(index):
     """What an index finds, whatever the order of its documents."""
-    if not isinstance(index, Index):
-        index = Index(index)
+    if not isinstance(index, IndexReader):
+        index = IndexReader(index)
     hits = [
         sorted((hit.id, hit.title, hit.passage, round(hit.score, 4)) for hit in index.search(*query, 500, method))
         for method in ("hybrid", "dense", "bm25")
@@ -90,16 +90,16 @@ def test_after_any_changes_it_answers_as_an_index_of_the_folder_as_it_is(folder,
     embedded, rng = set(), np.random.default_rng(1)
     encoder = Encoder(lambda texts: embedded.update(texts) or embed(texts))
     for trial in range(6):
-        before = {segment.texts[row] for segment, row in Index(index).documents()}
+        before = {segment.texts[row] for segment, row in IndexReader(index).documents()}
         change(folder, rng)
         embedded.clear()
         counts = sync(index, encoder)
         fresh = built_from(folder, tmp_path / f"fresh {trial}")
         assert found(index) == found(fresh)
-        assert counts.documents + counts.unchanged == len(Index(fresh))
+        assert counts.documents + counts.unchanged == len(IndexReader(fresh))
         assert counts.removed
         assert counts.unchanged > 40
-        new = {segment.texts[row] for segment, row in Index(fresh).documents()} - before
+        new = {segment.texts[row] for segment, row in IndexReader(fresh).documents()} - before
         assert {" ".join(text.split()) for text in new} <= {" ".join(text.split()) for text in embedded}
         assert len(embedded) < 10 * (counts.documents + 1)
     embedded.clear()
@@ -140,7 +140,7 @@ def test_a_file_of_rows_that_is_damaged_loses_none(tmp_path):
     path.write_bytes(b"\0" * 100)
     with pytest.raises(ValueError, match=r"rows\.jsonl"):
         sync(index, ENCODER)
-    assert len(Index(index)) == 9
+    assert len(IndexReader(index)) == 9
 
 
 @pytest.mark.parametrize("kind", ["missing", "empty", "most"])
@@ -158,7 +158,7 @@ def test_a_folder_that_lost_most_of_its_documents_empties_no_index(folder, index
         sync(index, ENCODER)
     assert contents(index) == before
     assert sync(index, ENCODER, yes=True).removed == {"most": 40}.get(kind, 60)
-    assert len(Index(index)) == {"most": 20}.get(kind, 0)
+    assert len(IndexReader(index)) == {"most": 20}.get(kind, 0)
 
 
 def test_folder_and_index_may_move(folder, index, tmp_path):
@@ -177,7 +177,7 @@ def test_folder_and_index_may_move(folder, index, tmp_path):
     (place / "new.txt").write_text("A new text.")
     assert sync(index, ENCODER).documents == 1
     assert sync(index, ENCODER, f"{place}/").unchanged == 61
-    assert [*Index(index).manifest.sources] == [str(tmp_path / "link")]
+    assert [*IndexReader(index).manifest.sources] == [str(tmp_path / "link")]
 
 
 def test_a_link_is_followed_where_it_leads_now(tmp_path):
@@ -199,7 +199,7 @@ def test_each_folder_has_its_own_documents_and_columns(folder, index, tmp_path):
     """And those from Python are of none."""
     other = tmp_path / "other"
     other.mkdir()
-    columns = Columns("body", "key")
+    columns = TableColumns("body", "key")
     (other / "a.jsonl").write_text('{"key": "x", "body": "A boat."}\n{"key": "y", "body": "A sail."}\n{"key": "z"}\n')
     add(index, read_documents(other, columns), ENCODER, source=(str(other), columns))
     add(index, [Document("mine", "A text of mine.")], ENCODER)
@@ -209,9 +209,9 @@ def test_each_folder_has_its_own_documents_and_columns(folder, index, tmp_path):
     (folder / "0.txt").unlink()
     counts = sync(index, ENCODER, other)
     assert (counts.documents, counts.unchanged, counts.removed) == (0, 1, 1)
-    assert Index(index).find("0.txt")
+    assert IndexReader(index).find("0.txt")
     assert sync(index, ENCODER, folder).removed == 1
-    assert Index(index).find("mine")
+    assert IndexReader(index).find("mine")
     (other / "3.txt").write_text("Not the text of the folder.")
     with pytest.raises(ValueError, match=r"1 documents of .* have ids of others .* such as '3\.txt'"):
         sync(index, ENCODER, other)
@@ -264,11 +264,11 @@ def test_a_part_is_as_an_index_of_it_alone(folder, index, tmp_path, prefix):
     documents = [*read_documents(folder), Document("deep/new", TEXTS[190]), Document("1 new", TEXTS[191])]
     part = tmp_path / "part.index"
     build(part, [document for document in documents if document.id.startswith(prefix)], ENCODER, WORDS)
-    view = Index(index).under(prefix)
+    view = IndexReader(index).under(prefix)
     assert found(view) == found(part)
-    assert len(view) == len(Index(part))
-    assert duplicates(view, 0.2) == duplicates(Index(part), 0.2)
-    assert clusters(view, 3) == clusters(Index(part), 3)
+    assert len(view) == len(IndexReader(part))
+    assert duplicates(view, 0.2) == duplicates(IndexReader(part), 0.2)
+    assert clusters(view, 3) == clusters(IndexReader(part), 3)
     assert view.current() is view
     changes.delete(index, [documents[-1].id])
     assert view.current().prefix == prefix

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from docsplit.data.passages import to_passages
-from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encoder import Encoder
+from docsplit.embedding.encoder_arguments import EncoderArguments
 from docsplit.index.changes import add, build
-from docsplit.index.index import Index, encoder_of_index
+from docsplit.index.index import IndexReader, encoder_of_index
 from docsplit.modeling.loading import load_encoder
 from tests.index.conftest import WORDS
 
@@ -16,7 +16,7 @@ def test_documents_carry_words_and_queries_none(worded, worded_encoder, document
     """Also those that are added: with the words that the encoder brings."""
     build(tmp_path, documents[:40], worded_encoder, WORDS)
     add(tmp_path, documents[40:], worded_encoder)
-    index, model = Index(tmp_path), load_encoder(str(worded))
+    index, model = IndexReader(tmp_path), load_encoder(str(worded))
     assert index.manifest.has_words
     passages = [[passage.text for passage in to_passages(document.text, WORDS)] for document in documents]
     whole = [several[0] if len(several) == 1 else document.text for several, document in zip(passages, documents)]
@@ -47,7 +47,7 @@ def test_tokens_that_vectors_read_are_counted_one_by_one(scattered, documents, t
     for document in documents[30:]:
         sizes = [len(tokenizer.tokenize(passage.text)) for passage in to_passages(document.text, WORDS)]
         expected.append([sum(sizes), sum(min(size, room) for size in sizes), min(sum(sizes), room)])
-    (segment,) = Index(tmp_path).segments
+    (segment,) = IndexReader(tmp_path).segments
     assert segment.tokens.tolist() == expected
     total, in_passages, in_documents = np.sum(expected, axis=0)
     assert in_documents < in_passages < total

@@ -42,7 +42,7 @@ def test_a_direction_is_that_of_the_sum_of_token_vectors(words):
 def test_texts_are_tokenised_some_at_a_time(words, tokenizer, monkeypatch):
     texts = ["ship", "bread sea", "", "\ud800 ship", "sea"]
     whole = directions(words, texts)
-    monkeypatch.setattr(encoder_with_words, "CHUNK_TEXTS", 2)
+    monkeypatch.setattr(encoder_with_words, "TEXTS_AT_ONCE", 2)
     np.testing.assert_array_equal(directions(words, texts), whole)
     assert [ids.tolist() for ids in token_ids(tokenizer, texts)] == [[0], [5, 1], [], [2, 0], [1]]
 

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import torch
 
-from docsplit.modeling.encoding import MICRO_BATCH_OVERHEAD, _cheapest_cut, lay_out, micro_batches
+from docsplit.modeling.encoding import MICRO_BATCH_OVERHEAD, _cheapest_cut, lay_out_batch, micro_batches
 
 
 def test_micro_batches_keep_to_the_bound_and_cover_each_row_once():
@@ -47,7 +47,7 @@ def test_the_cut_is_that_of_trying_everything():
 def test_the_tokens_of_a_micro_batch_are_found_on_the_device():
     """`checkpoint` restores the random state, and so dropout, of the devices of the tensors among its arguments."""
     ids = torch.zeros(3, 2, 7, dtype=torch.long)
-    batch = lay_out(ids + 1, None, ids, ids, ids + 5)
+    batch = lay_out_batch(ids + 1, None, ids, ids, ids + 5)
     batch.attention_mask = batch.attention_mask.to("meta")  # as on a GPU: lengths and masks were read before
     part = batch.pad(np.array([4, 1]), 7, 14)
     assert {part.numbers.device.type, part.masked.places.device.type, part.masked.sources.device.type} == {"meta"}

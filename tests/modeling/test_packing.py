@@ -9,7 +9,7 @@ from transformers import AutoConfig, AutoModel
 
 from docsplit.modeling.families.table import family_of
 from docsplit.modeling.packing import (
-    NAME,
+    PACKED_ATTENTION,
     Packing,
     groups_that_fit,
     pack_encoders,
@@ -147,7 +147,7 @@ def test_rows_are_grouped_in_their_order():
 @pytest.mark.parametrize("fixed", [False, True])
 def test_a_layout_is_that_of_putting_rows_down_one_by_one(fixed):
     lengths, starts = np.array([3, 1, 5]), np.array([20, 0, 10])
-    numbers, positions, borders, longest = Packing(2, fixed, longest=6).lay_out(lengths, starts, 2, 16)
+    numbers, positions, borders, longest = Packing(2, fixed, longest=6).arrange(lengths, starts, 2, 16)
     assert numbers.tolist() == [20, 21, 22, 0, 10, 11, 12, 13, 14]
     expected, edges = [], [0]
     for length in [3, 1, 5] * 2 + ([6, 6, 2] if fixed else []):
@@ -199,4 +199,4 @@ def test_encoders_that_cannot_are_named(kind, change, message):
     model.config._attn_implementation = change
     with pytest.raises(ValueError, match=message):
         pack_encoders([model], 64, torch.float32)
-    assert model.config._attn_implementation != NAME
+    assert model.config._attn_implementation != PACKED_ATTENTION

@@ -14,8 +14,15 @@ from typing import Any
 import yaml
 from markdown_it import MarkdownIt
 
-from docsplit.evaluation.analysis.report import Figure, Section, write_report
-from docsplit.evaluation.results.report import Report, Table, comparisons, rows, text_statistics, write_comparison
+from docsplit.evaluation.analysis.report import Figure, ReportSection, write_report
+from docsplit.evaluation.results.report import (
+    Report,
+    ResultsTable,
+    comparisons,
+    rows,
+    text_statistics,
+    write_comparison,
+)
 from docsplit.evaluation.results.result import CLASSIFICATION
 from docsplit.release.model_card import write_card
 from tests.evaluation.results.examples import make_result
@@ -159,7 +166,7 @@ def _report(folder: Path, text: str) -> str:
 def _analysis(folder: Path, text: str, page: str = "analysis.md") -> str:
     (folder / "x.png").write_bytes(b"")
     figure = Figure(text, text, folder / "x.png")
-    section = Section(text, [text], [Table([text, text], [[text, text]], title=text)], [figure])
+    section = ReportSection(text, [text], [ResultsTable([text, text], [[text, text]], title=text)], [figure])
     write_report(folder, text, [section], {})
     return (folder / page).read_text(encoding="utf-8")
 

@@ -112,7 +112,7 @@ def test_a_static_encoder_is_exported_for_whole_texts(checkpoint, tmp_path, run_
         return export
 
     for change in (lambda vectors: vectors[:, :5], lambda vectors: 1.1 * vectors):
-        monkeypatch.setattr(onnx, "export", export_before(change))
+        monkeypatch.setattr(onnx, "write_onnx", export_before(change))
         with pytest.raises(RuntimeError, match="differs from SentenceTransformer"):
             run_here(export_onnx.main, tmp_path / "static", tmp_path / "refused")
         assert not (tmp_path / "refused").exists()
@@ -126,7 +126,7 @@ def test_what_onnx_cannot_follow_is_refused(checkpoint, tmp_path):
     }
     for message, encoder in encoders.items():
         with pytest.raises(ValueError, match=message):
-            onnx.export(encoder, tmp_path / "model.onnx")
+            onnx.write_onnx(encoder, tmp_path / "model.onnx")
     assert not (tmp_path / "model.onnx").exists()
 
 

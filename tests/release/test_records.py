@@ -13,7 +13,7 @@ from docsplit.release.records import (
     Adaptation,
     Candidate,
     RunRecord,
-    Start,
+    StartRecord,
     start_of,
 )
 
@@ -24,7 +24,7 @@ FACTS = RidgeFacts(
 )  # fmt: skip
 ADAPTED = Adaptation(
     kind="words", kept="words", weight=1.0, encoder="user/encoder", documents="notes.jsonl", documents_are_local=True,
-    start=Start("user/encoder", ["en", "de"], "mit"), facts=FACTS, seconds={"embed": 12.34}, hardware="a CPU",
+    start=StartRecord("user/encoder", ["en", "de"], "mit"), facts=FACTS, seconds={"embed": 12.34}, hardware="a CPU",
     versions={"torch": "2", "spacy": None}, commit="abc", candidates=[],
 )  # fmt: skip
 CANDIDATES = [
@@ -43,9 +43,11 @@ def card(folder, **values):
     "record",
     [
         RUN,
-        replace(RUN, start=Start(None, "en", "other", "odd", "LICENSE"), local=["corpus"], versions={"spacy": None}),
+        replace(
+            RUN, start=StartRecord(None, "en", "other", "odd", "LICENSE"), local=["corpus"], versions={"spacy": None}
+        ),
         ADAPTED,
-        replace(ADAPTED, kind="plain", facts=None, start=Start(), probe="labelled", candidates=CANDIDATES),
+        replace(ADAPTED, kind="plain", facts=None, start=StartRecord(), probe="labelled", candidates=CANDIDATES),
     ],
 )
 def test_a_record_is_read_as_it_was_written(record, tmp_path):
@@ -61,10 +63,10 @@ def test_a_record_is_read_as_it_was_written(record, tmp_path):
     ("stated", "expected"),
     [
         ({"base_model": "user/first", "license": "other", "license_name": "odd"},
-         Start("user/first", None, "other", "odd")),
-        ({"license": "mit", "language": "[en, deu]"}, Start(None, ["en", "deu"], "mit")),
-        ({"license": "true", "language": "[en, no]", "base_model": 7}, Start(None, None, "unknown")),  # no: false
-        ({"license": "' '", "license_link": "l"}, Start(None, None, "unknown", None, "l")),
+         StartRecord("user/first", None, "other", "odd")),
+        ({"license": "mit", "language": "[en, deu]"}, StartRecord(None, ["en", "deu"], "mit")),
+        ({"license": "true", "language": "[en, no]", "base_model": 7}, StartRecord(None, None, "unknown")),
+        ({"license": "' '", "license_link": "l"}, StartRecord(None, None, "unknown", None, "l")),
     ],
 )  # fmt: skip
 def test_a_folder_has_the_base_model_language_and_licence_of_its_card(stated, expected, tmp_path, caplog):
@@ -87,7 +89,7 @@ def test_secrets_and_places_stay_on_this_machine(tmp_path, monkeypatch):
         "corpus": "news.jsonl", "model_name_or_path": "encoder", "view": "crop", "learning_rate": "1e-4",
     }  # fmt: skip
     assert set(record.local) == {"corpus", "model_name_or_path"}
-    assert record.start == Start(license="unknown")
+    assert record.start == StartRecord(license="unknown")
     assert (record.recipe, record.processes, record.hub_model_id) == (None, 2, "user/name")
     assert record.versions["torch"]
     assert "secret" not in (tmp_path / "run.json").read_text()

@@ -19,13 +19,13 @@ from docsplit.runtime.command import (
     Style,
     as_command,
     as_json,
-    as_typed,
     command_line,
     command_name,
     end_with,
     running_command,
     shown,
     shown_lines,
+    with_installed_commands,
 )
 from tests.processes import ROOT
 
@@ -110,10 +110,10 @@ def test_a_command_is_named_as_it_is_typed(monkeypatch, tmp_path):
     text += "    python search.py b; search.py adds\n    python adapt.py recipes/small.yaml research.py"
     monkeypatch.setattr(sys, "argv", ["somewhere/search.py"])
     assert (command_name("search.py"), running_command()) == ("python search.py", "python search.py")
-    assert as_typed(text) == text
+    assert with_installed_commands(text) == text
     monkeypatch.setattr(sys, "argv", ["bin/docsplit-search"])  # of an installation that one edits
     assert (command_name("adapt.py"), running_command()) == ("docsplit-adapt", "docsplit-search")
-    assert as_typed(text).splitlines() == [
+    assert with_installed_commands(text).splitlines() == [
         "    accelerate launch --quiet --multi_gpu --num_processes 2 -m adapt a",
         "    docsplit-search b; docsplit-search adds",
         "    docsplit-adapt small research.py",

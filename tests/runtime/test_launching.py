@@ -29,7 +29,7 @@ from docsplit.runtime.launching import (
     use_all_cores,
     warn_of_emulation,
 )
-from docsplit.training.arguments import PretrainingArguments
+from docsplit.training.run_arguments import PretrainingArguments
 
 CUDNN_LAST = "TORCH_CUDNN_SDPA_DEPRIORITIZED"
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -206,7 +206,7 @@ def test_several_gpus_without_a_launcher_are_refused(tmp_path, monkeypatch):
 def test_the_timeout_of_a_training_is_that_of_its_connection_on_a_cpu_too(tmp_path, monkeypatch):
     """Trainer passes it on for GPUs only."""
     given = []
-    monkeypatch.setattr("docsplit.training.arguments.connect", lambda *values: given.append(values))
+    monkeypatch.setattr("docsplit.training.run_arguments.connect", lambda *values: given.append(values))
     PretrainingArguments(output_dir=str(tmp_path), use_cpu=True, ddp_timeout=77, report_to="none")
     assert given[0][:2] == (True, 77)
 

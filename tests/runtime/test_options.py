@@ -21,7 +21,7 @@ from docsplit.runtime.options import (
     parse_arguments,
     parse_config_overrides,
 )
-from docsplit.training.arguments import ARGUMENTS, RunOptions
+from docsplit.training.run_arguments import ARGUMENTS, RunOptions
 
 
 @dataclass

@@ -113,6 +113,6 @@ def test_the_page_lies_beside_what_it_shows(tmp_path, monkeypatch, capsys):
 
 
 def test_a_path_that_leads_nowhere_is_refused_before_the_documents_are_read(tmp_path, failure_of, monkeypatch):
-    monkeypatch.setattr("docsplit.explorer.documents.read_documents", None)
+    monkeypatch.setattr("docsplit.explorer.documents.read_explored", None)
     missing = tmp_path / "none"
     assert f"There is no {missing}: name a folder with an encoder or an index" in failure_of(explore.main, missing)

@@ -8,8 +8,8 @@ import pytest
 
 from docsplit.data.copies import document_id
 from docsplit.data.seen_documents import TrainingDocuments
-from docsplit.data.sets.arguments import RankingArguments
-from docsplit.data.sets.rankings import divide, load_collection
+from docsplit.data.sets.rankings import divide_queries, load_collection
+from docsplit.data.sets.set_arguments import RankingArguments
 from run_docsplit_pretraining import main
 from run_document_retrieval import main as measure
 from tests.scripts.test_run_docsplit_pretraining import TINY, assert_same_documents, assert_same_weights
@@ -63,7 +63,7 @@ def test_a_fold_is_left_out_and_measured_alone(tmp_path, collection, run_here):
     seen = TrainingDocuments.load(tmp_path / "out" / "training_documents.safetensors").run
     asked = [
         seen.contains(np.array([document_id(ranking.queries[row]) for row in rows]))
-        for rows in divide(ranking, "3", 1)  # to train, to choose by, to report
+        for rows in divide_queries(ranking, "3", 1)  # to train, to choose by, to report
     ]
     assert [rows.any() for rows in asked] == [True, False, False]
     options = ["--collection", collection, "--split", "train", "--folds", "3", "--methods", "dense", "hybrid"]

@@ -21,11 +21,11 @@ from transformers import (
 )
 
 import run_docsplit_pretraining
-from docsplit.data.sets.arguments import CitationArguments, LabelledArguments
-from docsplit.embedding.arguments import EncoderArguments
-from docsplit.evaluation.arguments import LinkArguments, ProbeArguments
+from docsplit.data.sets.set_arguments import CitationArguments, LabelledArguments
+from docsplit.embedding.encoder_arguments import EncoderArguments
+from docsplit.evaluation.task_arguments import LinkArguments, ProbeArguments
 from docsplit.runtime.options import parse_arguments
-from docsplit.training.arguments import ARGUMENTS, OBJECTIVES
+from docsplit.training.run_arguments import ARGUMENTS, OBJECTIVES
 from tests.conftest import tiny_values, weights_of
 
 ROOT = Path(__file__).parents[2]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.rankings import load_collection
+from docsplit.data.sets.set_arguments import RankingArguments
 from run_document_retrieval import main
 from tests.conftest import make_corpus
 from tests.processes import run

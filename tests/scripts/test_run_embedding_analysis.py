@@ -13,7 +13,7 @@ from accelerate.state import AcceleratorState
 from transformers import BertModel
 
 from docsplit.evaluation.analysis import similarity
-from docsplit.evaluation.arguments import ANALYSES
+from docsplit.evaluation.task_arguments import ANALYSES
 from run_embedding_analysis import main
 from tests.conftest import make_corpus, save_checkpoint, tiny_config
 

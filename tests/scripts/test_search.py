@@ -16,7 +16,7 @@ from docsplit.data.passages import to_passages
 from docsplit.data.readers.documents import read_documents
 from docsplit.embedding import encode
 from docsplit.embedding.encoder import Encoder
-from docsplit.index.index import Index
+from docsplit.index.index import IndexReader
 from docsplit.runtime.files import ROOT
 from tests.conftest import make_corpus
 from tests.explorer.test_page import payload_of
@@ -46,7 +46,7 @@ def answer(run_here, capsys):
 @pytest.fixture
 def index(notes, scattered, tmp_path, answer):
     counts = answer("build", notes, "--model", scattered, "--index_dir", tmp_path / "index", "--passage_words", 20)
-    assert counts["documents"] == 25 == len(Index(tmp_path / "index"))
+    assert counts["documents"] == 25 == len(IndexReader(tmp_path / "index"))
     assert not (tmp_path / "index" / "cache").exists()
     return tmp_path / "index"
 

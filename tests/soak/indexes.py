@@ -11,7 +11,7 @@ from pathlib import Path
 
 from docsplit.data.readers.base import Document
 from docsplit.index.changes import add, build, delete
-from docsplit.index.index import Index
+from docsplit.index.index import IndexReader
 from tests.conftest import make_corpus
 from tests.index.conftest import ENCODER, WORDS, answers
 from tests.soak.engine import BrokenPromise, Case
@@ -85,7 +85,7 @@ def _attack(verb: str, number: int, folder: Path) -> str:
 def documents_in(directory: Path) -> int:
     """Count the documents of an index; 0 where none was built to its end."""
     try:
-        return len(Index(directory))
+        return len(IndexReader(directory))
     except ValueError as error:
         if "There is no index" in str(error) or "is not built to its end" in str(error):
             return 0

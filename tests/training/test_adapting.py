@@ -28,10 +28,10 @@ from docsplit.embedding import lexical_ridge
 from docsplit.embedding.lexical_ridge import RidgeSettings, fit
 from docsplit.evaluation.heads.frozen import PROBE_C, probe_accuracy
 from docsplit.modeling.loading import load_encoder, words_of
-from docsplit.release.records import ADAPTATION_FILE, Adaptation, Candidate, Start
+from docsplit.release.records import ADAPTATION_FILE, Adaptation, Candidate, StartRecord
 from docsplit.runtime.vectors import unit
 from docsplit.training import adapting
-from docsplit.training.adapting import FOLDS, Side, Variant, best, measure, train, working_folder, write
+from docsplit.training.adapting import ADAPT_FOLDS, Side, Variant, best, measure, train, working_folder, write
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import make_corpus, weights_of
 from tests.modeling.test_pretrained import assert_equal
@@ -107,7 +107,11 @@ def static(reads_little, tmp_path_factory):
         ([*CORPUS, None, 3], {}, "is a NoneType: give texts"),
         ("no/such/folder", {}, "no/such/folder"),
         (TEXTS, {"max_seq_length": 1000}, "--max_seq_length is 1000, but .* has positions for 128 tokens"),
-        (TEXTS, {"probe_corpus": "labelled.jsonl", "probe_label_column": "topic"}, "--label_column is 'topic', but the columns"),
+        (
+            TEXTS,
+            {"probe_corpus": "labelled.jsonl", "probe_label_column": "topic"},
+            "--label_column is 'topic', but the columns",
+        ),
         (TEXTS, {"penalty": float("nan")}, "--penalty nan: give a number above 0"),
         (TEXTS, {"neighbours": -1}, "--neighbours -1: give a number of at least 0"),
         (TEXTS, {"recipe": "docsplit"}, "--recipe docsplit is for --train: add it"),
@@ -253,7 +257,7 @@ def test_what_is_best_on_labelled_documents_is_written(reads_little, place, tmp_
 def test_words_alone_or_the_start_are_written_with_a_warning(
     given, accuracies, kept, warning, reads_little, place, tmp_path, monkeypatch, caplog
 ):
-    left = iter(np.repeat(accuracies, FOLDS + 1))  # and on the test part
+    left = iter(np.repeat(accuracies, ADAPT_FOLDS + 1))  # and on the test part
 
     def probe_accuracy(split, features):
         accuracies = {"5shot_accuracy": next(left), "accuracy": 0.5}
@@ -311,7 +315,7 @@ def test_candidates_are_measured_with_words_that_have_not_seen_the_document(side
         return {part: {"accuracy": float(len(seen)), "5shot_accuracy": 0.0} for part in ("validation", "test")}
 
     monkeypatch.setattr(adapting, "probe_accuracy", probe_accuracy)
-    monkeypatch.setattr(adapting, "CHUNK_TEXTS", 7)
+    monkeypatch.setattr(adapting, "TEXTS_PER_CHUNK", 7)
     variants = [Variant(start, "plain"), Variant(start, "words", 0.5), Variant(start, "static")]
     measured = measure(variants, split, documents)
     assert [(one.name, one.weight, one.validation["accuracy"]) for one in measured] == [
@@ -345,7 +349,7 @@ def test_the_best_is_chosen_by_both_accuracies_and_the_first_of_equals():
 
 def write_folder(output, variant, **given):
     facts = variant.ridge.facts if variant.ridge else None
-    record = Adaptation(variant.kind, variant.name, variant.weight, "e", Start(None), "d", True, facts)
+    record = Adaptation(variant.kind, variant.name, variant.weight, "e", StartRecord(None), "d", True, facts)
     with working_folder(output, True) as work:
         write(output, work, variant, record, CORPUS[:40], options(**given))
 

@@ -8,18 +8,24 @@ import pytest
 from datasets import Dataset
 
 from docsplit.data.copies import document_id
-from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.labelled import load_probe
-from docsplit.data.sets.rankings import divide, load_collection
-from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments, QueryArguments, RunOptions
+from docsplit.data.sets.rankings import divide_queries, load_collection
+from docsplit.data.sets.set_arguments import RankingArguments
 from docsplit.training.documents import (
     load_documents,
     load_queries,
-    load_tokenizer,
     make_query_collator,
     measured_on,
     note_sections,
     stream_documents,
+    tokenizer_of_run,
+)
+from docsplit.training.run_arguments import (
+    DataArguments,
+    ModelArguments,
+    PretrainingArguments,
+    QueryArguments,
+    RunOptions,
 )
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import make_corpus, tiny_config
@@ -83,7 +89,7 @@ def test_a_stream_holds_its_first_documents_and_the_probes_out(options, corpus_f
 
 def test_the_tokenizer_is_that_of_the_checkpoint_when_a_run_resumes(options, byte_level_bpe, corpus, tmp_path):
     byte_level_bpe.save_pretrained(tmp_path / "checkpoint-3")
-    named, resumed = (load_tokenizer(options(), corpus, place) for place in (None, tmp_path / "checkpoint-3"))
+    named, resumed = (tokenizer_of_run(options(), corpus, place) for place in (None, tmp_path / "checkpoint-3"))
     ids = [np.array(tokenizer("A ship.")["input_ids"]) for tokenizer in (byte_level_bpe, named, resumed)]
     assert not np.array_equal(ids[0], ids[1])
     np.testing.assert_array_equal(ids[0], ids[2])
@@ -126,7 +132,9 @@ def test_queries_are_divided_into_those_trained_on_and_held_out(options, collect
     assert (len(alone.train), alone.held_out) == (20, None)
     assert (alone.counts["queries_used"], alone.counts["queries_in_collection"]) == (20, 24)
     fold = load_queries(options(collection, {"fold": 1, "folds": "3", "split": "train"}), None, None)
-    train, held_out, reported = divide(load_collection(RankingArguments(collection["corpus"], "train")), "3", 1)
+    train, held_out, reported = divide_queries(
+        load_collection(RankingArguments(collection["corpus"], "train")), "3", 1
+    )
     np.testing.assert_array_equal(fold.train.numbers, train)
     np.testing.assert_array_equal(fold.held_out.numbers, held_out)
     assert len(reported) == 8

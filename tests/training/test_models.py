@@ -7,11 +7,17 @@ import pytest
 import torch
 
 import run_docsplit_pretraining
-from docsplit.data.views import OF_PASSAGES, QUERY_DOCUMENT
+from docsplit.data.views import PASSAGE_VIEWS, QUERY_DOCUMENT
 from docsplit.modeling.pretrained import load_tokenizer
 from docsplit.training import models
-from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments, QueryArguments, RunOptions
 from docsplit.training.documents import TrainingData
+from docsplit.training.run_arguments import (
+    DataArguments,
+    ModelArguments,
+    PretrainingArguments,
+    QueryArguments,
+    RunOptions,
+)
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import weights_of
 
@@ -29,7 +35,7 @@ def load(wordpiece, tmp_path, caplog):
         model_args = ModelArguments(model_name_or_path=None if start is None else str(start), **dict(model))
         groups = model_args, DataArguments(**dict(data)), QueryArguments(**dict(queries)), args
         options = RunOptions(*groups, dict(objective))
-        loaded = models.load_start(options)
+        loaded = models.load_model(options)
         tokenizer = copy.deepcopy(wordpiece) if start is None else load_tokenizer(start)
         return models.prepare_model(loaded, options, TrainingData(None, None, tokenizer, {})), options
 
@@ -104,7 +110,7 @@ def test_masked_lm_alone_is_asked_for(tiny_model, load, saved, caplog):
     ("view", "kind"), [("simcse", "bert"), ("passages", "bert"), (QUERY_DOCUMENT, "graph_document")]
 )
 def test_the_view_of_a_checkpoint_is_gone_on_with(view, kind, headless, load, saved, caplog):
-    words = 30 if view in OF_PASSAGES or kind == "graph_document" else None
+    words = 30 if view in PASSAGE_VIEWS or kind == "graph_document" else None
     model, _ = load(headless, {"view": view, "passage_words": words}, model={"model_type": kind}, mlm_weight=0)
     first = saved(model, "first")
     caplog.clear()

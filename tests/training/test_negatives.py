@@ -9,8 +9,8 @@ from transformers import TrainerState
 
 from docsplit.data.sets.rankings import Retrieved
 from docsplit.runtime.files import build_once
-from docsplit.training.arguments import NEGATIVES_FOLDER, QueryArguments
-from docsplit.training.negatives import FILE, NOTE, NegativesCallback, mine
+from docsplit.training.negatives import NEGATIVES_FILE, NOTE, NegativesCallback, mine
+from docsplit.training.run_arguments import NEGATIVES_FOLDER, QueryArguments
 from tests.mutations import mutated_copy
 
 
@@ -58,15 +58,15 @@ def callback(tmp_path, negatives, checkpoint=None):
 
 def test_negatives_that_are_gone_or_changed_are_not_trained_with(tmp_path):
     def build(folder):
-        np.save(folder / FILE, np.arange(40, dtype=np.int32).reshape(4, 10))
+        np.save(folder / NEGATIVES_FILE, np.arange(40, dtype=np.int32).reshape(4, 10))
 
     build_once(tmp_path / "whole", build)
     for seed in range(9):
         output_dir = tmp_path / str(seed)
         how = mutated_copy(tmp_path / "whole", output_dir / NEGATIVES_FOLDER / "key", seed) if seed else "gone"
         (output_dir / "checkpoint-3").mkdir(parents=True)
-        (output_dir / "checkpoint-3" / NOTE).write_text(json.dumps({"phase": 1, "file": f"key/{FILE}"}))
-        with pytest.raises(ValueError, match=rf"key/{FILE}, but .*: put it back, or start") as refusal:
+        (output_dir / "checkpoint-3" / NOTE).write_text(json.dumps({"phase": 1, "file": f"key/{NEGATIVES_FILE}"}))
+        with pytest.raises(ValueError, match=rf"key/{NEGATIVES_FILE}, but .*: put it back, or start") as refusal:
             callback(output_dir, ["self"], output_dir / "checkpoint-3")
         assert "\n" not in str(refusal.value), how
 

@@ -169,13 +169,13 @@ def test_the_metric_that_chooses_among_checkpoints_decides(encoder, tmp_path, ch
     )
     out = tmp_path / "out"
     args = SimpleNamespace(metric_for_best_model=chosen_by, keep_better_start=True, output_dir=str(out))
-    assert probe.keeps_start(measured, tmp_path / "words", args) is kept
+    assert probe.put_back_better_start(measured, tmp_path / "words", args) is kept
     assert out.exists() is kept
     if kept:
         vectors = [SentenceTransformer(str(folder), device="cpu").encode(texts) for folder in (encoder, out)]
         np.testing.assert_allclose(*vectors, atol=1e-6)
-    assert not probe.keeps_start(None, tmp_path / "words", args)
-    assert not probe.keeps_start(measured, None, args)
+    assert not probe.put_back_better_start(None, tmp_path / "words", args)
+    assert not probe.put_back_better_start(measured, None, args)
 
 
 def test_an_earlier_release_leaves_nothing_behind_and_a_full_disk_nothing_that_loads(start, tmp_path, monkeypatch):

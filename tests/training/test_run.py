@@ -6,9 +6,15 @@ import pytest
 
 from docsplit.modeling.objectives.neighbour_distillation import TARGETS_FILE
 from docsplit.release.records import seal
-from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments, QueryArguments, RunOptions
 from docsplit.training.documents import TrainingData
 from docsplit.training.run import Callbacks, Run, take_output
+from docsplit.training.run_arguments import (
+    DataArguments,
+    ModelArguments,
+    PretrainingArguments,
+    QueryArguments,
+    RunOptions,
+)
 from tests.disk import record_disk
 
 DATA = TrainingData([], None, None, {})

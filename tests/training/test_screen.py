@@ -5,7 +5,13 @@ from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCont
 from docsplit.modeling.objectives.bregman import BregmanInfoNCE
 from docsplit.modeling.objectives.info_nce import InfoNCE
 from docsplit.training import screen
-from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments, QueryArguments, RunOptions
+from docsplit.training.run_arguments import (
+    DataArguments,
+    ModelArguments,
+    PretrainingArguments,
+    QueryArguments,
+    RunOptions,
+)
 from docsplit.training.screen import ScreenCallback, closing_text, counts_table, duration, loss_names, training_line
 
 

@@ -18,11 +18,11 @@ from sklearn.metrics import roc_auc_score
 from benchmarks.studies.search.sets import SETS as SEARCHES
 from docsplit.data.bm25 import BM25
 from docsplit.data.fusion import LOWEST, WEIGHT
-from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.data.sets.citations import load_pair_files
 from docsplit.data.sets.labelled import LabelledSplit, load_labelled, stratified_sample
 from docsplit.data.sets.rankings import Retrieved
-from docsplit.evaluation.heads.base import HeadInput, runs_of
+from docsplit.data.sets.set_arguments import LabelledArguments
+from docsplit.evaluation.heads.base import HeadInput, head_runs
 from docsplit.evaluation.heads.frozen import linear
 from docsplit.evaluation.links import cosine_scores
 from docsplit.evaluation.ranking import Candidates, measure_retrieved, top_of_scores
@@ -109,7 +109,7 @@ def _classes(split: LabelledSplit) -> DataSet:
         return Measured("5shot_accuracy", lambda rows: float(few[rows].mean()), len(few), others)
 
     def measure_several(features: Any) -> Measured:
-        runs, train = runs_of(split, None, 1, 1), len(split.train_texts)
+        runs, train = head_runs(split, None, 1, 1), len(split.train_texts)
         output = linear(HeadInput(features[:train], split.train_labels, runs, features[train:],
                                   len(split.class_names), few_shot=False))  # fmt: skip
         items = micro_f1_items(predictions(output.scores, True), split.test_labels)

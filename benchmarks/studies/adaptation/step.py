@@ -22,8 +22,8 @@ from sklearn.decomposition import TruncatedSVD
 from benchmarks.engine.results import SAMPLES, Row
 from benchmarks.studies.adaptation.sets import DataSet, Measured, load
 from docsplit.data.words import tfidf_counter
-from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encoder import Encoder
+from docsplit.embedding.encoder_arguments import EncoderArguments
 from docsplit.embedding.lexical_ridge import RidgeSettings, fit
 from docsplit.embedding.neighbours import WORD_DIMENSIONS
 from docsplit.evaluation.heads.frozen import tfidf_features

@@ -26,8 +26,8 @@ from benchmarks.studies.adaptation.sets import labelled
 from docsplit.classifier import FEATURES, Classifier, fit_head, probabilities_of
 from docsplit.data.copies import near_copy_groups
 from docsplit.data.sets.labelled import LabelledSplit
-from docsplit.evaluation.heads.base import HeadInput, Run, runs_of
-from docsplit.evaluation.heads.finetuning import Start
+from docsplit.evaluation.heads.base import HeadInput, HeadRun, head_runs
+from docsplit.evaluation.heads.finetuning import FineTuningStart
 from docsplit.evaluation.heads.setfit import setfit
 from docsplit.evaluation.heads.table import HEADS
 from docsplit.evaluation.results.bootstrap import ItemScores, interval, paired_bootstrap, resample
@@ -75,7 +75,7 @@ class DataSet:
         first, second = (rows[:, :width] for rows in features["words_and_tfidf"])
         return features | {"words": (first, second)}
 
-    def by_classifier(self, names: tuple[str, ...], run: Run) -> np.ndarray:
+    def by_classifier(self, names: tuple[str, ...], run: HeadRun) -> np.ndarray:
         """Return the probabilities (M, C) by the classifier's head on the best of these features."""
         classifier = Classifier()
         classifier.several_, classifier.classes_ = self.split.multi_label, np.arange(len(self.split.class_names))
@@ -88,10 +88,10 @@ class DataSet:
             test @ coefficients + intercepts, classifier.scale_, classifier.shift_, classifier.several_
         )
 
-    def scores(self, method: str, runs: list[Run], few: bool) -> np.ndarray:
+    def scores(self, method: str, runs: list[HeadRun], few: bool) -> np.ndarray:
         """Return the probabilities of each class (R, M, C) by a method in each run."""
         if method == "setfit":
-            return setfit(Start(lambda: load_encoder(self.model)), self.split, runs).scores
+            return setfit(FineTuningStart(lambda: load_encoder(self.model)), self.split, runs).scores
         if method.startswith("probe_"):
             train, test = (rows.toarray() for rows in self.features["encoder"])
             data = HeadInput(train, self.split.train_labels, runs, test, len(self.split.class_names), few)
@@ -115,7 +115,7 @@ def measure(data: DataSet, labels: int | None, method: str, path: Path) -> None:
     if path.exists() or (method == "setfit" and not labels):  # which would take hours
         return
     try:
-        runs = runs_of(data.split, labels, DRAWS, 1)
+        runs = head_runs(data.split, labels, DRAWS, 1)
     except ValueError as error:  # too few documents of a class
         logger.info(f"{path.stem}: {error}")
         return

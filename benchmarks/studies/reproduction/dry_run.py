@@ -98,9 +98,9 @@ def _parse(step: Options, words: list[str]) -> None:
     program = step.get("script") or step["module"]
     place = next(place for place, word in enumerate(words) if word.endswith(program)) + 1
     if program == "run_docsplit_pretraining.py":
-        from docsplit.training.arguments import ARGUMENTS, OBJECTIVES
         from docsplit.training.models import random_config
         from docsplit.training.options import ModelArguments
+        from docsplit.training.run_arguments import ARGUMENTS, OBJECTIVES
 
         parsed = parse_arguments(ARGUMENTS, "", words[place:], chosen_by=OBJECTIVES)
         (model_args,) = [part for part in parsed if isinstance(part, ModelArguments)]

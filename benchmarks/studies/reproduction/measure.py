@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.engine.results import SAMPLES, Row
-from docsplit.data.sets.arguments import CitationArguments, LabelledArguments, RankingArguments
-from docsplit.embedding.arguments import EncoderArguments
-from docsplit.evaluation.arguments import AnalysisArguments, LinkArguments, ProbeArguments, RetrievalArguments
+from docsplit.data.sets.set_arguments import CitationArguments, LabelledArguments, RankingArguments
+from docsplit.embedding.encoder_arguments import EncoderArguments
+from docsplit.evaluation.task_arguments import AnalysisArguments, LinkArguments, ProbeArguments, RetrievalArguments
 from docsplit.runtime.files import write_text
 from docsplit.runtime.options import parse_arguments
 

@@ -57,9 +57,9 @@ from typing import Any
 import yaml
 
 from benchmarks.studies.reproduction.measure import RANDOM
-from docsplit.data.sets.arguments import LabelledArguments
-from docsplit.data.views import MOST_PASSAGES, OF_PASSAGES
-from docsplit.evaluation.arguments import NEED_A_TAGGER, AnalysisArguments
+from docsplit.data.sets.set_arguments import LabelledArguments
+from docsplit.data.views import MOST_PASSAGES, PASSAGE_VIEWS
+from docsplit.evaluation.task_arguments import NEED_A_TAGGER, AnalysisArguments
 from docsplit.runtime.files import ROOT
 
 Options = dict[str, Any]
@@ -136,7 +136,7 @@ def training_cost(recipe: Mapping[str, Any], method: Mapping[str, Any]) -> Cost:
     epochs = options.get("num_train_epochs", 1) * documents / (batch * processes)
     steps = options["max_steps"] if options.get("max_steps", -1) > 0 else epochs
     view, longest = options.get("view", "docsplit"), options.get("max_seq_length", 512)
-    most = longest * (MOST_PASSAGES if view in (*OF_PASSAGES, "query_document") else 2)
+    most = longest * (MOST_PASSAGES if view in (*PASSAGE_VIEWS, "query_document") else 2)
     whole = 2 * min(tokens, longest) if view == "simcse" else min(tokens, most)
     passes = float(options.get("contrastive_weight", 1) > 0) + float(options.get("mlm_weight", 0.1) > 0)
     passes += 1 / 3 if options.get("cache_gradients") else 0

@@ -19,7 +19,7 @@ from docsplit.data.sets.citations import (
     rewire_negatives,
 )
 from docsplit.embedding.encoder import Encoder
-from docsplit.evaluation.heads.base import HeadInput, HeadOutput, Run
+from docsplit.evaluation.heads.base import HeadInput, HeadOutput, HeadRun
 from docsplit.evaluation.heads.frozen import standardize
 from docsplit.evaluation.heads.mlp import mlp
 from docsplit.evaluation.links import Links, pair_features
@@ -74,7 +74,7 @@ class RotatedLinks(Links):
         encoder.rest()
         results, labels = [], self.pairs.test.labels
         raw = pair_features(embeddings, self.pairs.test)
-        runs = [Run(known, self.args.seed + number) for number, known in enumerate(self.known)]
+        runs = [HeadRun(known, self.args.seed + number) for number, known in enumerate(self.known)]
         for features, values in (("raw", raw), ("standardized", standardize(raw)[0])):
             output = mlp(HeadInput(values, labels, runs, values, 2, few_shot=False), hidden=embeddings.shape[1])
             scores = output.scores[self.judges, np.arange(len(labels))][None]

@@ -21,10 +21,10 @@ from benchmarks.studies.search.report import markdown_of
 from docsplit.data.bm25 import BM25
 from docsplit.data.fusion import sum_of_scores
 from docsplit.data.passages import to_passages
-from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.rankings import Ranking, load_collection
-from docsplit.embedding.arguments import EncoderArguments
+from docsplit.data.sets.set_arguments import RankingArguments
 from docsplit.embedding.encoder import Encoder
+from docsplit.embedding.encoder_arguments import EncoderArguments
 from docsplit.embedding.lexical_ridge import fit
 from docsplit.evaluation.ranking import curves, top_of_scores
 from docsplit.evaluation.results.bootstrap import paired_bootstrap, resample

@@ -13,9 +13,9 @@ from typing import Any
 import pandas as pd
 
 from docsplit.data.readers.rows import join_sections
-from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.labelled import strip_newsgroups
 from docsplit.data.sets.rankings import Ranking, load_collection
+from docsplit.data.sets.set_arguments import RankingArguments
 
 DRAWN = 2500  # documents of a large corpus
 SUBJECT = re.compile(r"^Subject:\s*(?:Re:\s*)*(.*)$", re.IGNORECASE | re.MULTILINE)

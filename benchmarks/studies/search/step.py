@@ -22,8 +22,8 @@ from benchmarks.studies.search.sets import SETS
 from docsplit.data.bm25 import BM25
 from docsplit.data.fusion import LOWEST, WEIGHT
 from docsplit.data.sets.rankings import Ranking, Retrieved
-from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encoder import Encoder
+from docsplit.embedding.encoder_arguments import EncoderArguments
 from docsplit.embedding.neighbours import search
 from docsplit.evaluation.ranking import DEPTH, Candidates, curves, reciprocal_rank_fusion
 from docsplit.evaluation.results.bootstrap import ItemScores, interval, paired_bootstrap, resample

@@ -8,7 +8,7 @@ Files are parsed with `ast` and never imported: it takes a minute, runs no third
 to load. The price is that documentation which only exists at run time is missing: that of compiled
 functions without a stub (NumPy's ufuncs), of SciPy's distributions (templates), and whatever a decorator adds.
 
-A document is a docstring with `MIN_WORDS` words of prose; the input lines of examples (`>>>`) do not count. Private
+A document is a docstring with `FEWEST_WORDS` words of prose; the input lines of examples (`>>>`) do not count. Private
 functions are in, for their docstrings read like the others. Tests, vendored packages and the `modular_*.py` sources of
 transformers' generated models are out. The packages are a fixed list: equal versions of these (and of Python, up to
 the minor version) give equal documents in equal order on each machine.
@@ -54,7 +54,7 @@ OPTIONAL_MODULES = {
     "distutils", "ensurepip", "idlelib", "lib2to3", "msilib", "pydoc_data", "tkinter", "turtle", "turtledemo", "venv",
 }
 # fmt: on
-MIN_WORDS = 60
+FEWEST_WORDS = 60
 SKIPPED_PATH = re.compile(
     r"(^|/)(tests?|conftest|test_\w+|_?vendor\w*|externals|array_api_compat|array_api_extra|modular_\w+)(\.pyi?$|/)"
 )
@@ -71,15 +71,15 @@ HEADING = re.compile(
     re.IGNORECASE | re.MULTILINE | re.VERBOSE,
 )
 FIELD_HEADINGS = {"return": "Returns", "returns": "Returns", "rtype": "Returns", "raise": "Raises", "raises": "Raises"}
-NAME = r"([A-Za-z_]\w*(?:\.\w+)*)(?:\(\))?"
+PYTHON_DOCS = r"([A-Za-z_]\w*(?:\.\w+)*)(?:\(\))?"
 # :func:`torch.abs`, :class:`text <torch.Tensor>`, [`~transformers.BertModel`], and Matplotlib's `~.Axes.plot`.
 CROSS_REFERENCE = re.compile(
-    rf"(?::(?:py:)?(?:func|class|meth|mod|obj|exc):`~?\.?|\[`~?\.?|(?<!`)`~?\.)(?:[^`<]*<)?{NAME}>?`"
+    rf"(?::(?:py:)?(?:func|class|meth|mod|obj|exc):`~?\.?|\[`~?\.?|(?<!`)`~?\.)(?:[^`<]*<)?{PYTHON_DOCS}>?`"
 )
-SEE_ALSO_NAME = re.compile(rf"(?::\w+:)?`{{0,2}}~?\.?{NAME}`{{0,2}}")
+SEE_ALSO_NAME = re.compile(rf"(?::\w+:)?`{{0,2}}~?\.?{PYTHON_DOCS}`{{0,2}}")
 
 
-Section = dict[str, str]  # `heading` and `text`, see `split_sections`
+DocstringSection = dict[str, str]  # `heading` and `text`, see `split_docstring`
 
 
 class Docstring(NamedTuple):
@@ -155,7 +155,7 @@ def read_python_docs() -> Iterator[dict[str, Any]]:
         id: the qualified name at the place of definition, pandas.core.frame.DataFrame.merge.
         title: the name inside the module, DataFrame.merge; the last component of a module's own name.
         text: the docstring, dedented.
-        sections: a list of `Section`s.
+        sections: a list of `DocstringSection`s.
         label: the sub-package, pandas.core.
         links: sorted ids of other documents that "See Also" or a cross-reference names.
     """
@@ -170,13 +170,13 @@ def read_python_docs() -> Iterator[dict[str, Any]]:
             document_id = None
             if docstring.id in documents:  # of two definitions under one name, an overload say, the first counts
                 document_id = docstring.id
-            elif len(EXAMPLE_INPUT.sub("", docstring.text).split()) >= MIN_WORDS:
+            elif len(EXAMPLE_INPUT.sub("", docstring.text).split()) >= FEWEST_WORDS:
                 document_id = id_of_text.setdefault(" ".join(docstring.text.split()), docstring.id)
                 if document_id == docstring.id:
                     documents[document_id] = docstring
             index.add(docstring, document_id)
     for document in documents.values():
-        sections = split_sections(document.text)
+        sections = split_docstring(document.text)
         targets = {index.resolve(name, document) for name in find_references(document.text, sections)}
         yield {
             "id": document.id,
@@ -201,7 +201,7 @@ def python_docs_fingerprint() -> str:
     return digest.hexdigest()[:16]
 
 
-def find_files(package: str) -> Iterator[tuple[str, Path]]:
+def find_sources(package: str) -> Iterator[tuple[str, Path]]:
     """Find the source files of a package, sorted, without importing it.
 
     Yields:
@@ -227,7 +227,7 @@ def find_files(package: str) -> Iterator[tuple[str, Path]]:
 def read_docstrings(package: str) -> list[Docstring]:
     """Return all docstrings of a package, without those of files that do not parse."""
     docstrings: list[Docstring] = []
-    for module, path in find_files(package):
+    for module, path in find_sources(package):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # invalid escapes such as "\d" in other people's docstrings
@@ -288,7 +288,7 @@ def _constant(node: ast.AST) -> str:
     return ""
 
 
-def split_sections(text: str) -> list[Section]:
+def split_docstring(text: str) -> list[DocstringSection]:
     """Split a docstring at its headings.
 
     A heading is an underlined line (numpydoc), a known word with a colon on a line of its own (`Args:`), or a group of
@@ -298,7 +298,7 @@ def split_sections(text: str) -> list[Section]:
     Returns: sections in order. The first heading is "", with an empty text if the docstring opens with one.
     """
     headings = [(match.start(), match.end(), _heading_text(match)) for match in HEADING.finditer(text)]
-    sections: list[Section] = []
+    sections: list[DocstringSection] = []
     for (begin, start, heading), (end, _, _) in pairwise([(0, 0, ""), *headings, (len(text), 0, "")]):
         body = textwrap.dedent(text[start:end]).strip()
         if sections and begin == start and heading == sections[-1]["heading"]:  # the second :param: of a group
@@ -314,7 +314,7 @@ def _heading_text(match: re.Match) -> str:
     return (match["underlined"] or match["word"]).strip()
 
 
-def find_references(text: str, sections: list[Section]) -> set[str]:
+def find_references(text: str, sections: list[DocstringSection]) -> set[str]:
     """Find the names that a docstring refers to: in cross-references anywhere, and before the colons of "See Also"."""
     names = set(CROSS_REFERENCE.findall(text)) - set(dir(builtins))  # :class:`list` is not `torch.hub.list`
     for section in sections:

@@ -18,7 +18,7 @@ import networkx
 import numpy as np
 
 from docsplit.data.copies import near_copy_groups
-from docsplit.data.python_docs.corpus import Section, find_references
+from docsplit.data.python_docs.corpus import DocstringSection, find_references
 from docsplit.runtime.files import JsonObject
 
 logger = logging.getLogger(__name__)
@@ -26,13 +26,13 @@ logger = logging.getLogger(__name__)
 PART = "part"  # the column
 PART_NAMES = ("train", "validation", "test")
 TRAIN, VALIDATION, TEST = PART_NAMES
-SHARES = (0.75, 0.1, 0.15)  # of the documents: train, validation, test
+PART_SHARES = (0.75, 0.1, 0.15)  # of the documents: train, validation, test
 RESEMBLANCE = 0.3  # Jaccard similarity of documents that stay together: clear of the 0.5 of near-duplicates
 NUM_STRATA = 40  # the largest sub-packages, which probes tell apart; all others are divided as one
 SEE_ALSO_BLOCK = re.compile(r"^([ \t]*)\.\. seealso::.*(?:\n(?:\1[ \t]+\S.*|[ \t]*$))*", re.MULTILINE | re.IGNORECASE)
 
 
-def divide(rows: Sequence[JsonObject]) -> list[str]:
+def divide_packages(rows: Sequence[JsonObject]) -> list[str]:
     """Choose the part of each document: `train`, `validation` or `test`.
 
     Args:
@@ -78,7 +78,7 @@ def _fill_parts(groups: np.ndarray, strata: np.ndarray) -> np.ndarray:
     """Choose the part of each document, (N,): the largest groups first, each where its strata lack most."""
     sizes = np.bincount(groups)
     members = np.split(np.argsort(groups, kind="stable"), np.cumsum(sizes)[:-1])
-    wanted = np.array(SHARES)[:, None] * np.bincount(strata)  # (parts, strata), documents
+    wanted = np.array(PART_SHARES)[:, None] * np.bincount(strata)  # (parts, strata), documents
     filled = np.zeros_like(wanted)
     parts = np.zeros(len(groups), dtype=np.int64)
     for group in np.argsort(-sizes, kind="stable"):
@@ -109,7 +109,7 @@ def split_references(rows: Sequence[JsonObject]) -> tuple[list[str], np.ndarray,
     return texts, lists, prose
 
 
-def _without_see_also(sections: list[Section]) -> tuple[str, set[str]]:
+def _without_see_also(sections: list[DocstringSection]) -> tuple[str, set[str]]:
     """Join the other sections to one text, and collect the last components of the names in "See Also" lists."""
     references: set[str] = set()
     blocks = []

@@ -48,7 +48,7 @@ def grouped(items: Iterable[T], text_of: Callable[[T], str], most: int, most_cha
 
 
 @dataclass(frozen=True)
-class Columns:
+class TableColumns:
     """How data files are read.
 
     Attributes:
@@ -71,7 +71,7 @@ class Columns:
             raise ValueError(f"--encoding {self.encoding!r} is none that Python knows, such as cp1252.") from error
 
 
-USUAL = Columns()
+USUAL = TableColumns()
 
 
 class Unreadable(ValueError):

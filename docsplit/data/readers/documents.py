@@ -16,7 +16,7 @@ from typing import Any
 from lxml import etree
 
 from docsplit.data.passages import heading_at
-from docsplit.data.readers.base import USUAL, Columns, Document, Problems, Unreadable, normalized
+from docsplit.data.readers.base import USUAL, Document, Problems, TableColumns, Unreadable, normalized
 from docsplit.data.readers.files import (
     CONVERTED_SUFFIXES,
     FORMATS,
@@ -81,7 +81,7 @@ _HYPHENATED = re.compile(r"(?<![\w-])([\w-]*[^\W\d_])([-\u00ad\u2010])[ \t]*\n[ 
 # --- Folders and files ---
 
 
-def read_documents(path: Path, columns: Columns = USUAL) -> Iterator[Document]:
+def read_documents(path: Path, columns: TableColumns = USUAL) -> Iterator[Document]:
     """Read the documents of a folder, or of one file.
 
     A text file (.txt, .md, .rst, .tex, .html) and a converted one (.pdf, .docx, .pptx) is one document; its id is its
@@ -97,7 +97,7 @@ def read_documents(path: Path, columns: Columns = USUAL) -> Iterator[Document]:
     found.problems.log()
 
 
-def documents_in(found: FoundFiles, columns: Columns) -> Iterator[Document]:
+def documents_in(found: FoundFiles, columns: TableColumns) -> Iterator[Document]:
     """Read all documents, file after file; `found` then has what could not be read.
 
     Raises:
@@ -108,7 +108,7 @@ def documents_in(found: FoundFiles, columns: Columns) -> Iterator[Document]:
 
     def read(file: File, problems: Problems) -> Iterator[Document]:
         if file.suffix not in FORMATS:
-            yield read_file(file, problems, columns.encoding)
+            yield read_document_file(file, problems, columns.encoding)
             return
         id_of = ids_of_rows(file, columns.id, found.is_folder, problems)
         for number, row, text in read_texts(file, columns, problems):
@@ -127,7 +127,7 @@ def documents_in(found: FoundFiles, columns: Columns) -> Iterator[Document]:
         raise ValueError(f"{found.path} has no documents that can be read. {there}. Expected {expected}.")
 
 
-def read_file(file: File, problems: Problems, encoding: str | None = None) -> Document:
+def read_document_file(file: File, problems: Problems, encoding: str | None = None) -> Document:
     """Read a file as one document; its id is its name.
 
     Its title is that of the page, of the metadata of a PDF, Word, PowerPoint or Markdown file, the first heading or

@@ -21,7 +21,7 @@ import pyarrow
 from pyarrow import parquet
 
 from docsplit.data.passages import SECTION_BREAK
-from docsplit.data.readers.base import Columns, Problems, Unreadable, normalized
+from docsplit.data.readers.base import Problems, TableColumns, Unreadable, normalized
 from docsplit.data.readers.files import DAMAGED, HEAD, File, Line, flaw_of, printable
 from docsplit.runtime.files import JsonObject
 
@@ -112,7 +112,7 @@ def parts_of(file: File) -> list[int | None]:
 
 
 def read_texts(
-    file: File, columns: Columns, problems: Problems, part: int | None = None
+    file: File, columns: TableColumns, problems: Problems, part: int | None = None
 ) -> Iterator[tuple[int, JsonObject, str]]:
     """Read number, row and text of the rows of a data file, or of a part of it.
 

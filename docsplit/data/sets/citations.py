@@ -34,12 +34,12 @@ from docsplit.data.corpora import PYTHON_DOCS, load_corpus
 from docsplit.data.python_docs.parts import PART, PART_NAMES, find_communities, split_references, undirected
 from docsplit.data.readers.files import read_fields
 from docsplit.data.readers.rows import id_of_cell, join_sections, rows_of_table, text_of_cell
-from docsplit.data.sets.arguments import CitationArguments
+from docsplit.data.sets.set_arguments import CitationArguments
 
 logger = logging.getLogger(__name__)
 
 CHUNK_PAIRS = 4096  # multiplied at a time: bounds the memory
-SHARES = (0.8, 0.1, 0.1)  # of the links inside communities: train, validation, test
+LINK_SHARES = (0.8, 0.1, 0.1)  # of the links inside communities: train, validation, test
 
 
 @dataclass
@@ -329,7 +329,7 @@ def make_splits(
     generator = np.random.default_rng(seed)
     distinct = undirected(links)
     if split_of is None:
-        split_of = divide_communities(distinct, num_papers, SHARES, generator, seed)
+        split_of = divide_communities(distinct, num_papers, LINK_SHARES, generator, seed)
     within = split_of[distinct[:, 0]] == split_of[distinct[:, 1]]
     forbidden = distinct if never_negative is None else np.concatenate([distinct, undirected(never_negative)])
     forbidden_keys = set((forbidden[:, 0] * num_papers + forbidden[:, 1]).tolist())

@@ -28,8 +28,8 @@ from docsplit.data.corpora import PYTHON_DOCS, add_text, load_corpus
 from docsplit.data.python_docs.parts import PART
 from docsplit.data.readers.files import saved_files, saved_splits
 from docsplit.data.readers.rows import join_columns, refuse_missing_columns
-from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.data.sets.labels import LabelColumn, classes_of, majority_labels, read_labels
+from docsplit.data.sets.set_arguments import LabelledArguments
 from docsplit.runtime.files import refuse_missing_path
 
 logger = logging.getLogger(__name__)
@@ -184,7 +184,7 @@ def load_labelled(options: LabelledArguments, seed: int = 0) -> LabelledSplit:
     parts = _read_labels(_load_parts(options), options.label_column)
     if "test" not in parts:
         train = parts["train"]
-        whole = read_texts(train.dataset, options.text_column, options.strip_newsgroups, train.source)
+        whole = read_labelled_texts(train.dataset, options.text_column, options.strip_newsgroups, train.source)
         groups = near_copy_groups([text or "" for text in whole])
         parts |= _hold_out_test(train, groups, "validation" not in parts, seed)
     for name, part in parts.items():
@@ -192,7 +192,7 @@ def load_labelled(options: LabelledArguments, seed: int = 0) -> LabelledSplit:
             parts[name] = part.select(stratified_sample(part.strata, limit, seed))
     # Read the texts, and drop what cannot be used, and duplicates.
     read = {
-        name: read_texts(part.dataset, options.text_column, options.strip_newsgroups, part.source)
+        name: read_labelled_texts(part.dataset, options.text_column, options.strip_newsgroups, part.source)
         for name, part in parts.items()
     }
     rows_of = {
@@ -296,7 +296,7 @@ def _read_labels(sources: dict[str, tuple[str, Dataset]], column: str) -> dict[s
     return parts
 
 
-def read_texts(dataset: Dataset, columns: list[str], strip: Sequence[str], source: str) -> list[str | None]:
+def read_labelled_texts(dataset: Dataset, columns: list[str], strip: Sequence[str], source: str) -> list[str | None]:
     """Read the text of each row: "" where it is empty, None where a column has something else than text."""
     if "text" in columns and "text" not in dataset.column_names and "sections" in dataset.column_names:
         dataset = add_text(dataset, "text")

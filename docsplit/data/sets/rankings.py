@@ -5,7 +5,7 @@
     Retrieved          what a search found
     make_folds         the queries divided to train on, to choose by and to report
 
-Formats that are read, each with a row in `FORMATS`; files may be compressed (gz, bz2, xz, zst):
+Formats that are read, each with a row in `COLLECTION_FORMATS`; files may be compressed (gz, bz2, xz, zst):
 
     BEIR        corpus.jsonl, queries.jsonl, and qrels.tsv or qrels/SPLIT.tsv; or the same as a data set on the Hub
     MS MARCO    msmarco-docs.tsv, msmarco-docdev-queries.tsv, msmarco-docdev-qrels.tsv ...
@@ -43,13 +43,13 @@ from docsplit.data.python_docs.parts import PART, PART_NAMES, split_references
 from docsplit.data.readers.files import File, read_fields
 from docsplit.data.readers.rows import headings_of, id_of_cell, join_sections, rows_of_table, text_of_cell
 from docsplit.data.segmentation import load_sentence_splitter
-from docsplit.data.sets.arguments import RankingArguments
+from docsplit.data.sets.set_arguments import RankingArguments
 from docsplit.runtime.files import JsonObject, read_any_json
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Rows = Iterable[tuple[str, str]]  # id and text
+CollectionRows = Iterable[tuple[str, str]]  # id and text
 Judgments = Iterable[tuple[str, str, int]]  # query, document, grade
 
 MARCO_SPLITS = {  # queries and judgments beside msmarco-docs.tsv
@@ -168,12 +168,12 @@ class Retrieved:
 
 
 @dataclass
-class Source:
+class CollectionSource:
     """A collection as it stands in files, unchecked."""
 
     name: str
-    documents: Rows
-    queries: Rows
+    documents: CollectionRows
+    queries: CollectionRows
     judgments: Judgments
     whole: dict[str, str] = field(default_factory=dict)  # documents before a query was taken out of them
     notes: list[str] = field(default_factory=list)
@@ -183,10 +183,10 @@ def load_collection(options: RankingArguments, seed: int = 0) -> Ranking:
     """Load a collection with its judged queries.
 
     Args:
-        options: `collection` is a folder in one of `FORMATS`, a data set of the Hub in BEIR's, or python_docs (also if
-            None), whose queries are first lines. With `queries`, a name of `QUERIES`, it is a corpus for
-            `load_corpus`, whose documents become queries. The default `split` of the queries is test, or the only one;
-            of python_docs test is the sealed part.
+        options: `collection` is a folder in one of `COLLECTION_FORMATS`, a data set of the Hub in BEIR's, or
+            python_docs (also if None), whose queries are first lines. With `queries`, a name of `QUERIES`, it is a
+            corpus for `load_corpus`, whose documents become queries. The default `split` of the queries is test, or
+            the only one; of python_docs test is the sealed part.
         seed: seed of the `max_queries` that are drawn.
 
     Raises:
@@ -228,10 +228,10 @@ def _drawn(ranking: Ranking, count: int | None, seed: int, option: str) -> Ranki
     return replace(ranking.with_queries(sorted(drawn.tolist())), notes=[*ranking.notes, note])
 
 
-def _read(options: RankingArguments) -> Source:
+def _read(options: RankingArguments) -> CollectionSource:
     collection, queries, split = options.collection or PYTHON_DOCS, options.queries, options.split
     if queries is not None or collection == PYTHON_DOCS:
-        return build(collection, queries or "first_line", split)
+        return build_ranking(collection, queries or "first_line", split)
     if Path(collection).is_file():
         raise ValueError(
             f"--collection {collection} is a file: name a folder, or make its queries by --queries title."
@@ -239,7 +239,7 @@ def _read(options: RankingArguments) -> Source:
     return read_folder(Path(collection), split) if Path(collection).is_dir() else read_hub(collection, split)
 
 
-def assemble(source: Source, ignore_identical_ids: bool = False) -> Ranking:
+def assemble(source: CollectionSource, ignore_identical_ids: bool = False) -> Ranking:
     """Check a collection, leave out what cannot be measured, and count it.
 
     Documents without text stay. Judgments of documents that are not there stay too, and count as missed, as in
@@ -258,7 +258,7 @@ def assemble(source: Source, ignore_identical_ids: bool = False) -> Ranking:
             notes.append(f"{len(examples):,} {problem}, such as {examples[0]}.")
             logger.warning(f"{source.name}: {notes[-1]}")
 
-    def texts_by_id(rows: Rows, kind: str) -> dict[str, str]:
+    def texts_by_id(rows: CollectionRows, kind: str) -> dict[str, str]:
         texts: dict[str, str] = {}
         repeated = []
         for name, text in rows:
@@ -337,7 +337,7 @@ def assemble(source: Source, ignore_identical_ids: bool = False) -> Ranking:
 # --- Formats of others ---
 
 
-def read_folder(folder: Path, split: str | None) -> Source:
+def read_folder(folder: Path, split: str | None) -> CollectionSource:
     """Read a folder in the format whose first file it has.
 
     Args:
@@ -346,16 +346,16 @@ def read_folder(folder: Path, split: str | None) -> Source:
     Raises:
         ValueError: if it is in none of them, a file or split is missing, or a line cannot be understood.
     """
-    for marker, read in FORMATS.values():
+    for marker, read in COLLECTION_FORMATS.values():
         if any(folder.glob(marker)):
             return read(folder, split)
     raise ValueError(
         f"{folder} should hold corpus.jsonl, queries.jsonl and one qrels.tsv, or qrels/NAME.tsv (BEIR); or the files "
-        f"of {', '.join(name for name in FORMATS if name != 'BEIR')}, see docs/datasets.md."
+        f"of {', '.join(name for name in COLLECTION_FORMATS if name != 'BEIR')}, see docs/datasets.md."
     )
 
 
-def read_beir(folder: Path, split: str | None) -> Source:
+def read_beir(folder: Path, split: str | None) -> CollectionSource:
     """Read BEIR's layout. A document is title, blank line and text; or the text alone if it begins with its title."""
     judged = {path.name.split(".")[0]: path for path in sorted(folder.glob("qrels/*.tsv*"))}
     if alone := sorted(folder.glob("qrels.tsv*")):
@@ -364,10 +364,10 @@ def read_beir(folder: Path, split: str | None) -> Source:
         judged["test"] = alone[0]
     file = choose_split(judged, split, f"{folder}: one qrels.tsv, or qrels/NAME.tsv")
     documents, queries = (_table(rows_of_table(_only(folder, f"{part}.jsonl*"))) for part in ("corpus", "queries"))
-    return Source(str(folder), documents, queries, _judgments(file, 3))
+    return CollectionSource(str(folder), documents, queries, _judgments(file, 3))
 
 
-def read_hub(name: str, split: str | None) -> Source:
+def read_hub(name: str, split: str | None) -> CollectionSource:
     """Read BEIR's layout from the Hub: configurations corpus and queries; judgments in qrels, default or NAME-qrels.
 
     Raises:
@@ -387,10 +387,12 @@ def read_hub(name: str, split: str | None) -> Source:
     rows, columns = load(judged, split), ("query-id", "corpus-id", "score")
     if missing := {*columns} - {*rows.column_names}:
         raise ValueError(f"{judged} needs the column {' and '.join(sorted(missing))}, found {rows.column_names}.")
-    return Source(name, documents, queries, _grades(((row[name] for name in columns) for row in rows), judged))
+    return CollectionSource(
+        name, documents, queries, _grades(((row[name] for name in columns) for row in rows), judged)
+    )
 
 
-def read_ms_marco(folder: Path, split: str | None) -> Source:
+def read_ms_marco(folder: Path, split: str | None) -> CollectionSource:
     """Read MS MARCO's documents (id, url, title, body; no urls) and a split's queries; dl19 and dl20 are TREC's."""
     known = {
         name: files for name, files in MARCO_SPLITS.items() if all(any(folder.glob(f"{file}*")) for file in files)
@@ -402,10 +404,10 @@ def read_ms_marco(folder: Path, split: str | None) -> Source:
             yield document, joined(title, body)
 
     rows = ((query, text) for query, text in read_fields(queries, 2, "\t"))
-    return Source(str(folder), documents(), rows, _judgments(qrels, 4))
+    return CollectionSource(str(folder), documents(), rows, _judgments(qrels, 4))
 
 
-def read_wikir(folder: Path, split: str | None) -> Source:
+def read_wikir(folder: Path, split: str | None) -> CollectionSource:
     """Read WIKIR's documents.csv (id_right, text_right), and a split's queries.csv (id_left, text_left) and qrels.
 
     A table has no sections. In its place documents.jsonl may have them: id_right, and text_right or sections.
@@ -416,24 +418,24 @@ def read_wikir(folder: Path, split: str | None) -> Source:
     file = _only(folder, "documents.[cj]s*")
     documents = _table(rows_of_table(file), ("id_right", "text_right"))
     queries = _table(rows_of_table(_only(part, "queries.csv*")), ("id_left", "text_left"))
-    source = Source(str(folder), documents, queries, _judgments(_only(part, "qrels*"), 4))
+    source = CollectionSource(str(folder), documents, queries, _judgments(_only(part, "qrels*"), 4))
     if ".csv" in file.suffixes:
         source.notes.append(f"{file.name} has no sections: documents.jsonl can have them (docs/datasets.md).")
     return source
 
 
-def read_trec(folder: Path, split: str | None) -> Source:
+def read_trec(folder: Path, split: str | None) -> CollectionSource:
     """Read TREC's files: titles of topics, qrels, and headline and text of documents in SGML."""
     if split not in (None, "test"):
         raise ValueError(f"{folder} has one set of topics and no --split {split}: divide it by --folds.")
     topics = TREC_TOPIC.findall(_text_of(_only(folder, "topics*")))
     queries = [(number, " ".join(title.split())) for number, title in topics]
-    source = Source(str(folder), (), queries, _judgments(_only(folder, "qrels*"), 4))
+    source = CollectionSource(str(folder), (), queries, _judgments(_only(folder, "qrels*"), 4))
     source.documents = _trec_documents(folder / "documents", source.notes)
     return source
 
 
-FORMATS: dict[str, tuple[str, Callable[[Path, str | None], Source]]] = {
+COLLECTION_FORMATS: dict[str, tuple[str, Callable[[Path, str | None], CollectionSource]]] = {
     "BEIR": ("corpus.jsonl*", read_beir),
     "MS MARCO": ("msmarco-docs.tsv*", read_ms_marco),
     "WIKIR": ("documents.[cj]s*", read_wikir),
@@ -470,7 +472,7 @@ def _only(folder: Path, pattern: str) -> Path:
     return files[0]
 
 
-def _table(rows: Iterable[tuple[str, JsonObject]], columns: tuple[str, str] = ("_id", "text")) -> Rows:
+def _table(rows: Iterable[tuple[str, JsonObject]], columns: tuple[str, str] = ("_id", "text")) -> CollectionRows:
     """Take ids, texts or in their place `sections`, and, where there are any, titles, of rows with their places."""
     id_column, text_column = columns
     for place, row in rows:
@@ -540,7 +542,7 @@ def _plain(text: str) -> str:
 
 
 @dataclass
-class Row:
+class CollectionRow:
     """A document of the corpus, of which a query is made."""
 
     id: str
@@ -551,12 +553,12 @@ class Row:
     headings: list[str] = field(default_factory=list)  # of its sections
 
 
-def by_title(row: Row) -> tuple[str, str]:
+def by_title(row: CollectionRow) -> tuple[str, str]:
     """Take the title, and remove it from the beginning of the text."""
     return row.title, row.text.removeprefix(row.title) if row.title else row.text
 
 
-def by_first_sentence(row: Row) -> tuple[str, str]:
+def by_first_sentence(row: CollectionRow) -> tuple[str, str]:
     """Take the first sentence that is no heading, and leave the text around it: headings and sections stay."""
     parts = [clean_text(part) for part in row.text.strip().split(SECTION_BREAK)]
     text, readable = SECTION_BREAK.join(parts), " ".join(parts)  # equally long: a place in one is one in the other
@@ -590,14 +592,14 @@ def after_headings(text: str, known: Sequence[str]) -> int:
     return len(text)
 
 
-QUERIES: dict[str, Callable[[Row], tuple[str, str]]] = {
+QUERIES: dict[str, Callable[[CollectionRow], tuple[str, str]]] = {
     "title": by_title,
     "first_sentence": by_first_sentence,
     "first_line": lambda row: row.text.strip().partition("\n")[::2],  # the summary of a docstring, and the rest
 }
 
 
-def build(corpus: str, queries: str, split: str | None) -> Source:
+def build_ranking(corpus: str, queries: str, split: str | None) -> CollectionSource:
     """Make a collection of the documents of a corpus.
 
     Queries that are equal up to case and white space are one, with the relevant documents of all.
@@ -648,7 +650,7 @@ def build(corpus: str, queries: str, split: str | None) -> Source:
     if is_divided_here:
         notes.append(f"{chosen:,} of {len(rows) - without:,} documents ask: --split {split}; all: --split all.")
     whole = {row.id: row.whole for row in rows}
-    return Source(f"{corpus}, {queries}", documents, list(distinct.values()), judgments, whole, notes)
+    return CollectionSource(f"{corpus}, {queries}", documents, list(distinct.values()), judgments, whole, notes)
 
 
 def split_of(text: str) -> str:
@@ -656,19 +658,19 @@ def split_of(text: str) -> str:
     return {0: "validation", 1: "test"}.get(document_id(text) % 10, "train")
 
 
-def _python_docs(part: str) -> list[Row]:
+def _python_docs(part: str) -> list[CollectionRow]:
     """Take the documents of a part, without "See also" lists, and with the links among them."""
     rows = load_corpus(PYTHON_DOCS).to_list()
     texts, _, _ = split_references(rows)
     chosen = [(row, text) for row, text in zip(rows, texts) if part in ("all", row[PART])]
     names = {row["id"] for row, _ in chosen}
     return [
-        Row(row["id"], row["title"], text, row["text"], [link for link in row["links"] if link in names])
+        CollectionRow(row["id"], row["title"], text, row["text"], [link for link in row["links"] if link in names])
         for row, text in chosen
     ]
 
 
-def _rows(corpus: str, queries: str, notes: list[str]) -> list[Row]:
+def _rows(corpus: str, queries: str, notes: list[str]) -> list[CollectionRow]:
     """Read the documents of a corpus; a missing id is the row's number."""
     dataset = add_text(load_corpus(corpus), "text")
     if queries == "title" and "title" not in dataset.column_names:
@@ -682,7 +684,7 @@ def _rows(corpus: str, queries: str, notes: list[str]) -> list[Row]:
         text = record["text"] if isinstance(record["text"], str) else ""
         name = number if record.get("id") in (None, "") else record["id"]
         links = [str(link) for link in record.get("links") or ()]
-        rows.append(Row(str(name), record.get("title") or "", text, text, links, headings_of(record)))
+        rows.append(CollectionRow(str(name), record.get("title") or "", text, text, links, headings_of(record)))
     return rows
 
 
@@ -722,7 +724,7 @@ def make_folds(ranking: Ranking, folds: str, seed: int) -> list[np.ndarray]:
     return parts
 
 
-def divide(ranking: Ranking, folds: str, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def divide_queries(ranking: Ranking, folds: str, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Divide queries into rows to train on, to choose by and to report: fold `number` (from 0) is reported.
 
     The fold after it is for choosing. Training and evaluation call this with the same collection, and get the same

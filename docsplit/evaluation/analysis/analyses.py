@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from docsplit.data.segmentation import clean_text, load_sentence_splitter
-from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.data.sets.labelled import LabelledSplit, stratified_sample
+from docsplit.data.sets.set_arguments import LabelledArguments
 from docsplit.data.tagging import describe_tagger, load_tagger, tag
-from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.attention import (
     GraphReadings,
     attention_by_kind,
@@ -22,9 +21,9 @@ from docsplit.embedding.attention import (
     describe_attention,
 )
 from docsplit.embedding.encoder import Encoder, EncoderGroup
+from docsplit.embedding.encoder_arguments import EncoderArguments
 from docsplit.embedding.neighbours import nearest
 from docsplit.evaluation.analysis import attention, clustering, geometry, maps, redundancy, report, similarity
-from docsplit.evaluation.arguments import GRAPH_ATTENTION, NEED_A_TAGGER, AnalysisArguments
 from docsplit.evaluation.compare import TFIDF_FACTS, LabelledEvaluation
 from docsplit.evaluation.heads.frozen import TFIDF, tfidf_features
 from docsplit.evaluation.results.markdown import one_line
@@ -39,6 +38,7 @@ from docsplit.evaluation.results.report import (
     write_comparison,
 )
 from docsplit.evaluation.results.result import CLUSTERING, Facts, Result, merge_members
+from docsplit.evaluation.task_arguments import GRAPH_ATTENTION, NEED_A_TAGGER, AnalysisArguments
 from docsplit.modeling.loading import has_graph_attention, says_pooling
 from docsplit.runtime.files import versions
 from docsplit.runtime.vectors import unit
@@ -54,7 +54,7 @@ READ_ALL = {"clustering", "map", "geometry"}  # analyses of all test documents, 
 
 
 @dataclass(frozen=True)
-class Documents:
+class AnalysedDocuments:
     """The sample of test documents, and what all encoders get of them, as far as the analyses need it."""
 
     rows: np.ndarray  # (D,) of the test documents
@@ -69,7 +69,7 @@ class Documents:
 
 def choose_documents(
     split: LabelledSplit, options: AnalysisArguments, tagger: Any, passage_words: Sequence[int] = ()
-) -> Documents:
+) -> AnalysedDocuments:
     """Draw the sample; cut it into sentences and halves, and tag it, as far as the analyses need that.
 
     Args:
@@ -100,7 +100,7 @@ def choose_documents(
         logger.info(f"Tagging {len(texts):,} documents by {describe_tagger(tagger)}")
         tagged = ((own.lemmas, own.parts_of_speech, own.spans) for own in tag(tagger, texts))
         chosen |= {"words": attention.document_words(tagged), "pipeline": describe_tagger(tagger)}
-    return Documents(rows, texts, classes, **chosen)
+    return AnalysedDocuments(rows, texts, classes, **chosen)
 
 
 def random_halves(sentences: Sequence[Sequence[str]], seed: int) -> list[str]:
@@ -149,7 +149,7 @@ class EmbeddingAnalysis(LabelledEvaluation):
     card_title = "Clusters"
     not_encoders = (TFIDF,)
     args: AnalysisArguments
-    documents: Documents
+    documents: AnalysedDocuments
     tagger: Any = None
     redundancy: Json | None = None
 
@@ -294,7 +294,7 @@ class EmbeddingAnalysis(LabelledEvaluation):
             replace(facts_table(about["statistics"], STATISTICS), title="Documents."),
             replace(facts_table(encoders, ENCODER_FACTS), title="Encoders."),
         ]
-        about_data = report.Section("Data and encoders", ["Words are split at white space."], tables)
+        about_data = report.ReportSection("Data and encoders", ["Words are split at white space."], tables)
         about |= {"title": title, "versions": versions()} | contents
         report.write_report(folder, title, [about_data, *sections.values()], about)
         beside = f"all numbers: {report.JSON_FILE}, all tables: {report.MARKDOWN_FILE}"

@@ -30,7 +30,7 @@ from docsplit.evaluation.results.report import Json, names_of, records
 CLASSES = ("noun", "verb", "adjective", "other", "punctuation")
 _CLASS_OF = {"NOUN": 0, "PROPN": 0, "VERB": 1, "ADJ": 2, "PUNCT": 4}  # others: 3
 TERCILES = ("frequent", "medium", "rare")  # by inverse document frequency, a third of the words each
-MOST_PASSAGES = 50  # of the document whose graph is shown
+PASSAGES_SHOWN = 50  # of the document whose graph is shown
 
 
 # --- Words ---
@@ -144,10 +144,10 @@ def attention_estimates(
 
 def attention_analysis(
     measured: Sequence[report.Estimates], num_documents: int, pipeline: str, word_weight: str, folder: Path
-) -> tuple[Json, report.Section]:
+) -> tuple[Json, report.ReportSection]:
     """Return what analysis.json says, and Figure 3 of SimLTE, with length, special tokens and frequency controlled."""
     to_uniform = {f"{name}_to_uniform": name for name in CLASSES}
-    frame, compared = report.rows_of(measured), report.differences(measured, [*to_uniform])
+    frame, compared = report.table_rows(measured), report.differences(measured, [*to_uniform])
     listed, names = records(frame), names_of(frame)
     contents = {"rows": frame, "differences": compared, "documents": num_documents}
     contents |= {"pipeline": pipeline, "word_weight": word_weight}
@@ -158,7 +158,7 @@ def attention_analysis(
     ):
         cells = [[names[row["encoder"]], *(report.with_interval(row, f"{name}_{kind}", digits) for name in CLASSES)]
                  for row in listed]  # fmt: skip
-        tables.append(report.Table(["encoder", *CLASSES], cells, title=f"{title} {report.BETWEEN}"))
+        tables.append(report.ResultsTable(["encoder", *CLASSES], cells, title=f"{title} {report.BETWEEN}"))
     # By frequency, each number with that of its words
     cells = []
     for row, name in ((row, name) for row in listed for name in CLASSES[:4]):
@@ -167,7 +167,7 @@ def attention_analysis(
         cells.append([names[row["encoder"]], name, *thirds])
     title = "1 is uniform, by class and by thirds of the words' document frequency in these documents; n words."
     header = ["encoder", "class", *(f"{tercile} words" for tercile in TERCILES)]
-    tables.append(report.Table(header, cells, title=title))
+    tables.append(report.ResultsTable(header, cells, title=title))
     titles = {key: f"{name}, 1 is uniform" for key, name in to_uniform.items()}
     tables.append(report.differences_table(compared, names, titles))
     # What was read
@@ -176,7 +176,7 @@ def attention_analysis(
     shares = {"special_share": "share of special tokens", "outside_share": "share outside of words"}
     cells = [[names[row["encoder"]], *(report.count(row[name]) for name in columns),
               *(report.with_interval(row, name, 3) for name in shares)] for row in listed]  # fmt: skip
-    tables.append(report.Table(["encoder", *columns.values(), *shares.values()], cells, title="What was read."))
+    tables.append(report.ResultsTable(["encoder", *columns.values(), *shares.values()], cells, title="What was read."))
     notes = [
         f"Last layer, mean over heads, {num_documents:,} documents, tagged by {pipeline}, {word_weight} of pieces."
     ]
@@ -186,7 +186,7 @@ def attention_analysis(
     message = f"{most} attends most to nouns: {nouns[most]:.2f} times uniform"
     about = "times uniform attention", folder / "attention.png", message, caption, 1.0
     figure = report.plot_bars(frame, names, to_uniform, *about)
-    return contents, report.Section("Attention by part of speech", notes, tables, [figure])
+    return contents, report.ReportSection("Attention by part of speech", notes, tables, [figure])
 
 
 # --- Nodes ---
@@ -205,19 +205,19 @@ def choose_document(texts: Sequence[str], passage_words: Sequence[int]) -> int:
     for place, text in enumerate(texts):
         cut = [to_passages(text, words) for words in passage_words]
         size = (len({passage.section for passage in cut[0]}), len(cut[0]))
-        if all(2 <= len(passages) <= MOST_PASSAGES for passages in cut) and size > best:
+        if all(2 <= len(passages) <= PASSAGES_SHOWN for passages in cut) and size > best:
             best, chosen = size, place
     if chosen < 0:
         raise ValueError(
-            f"No document of the sample has 2 to {MOST_PASSAGES} passages for each encoder: leave graph_attention out "
-            "of --analyses, or raise --sample_documents."
+            f"No document of the sample has 2 to {PASSAGES_SHOWN} passages for each encoder: leave graph_attention "
+            "out of --analyses, or raise --sample_documents."
         )
     return chosen
 
 
 def graph_attention_analysis(
     document: int, readings: Mapping[str, GraphReadings], folder: Path
-) -> tuple[Json, report.Section]:
+) -> tuple[Json, report.ReportSection]:
     """Return what analysis.json says, the two figures, and the passages that the document's vector takes most from.
 
     Args:
@@ -232,9 +232,11 @@ def graph_attention_analysis(
             cells.append([name, str(node), report.number(float(weights[node]), 3), text])
     notes = [f"Test document {document}, the one with the most sections. Last layer, mean over heads."]
     title = "The document node, and the passages it attends to most."
-    table = report.Table(["encoder", "node", "weight", ""], cells, title=title)
+    table = report.ResultsTable(["encoder", "node", "weight", ""], cells, title=title)
     figures = [_draw(readings, folder, "document", 2.2), _draw(readings, folder, "nodes", 3.6)]
-    return {"document": document, "encoders": readings}, report.Section("Graph attention", notes, [table], figures)
+    return {"document": document, "encoders": readings}, report.ReportSection(
+        "Graph attention", notes, [table], figures
+    )
 
 
 def _draw(readings: Mapping[str, GraphReadings], folder: Path, shown: str, height: float) -> report.Figure:

@@ -19,7 +19,7 @@ from sklearn.metrics.cluster import contingency_matrix
 from sklearn.preprocessing import normalize
 
 from docsplit.data.sets.labelled import LabelledSplit
-from docsplit.evaluation.analysis.report import Section
+from docsplit.evaluation.analysis.report import ReportSection
 from docsplit.evaluation.results.bootstrap import ItemScores, accuracy_items
 from docsplit.evaluation.results.report import Json, comparisons, difference_table, names_of, rows, table_of
 from docsplit.evaluation.results.result import CLUSTERING, Facts, Result
@@ -104,7 +104,7 @@ def clusterings(
     return results
 
 
-def clustering_analysis(results: Sequence[Result], split: LabelledSplit) -> tuple[Json, Section]:
+def clustering_analysis(results: Sequence[Result], split: LabelledSplit) -> tuple[Json, ReportSection]:
     """Return what analysis.json says, and Table 1 of the graph document model's paper with every mean of the NMI."""
     frame, compared = rows(results), comparisons(results)
     train, test = (one_label(labels)[1] for labels in (split.train_labels, split.test_labels))
@@ -120,4 +120,4 @@ def clustering_analysis(results: Sequence[Result], split: LabelledSplit) -> tupl
         f"documents are assigned.{left_out_text} No purity is below {largest:.3f}, the share of the largest class.",
         CLUSTERING.note,
     ]
-    return contents, Section("Clusters", notes, tables)
+    return contents, ReportSection("Clusters", notes, tables)

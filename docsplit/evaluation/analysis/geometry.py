@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from scipy.stats import skew
 from torch import Tensor
 
-from docsplit.evaluation.analysis.report import Section, Table, with_deviation
+from docsplit.evaluation.analysis.report import ReportSection, ResultsTable, with_deviation
 from docsplit.evaluation.results.report import Json, encoder_names
 from docsplit.runtime.vectors import unit
 
@@ -111,7 +111,7 @@ def geometry(documents: np.ndarray, halves: np.ndarray, neighbours: np.ndarray) 
 
 def geometry_analysis(
     rows: Sequence[Json], num_documents: int, num_halved: int, num_neighbours: int
-) -> tuple[Json, Section]:
+) -> tuple[Json, ReportSection]:
     """Return what analysis.json says of how the embeddings lie in space, and its table.
 
     Args:
@@ -126,4 +126,6 @@ def geometry_analysis(
     cells = [[names[row["encoder"]], *(with_deviation(row, name, 0 if name == "width" else 3) for name in columns)]
              for row in rows]  # fmt: skip
     note = f"{num_documents:,} test documents; random halves of {num_halved:,} of them; the {num_neighbours} nearest."
-    return {"rows": rows, **about}, Section("Geometry", [note], [Table(["encoder", *columns.values()], cells)])
+    return {"rows": rows, **about}, ReportSection(
+        "Geometry", [note], [ResultsTable(["encoder", *columns.values()], cells)]
+    )

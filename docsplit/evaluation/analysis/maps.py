@@ -15,7 +15,7 @@ import numpy as np
 from scipy.spatial import KDTree
 from sklearn.decomposition import PCA
 
-from docsplit.evaluation.analysis.report import Section, literal, save_figure
+from docsplit.evaluation.analysis.report import ReportSection, literal, save_figure
 from docsplit.evaluation.results.report import Json
 
 PERPLEXITY, COMPONENTS = 30, 50
@@ -55,7 +55,7 @@ def project(vectors: np.ndarray, method: str = "tsne", seed: int = 0) -> tuple[n
 def map_analysis(
     maps: Mapping[str, tuple[np.ndarray, str]], names: Mapping[str, str], rows: np.ndarray, classes: np.ndarray,
     class_names: Sequence[str], note: str, folder: Path,
-) -> tuple[Json, Section]:  # fmt: skip
+) -> tuple[Json, ReportSection]:  # fmt: skip
     """Return what analysis.json says, and figures 3 and 4 of the graph document model's paper: a panel an encoder.
 
     Colours and markers are by class, the number of a class stands where its documents lie.
@@ -118,4 +118,4 @@ def map_analysis(
     notes = [f"A number stands at the median of its class, unless it would hide another.{note}"]
     points_of = {encoder: points for encoder, (points, _) in maps.items()}
     contents = {"documents": len(rows), "method": how, "note": note, "rows": rows, "points": points_of}
-    return contents, Section("Map", notes, figures=[saved])
+    return contents, ReportSection("Map", notes, figures=[saved])

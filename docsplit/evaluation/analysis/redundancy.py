@@ -25,11 +25,11 @@ from docsplit.evaluation.results.report import Json
 
 logger = logging.getLogger(__name__)
 
-PARTS = ("NOUN", "VERB")
+REDUNDANCY_PARTS = ("NOUN", "VERB")
 MAX_DOCUMENTS = 10_000
 LENGTH_CLASSES = {"0-50": 50, "51-100": 100, "101-200": 200, "201-300": 300, "> 300": np.inf}  # words, at most
 ALL = "All"
-NUM_DRAWS = 5  # of the null, of each document
+REDUNDANCY_DRAWS = 5  # of the null, of each document
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class ContentWords:
     """The nouns and verbs of documents, one after another."""
 
     lemmas: np.ndarray  # (T,) numbers of lemmas
-    parts: np.ndarray  # (T,) indices into `PARTS`
+    parts: np.ndarray  # (T,) indices into `REDUNDANCY_PARTS`
     documents: np.ndarray  # (T,) the document of each, ascending
     words: np.ndarray  # (D,) words between white space of each document
 
@@ -46,10 +46,10 @@ def content_words(tagged: Iterable[tuple[Sequence[str], Sequence[str]]], words: 
     """Collect the content words of documents from lemmas and parts of speech (`docsplit.data.tagging.TaggedText`)."""
     numbers: dict[str, int] = {}
     found = [
-        (numbers.setdefault(lemma, len(numbers)), PARTS.index(part), document)
+        (numbers.setdefault(lemma, len(numbers)), REDUNDANCY_PARTS.index(part), document)
         for document, (lemmas, parts) in enumerate(tagged)
         for lemma, part in zip(lemmas, parts)
-        if part in PARTS
+        if part in REDUNDANCY_PARTS
     ]
     of_lemmas, of_parts, documents = np.array(found, dtype=np.int64).reshape(-1, 3).T
     return ContentWords(of_lemmas, of_parts, documents, np.array(words))
@@ -58,17 +58,17 @@ def content_words(tagged: Iterable[tuple[Sequence[str], Sequence[str]]], words: 
 def redundancies(content: ContentWords, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """R and R_null of each document, (D,) each; NaN where a document has none of these words.
 
-    R_null is the mean over `NUM_DRAWS` draws, without replacement; with it where the others have too few words.
+    R_null is the mean over `REDUNDANCY_DRAWS` draws, without replacement; with it where the others have too few words.
     """
     parts, documents = content.parts, content.documents
-    keys = content.lemmas * len(PARTS) + parts
+    keys = content.lemmas * len(REDUNDANCY_PARTS) + parts
     pools = [(keys[parts == part], documents[parts == part]) for part in np.unique(parts)]
     generator = np.random.default_rng((seed, 5))
     observed, null = np.full((2, len(content.words)), np.nan)
     for document in np.unique(documents):
         start, end = np.searchsorted(documents, [document, document + 1])
         observed[document] = _ratio(keys[start:end])
-        drawn = [[_drawn(*pool, document, generator) for pool in pools] for _ in range(NUM_DRAWS)]
+        drawn = [[_drawn(*pool, document, generator) for pool in pools] for _ in range(REDUNDANCY_DRAWS)]
         null[document] = np.mean([_ratio(np.concatenate(one)) for one in drawn])
     return observed, null
 
@@ -149,19 +149,19 @@ def redundancy(split: LabelledSplit, tagger: Any, seed: int) -> Json:
     return {"rows": rows, "growth": growth} | about
 
 
-def redundancy_section(contents: Json, folder: Path) -> report.Section:
+def redundancy_section(contents: Json, folder: Path) -> report.ReportSection:
     """Show Table 4 of DocSplit's first version, which is Table 3 of SimLTE, with its null."""
     rows, growth = contents["rows"], contents["growth"]
     titles = {"r": "R", "r_null": "R of the null", "r_to_null": "R / R of the null"}
     cells = [[row["length"], f"{row['n']:,}", *(report.with_interval(row, key) for key in titles)] for row in rows]
     title = f"Nouns and verbs. {report.BETWEEN} Left out, without any of them: {rows[-1]['left_out']:,} documents."
-    tables = [report.Table(["words", "n", *titles.values()], cells, title=title)]
+    tables = [report.ResultsTable(["words", "n", *titles.values()], cells, title=title)]
     line = []
     for name in titles:  # without the interval where a drawn set of documents had no correlation
         ends = [report.number(growth[f"{name}_{end}"]) for end in ("low", "high")]
         line.append(report.number(growth[name]) + (f" [{', '.join(ends)}]" if all(ends) else ""))
     title = f"Spearman's rank correlation with the number of words of a document. {report.BETWEEN}"
-    tables.append(report.Table([*titles.values()], [line], title=title))
+    tables.append(report.ResultsTable([*titles.values()], [line], title=title))
     note = f"{contents['documents']:,} documents{contents['sampled']}, tagged by {contents['pipeline']}."
     # The picture: a group of bars for each length
     shown = [{"encoder": row["length"], **row} for row in rows if row["n"]]
@@ -173,4 +173,4 @@ def redundancy_section(contents: Json, folder: Path) -> report.Section:
     caption = "R by words of the document; by chance: that of words drawn from other documents."
     about = "nouns and verbs / distinct ones", folder / "redundancy.png", message, caption
     figure = report.plot_bars(pd.DataFrame(shown), names, bars, *about)
-    return report.Section("Redundancy by length", [note], tables, [figure])
+    return report.ReportSection("Redundancy by length", [note], tables, [figure])

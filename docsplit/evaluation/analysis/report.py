@@ -2,8 +2,8 @@
 
 An analysis gives each number as a `Resampled`: its value, and its values on sets of documents drawn with replacement.
 The sets are the same for all encoders (`docsplit.evaluation.results.bootstrap.item_draws`), so that differences are
-paired. A `Section` is the same in analysis.md and report.html; a figure is written with the CSV of what it shows,
-under the same name (`save_figure`).
+paired. A `ReportSection` is the same in analysis.md and report.html; a figure is written with the CSV of what it
+shows, under the same name (`save_figure`).
 """
 
 import base64
@@ -29,7 +29,7 @@ from docsplit.evaluation.results.bootstrap import (
     paired_bootstrap,
 )
 from docsplit.evaluation.results.markdown import bullets, image, inline
-from docsplit.evaluation.results.report import Json, Table, over_seeds, plain, records
+from docsplit.evaluation.results.report import Json, ResultsTable, over_seeds, plain, records
 from docsplit.evaluation.results.result import Facts
 from docsplit.runtime.files import write_text
 
@@ -94,7 +94,7 @@ def columns_of(values: Mapping[str, Resampled]) -> Json:
     return columns
 
 
-def rows_of(measured: Iterable[Estimates]) -> pd.DataFrame:
+def table_rows(measured: Iterable[Estimates]) -> pd.DataFrame:
     """Return a row an encoder: its facts, and each number with its 95 % interval and its spread over seeds."""
     rows = []
     for one in measured:
@@ -172,7 +172,7 @@ def with_deviation(row: Json, name: str, digits: int = 3) -> str:
     return number(row[f"{name}_mean"], digits) + (f" ± {std:.3f}" if std else "")
 
 
-def differences_table(rows: Sequence[Json], names: Mapping[str, str], titles: Mapping[str, str]) -> Table:
+def differences_table(rows: Sequence[Json], names: Mapping[str, str], titles: Mapping[str, str]) -> ResultsTable:
     """Show the paired tests of `differences`.
 
     Args:
@@ -187,7 +187,7 @@ def differences_table(rows: Sequence[Json], names: Mapping[str, str], titles: Ma
         clear = "yes" if is_clear(row["low"], row["high"]) else ""
         cells.append([pair, measure, text, ratio, f"{row['p_value']:.3f}", clear])
     title = f"First minus second, and first / second; paired bootstrap. {len(cells)} p-values, not corrected."
-    return Table(["encoders", "measure", "difference", "ratio", "p", "without 0"], cells, title=title)
+    return ResultsTable(["encoders", "measure", "difference", "ratio", "p", "without 0"], cells, title=title)
 
 
 # --- Figures and sections ---
@@ -203,12 +203,12 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Section:
+class ReportSection:
     """One analysis."""
 
     title: str
     notes: Sequence[str] = ()
-    tables: Sequence[Table] = ()
+    tables: Sequence[ResultsTable] = ()
     figures: Sequence[Figure] = ()
 
 
@@ -222,7 +222,7 @@ def save_figure(
 ) -> Figure:
     """Write a matplotlib figure, its message above it, as PNG and what it shows as CSV beside it."""
     figure.suptitle(textwrap.fill(literal(message), int(12 * figure.get_figwidth())), fontsize=10)
-    plots.save(figure, path, header, rows)
+    plots.save_figure(figure, path, header, rows)
     return Figure(message, caption, path)
 
 
@@ -260,7 +260,7 @@ def plot_bars(
     return save_figure(figure, path, message, caption, ["of", "what", "mean", "low", "high"], cells)
 
 
-def write_report(folder: Path, title: str, sections: Sequence[Section], contents: Mapping[str, object]) -> None:
+def write_report(folder: Path, title: str, sections: Sequence[ReportSection], contents: Mapping[str, object]) -> None:
     """Write analysis.json (all of `contents`), analysis.md and report.html, which holds its pictures, each whole.
 
     Tables without a line are left out: a single encoder has no differences.

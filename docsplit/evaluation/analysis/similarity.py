@@ -30,9 +30,9 @@ NUM_PAIRS = 100_000  # of two documents
 MAX_SENTENCES = 50  # of a document
 MIN_WORDS = 3  # of a sentence
 BINS = 500  # of cosines, in the intervals of the AUC; its value is exact
-CHUNK_PAIRS = 2**14  # vectors of as many pairs at a time
+PAIRS_AT_ONCE = 2**14  # vectors of as many pairs at a time
 CHUNK_SETS = 64  # of documents
-MEASURES = {
+SIMILARITY_MEASURES = {
     "inner": "inner",
     "inter": "inter",
     "same_class": "inter, same class",
@@ -126,7 +126,7 @@ def _draw_pairs(
 
 
 def similarity(vectors: Any, sentences: Sentences, num_samples: int = NUM_SAMPLES) -> dict[str, Resampled]:
-    """Each of `MEASURES`, those of the same class only where two documents share one.
+    """Each of `SIMILARITY_MEASURES`, those of the same class only where two documents share one.
 
     Args:
         vectors: (S, H) of the sentences, of any length; dense or sparse.
@@ -160,7 +160,7 @@ def similarity(vectors: Any, sentences: Sentences, num_samples: int = NUM_SAMPLE
         truth, weight = np.repeat([1, 0], [len(inner), len(own)]), np.concatenate([weights, np.ones(len(own))])
         exact[AUC_OF[kind]] = float(roc_auc_score(truth, np.concatenate([inner, own]), sample_weight=weight))
     measured = {}
-    for name in (name for name in MEASURES if name in values):
+    for name in (name for name in SIMILARITY_MEASURES if name in values):
         samples = np.concatenate([own[name] for own in drawn])
         samples = np.where(np.isfinite(samples), samples, values[name]) + exact[name] - values[name]
         measured[name] = Resampled(np.array([exact[name]]), samples[:, None])
@@ -209,26 +209,26 @@ def _inner_cosines(unit: Any, sentences: Sentences) -> tuple[np.ndarray, np.ndar
 def _cosines(unit: Any, pairs: np.ndarray) -> np.ndarray:
     """(P,) of pairs (P, 2) of rows."""
     found = []
-    for start in range(0, len(pairs), CHUNK_PAIRS):
-        a, b = (unit[rows] for rows in pairs[start : start + CHUNK_PAIRS].T)
+    for start in range(0, len(pairs), PAIRS_AT_ONCE):
+        a, b = (unit[rows] for rows in pairs[start : start + PAIRS_AT_ONCE].T)
         found.append(np.asarray(a.multiply(b).sum(axis=1)).ravel() if issparse(a) else np.einsum("ph,ph->p", a, b))
     return np.concatenate(found).astype(np.float64)
 
 
 def similarity_analysis(
     measured: Sequence[report.Estimates], sentences: Sentences, splitter: str, folder: Path
-) -> tuple[Json, report.Section]:
+) -> tuple[Json, report.ReportSection]:
     """Return what analysis.json says, and Table 5 of DocSplit's first version, with what compares across encoders."""
-    frame = report.rows_of(measured)
+    frame = report.table_rows(measured)
     compared = report.differences(measured, ("inner_minus_inter", "auc", "auc_same_class"))
     listed, names, counts = records(frame), names_of(frame), sentences.counts
     contents = {"rows": frame, "differences": compared, "documents": sentences.num_documents, "counts": counts}
     contents |= {"inter_pairs": len(sentences.inter), "same_class_pairs": len(sentences.same_class)}
     contents["splitter"] = splitter
-    shown = [name for name in MEASURES if f"{name}_mean" in frame]
+    shown = [name for name in SIMILARITY_MEASURES if f"{name}_mean" in frame]
     cells = [[names[row["encoder"]], *(report.with_interval(row, name, 3) for name in shown)] for row in listed]
     title = f"Cosines of sentences. {report.BETWEEN}"
-    table = report.Table(["encoder", *(MEASURES[name] for name in shown)], cells, title=title)
+    table = report.ResultsTable(["encoder", *(SIMILARITY_MEASURES[name] for name in shown)], cells, title=title)
     left_out = counts["short"] + counts["duplicates"] + counts["beyond_the_cap"]
     notes = [
         f"{counts['sentences']:,} sentences of {sentences.num_documents:,} test documents ({splitter!r} splits them). "
@@ -240,5 +240,5 @@ def similarity_analysis(
     told = f"best tells sentences of one document from those of two (AUC {best['auc_mean']:.2f})"
     message = f"{names[best['encoder']]} {told}"
     figure = report.plot_bars(frame, names, bars, "AUC", folder / "similarity.png", message, caption, line=0.5)
-    tables = [table, report.differences_table(compared, names, MEASURES)]
-    return contents, report.Section("Sentences of one document and of two", notes, tables, [figure])
+    tables = [table, report.differences_table(compared, names, SIMILARITY_MEASURES)]
+    return contents, report.ReportSection("Sentences of one document and of two", notes, tables, [figure])

@@ -1,7 +1,7 @@
 """What every head on frozen embeddings gets and gives, and the runs that it is trained on.
 
-A head is trained once for each `Run`: on each few-shot draw, or with each seed on the whole training part. Runs depend
-on the labels and a seed alone, so every encoder, and TF-IDF, is measured on the same ones.
+A head is trained once for each `HeadRun`: on each few-shot draw, or with each seed on the whole training part. Runs
+depend on the labels and a seed alone, so every encoder, and TF-IDF, is measured on the same ones.
 """
 
 from collections.abc import Callable
@@ -15,21 +15,21 @@ from docsplit.data.sets.labelled import LabelledSplit
 
 
 @dataclass
-class Run:
+class HeadRun:
     """One training of a head: on which training documents, and with which seed."""
 
     indices: np.ndarray  # (n,)
     seed: int
 
 
-def runs_of(split: LabelledSplit, shots: int | None, num_draws: int, num_seeds: int, seed: int = 0) -> list[Run]:
+def head_runs(split: LabelledSplit, shots: int | None, num_draws: int, num_seeds: int, seed: int = 0) -> list[HeadRun]:
     """Return a run for each draw of that many labels a class, or for None `num_seeds` runs on all documents.
 
     They depend on the labels, the shots and the seed alone.
     """
     everything = np.arange(len(split.train_texts))
     chosen = [everything] * num_seeds if shots is None else split.draws(shots, num_draws, seed)
-    return [Run(indices, seed + number) for number, indices in enumerate(chosen)]
+    return [HeadRun(indices, seed + number) for number, indices in enumerate(chosen)]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class HeadInput:
 
     train: Any  # (N, H) features, dense or sparse
     labels: np.ndarray  # (N,) class indices, or (N, C) multi-hot
-    runs: list[Run]
+    runs: list[HeadRun]
     test: Any  # (M, H) features
     num_classes: int
     few_shot: bool  # the runs are draws of few documents a class
@@ -70,7 +70,7 @@ class HeadInput:
         """Whether a document may have several labels, or none."""
         return self.labels.ndim == 2
 
-    def groups_of(self, run: Run) -> np.ndarray:
+    def groups_of(self, run: HeadRun) -> np.ndarray:
         """Return the groups of near copies of a run's documents, (n,): folds do not part them."""
         return run.indices if self.groups is None else self.groups[run.indices]
 

@@ -36,7 +36,7 @@ from transformers import (
 
 from docsplit.data.readers.base import normalized
 from docsplit.data.sets.labelled import LabelledSplit
-from docsplit.evaluation.heads.base import HeadOutput, Run
+from docsplit.evaluation.heads.base import HeadOutput, HeadRun
 from docsplit.evaluation.heads.presets import FineTuning
 from docsplit.evaluation.results.result import class_measures
 from docsplit.modeling.loading import without_words
@@ -45,7 +45,7 @@ from docsplit.runtime.launching import accelerator
 logger = logging.getLogger(__name__)
 
 DROPOUT, WARMUP = 0.1, 0.1  # WARMUP: a share of the steps
-MEASURES = ("accuracy", "macro_f1")  # of an epoch, on the validation part
+FINETUNING_MEASURES = ("accuracy", "macro_f1")  # of an epoch, on the validation part
 TRAIN_PASSAGES, TEST_PASSAGES = 50, 100  # of a document, the first ones (graph document model, section 3.2)
 
 
@@ -96,7 +96,7 @@ class _BestEpoch(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Note what was measured, and copy the weights if no epoch before was as good."""
-        measured = {name: float(kwargs["metrics"][f"eval_{name}"]) for name in MEASURES}
+        measured = {name: float(kwargs["metrics"][f"eval_{name}"]) for name in FINETUNING_MEASURES}
         self.curve.append({"epoch": float(state.epoch or 0), "step": state.global_step, **measured})
         if measured[self.measure] > self.best:
             self.best = measured[self.measure]
@@ -104,7 +104,7 @@ class _BestEpoch(TrainerCallback):
 
 
 @dataclass(frozen=True)
-class Start:
+class FineTuningStart:
     """The encoder that each training starts from, and how it reads a text."""
 
     load: Callable[[], SentenceTransformer]  # gives a fresh encoder, its pooling and maximum length set
@@ -113,7 +113,11 @@ class Start:
 
 
 def finetune(
-    start: Start, split: LabelledSplit, runs: Sequence[Run], settings: FineTuning, show_progress: bool = False
+    start: FineTuningStart,
+    split: LabelledSplit,
+    runs: Sequence[HeadRun],
+    settings: FineTuning,
+    show_progress: bool = False,
 ) -> HeadOutput:
     """Train the whole encoder and a linear layer on its embedding, once a run: the ceiling of the frozen probes.
 
@@ -122,7 +126,7 @@ def finetune(
     a validation part, the epoch with the best `settings.select_by` on it counts, else the last one.
 
     Returns: probabilities (R, M, C), the same in all processes; mean seconds of training and prediction; and for each
-        run with a validation part `MEASURES` on it after each epoch.
+        run with a validation part `FINETUNING_MEASURES` on it after each epoch.
 
     Raises:
         FloatingPointError: if a prediction is not finite.
@@ -137,7 +141,7 @@ def finetune(
 
 
 def _finetune_once(
-    start: Start, split: LabelledSplit, run: Run, settings: FineTuning, show_progress: bool
+    start: FineTuningStart, split: LabelledSplit, run: HeadRun, settings: FineTuning, show_progress: bool
 ) -> tuple[np.ndarray, float, int, list[dict[str, float]]]:
     """Return scores (M, C), seconds, the number of trained parameters and the curve of one run of `finetune`."""
     documents_per_process = check_batch_size(settings.batch_size)
@@ -215,7 +219,7 @@ def check_batch_size(batch_size: int) -> int:
     """
     processes = int(os.environ.get("WORLD_SIZE", 1))  # set by torchrun and by accelerate launch
     if torch.cuda.device_count() > 1 and processes == 1:
-        raise ValueError("Start with `accelerate launch`, or choose one GPU with CUDA_VISIBLE_DEVICES=0.")
+        raise ValueError("FineTuningStart with `accelerate launch`, or choose one GPU with CUDA_VISIBLE_DEVICES=0.")
     if batch_size < 1 or batch_size % processes:
         raise ValueError(f"{processes} processes cannot share a batch of {batch_size} documents.")
     return batch_size // processes
@@ -246,7 +250,7 @@ class _Collator:
         return batch
 
 
-def fresh_body(start: Start, split: LabelledSplit) -> tuple[SentenceTransformer, int]:
+def fresh_body(start: FineTuningStart, split: LabelledSplit) -> tuple[SentenceTransformer, int]:
     """Load an encoder in fp32, without words, and freeze what an embedding does not depend on, such as poolers.
 
     DDP waits for a gradient from each parameter that asks for one, so one backward pass finds out which get one.
@@ -275,7 +279,7 @@ def _measures(prediction: EvalPrediction) -> dict[str, float]:
     logits, labels = np.asarray(prediction.predictions), np.asarray(prediction.label_ids)
     predicted = logits.argmax(axis=-1) if labels.ndim == 1 else (logits >= 0).astype(np.int64)
     measured = class_measures(predicted, labels.astype(np.int64))
-    return {name: measured[name] for name in MEASURES}
+    return {name: measured[name] for name in FINETUNING_MEASURES}
 
 
 def check_finite(values: Tensor | float, what: str) -> None:

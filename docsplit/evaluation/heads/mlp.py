@@ -17,7 +17,7 @@ from scipy.sparse import issparse
 from sklearn.model_selection import train_test_split
 from torch import Tensor
 
-from docsplit.evaluation.heads.base import HeadInput, HeadOutput, Run
+from docsplit.evaluation.heads.base import HeadInput, HeadOutput, HeadRun
 from docsplit.evaluation.heads.presets import PRESETS, HeadTraining
 
 VALIDATION_SHARE = 0.1
@@ -101,7 +101,7 @@ class _Member(NamedTuple):
     held: np.ndarray  # (V,) rows of the documents to stop on; none: the number of epochs is fixed
 
 
-def _held_out(run: Run, data: HeadInput) -> Sequence[np.ndarray]:
+def _held_out(run: HeadRun, data: HeadInput) -> Sequence[np.ndarray]:
     """Choose the documents that a run is fitted to, and those that stop it early: the validation part, if given."""
     if data.few_shot:
         return run.indices, np.array([], dtype=np.int64)

@@ -18,15 +18,17 @@ from transformers import PrinterCallback, ProgressCallback, set_seed
 from docsplit.data.readers.base import normalized
 from docsplit.data.sets.labelled import LabelledSplit
 from docsplit.evaluation.heads import finetuning
-from docsplit.evaluation.heads.base import HeadOutput, Run
-from docsplit.evaluation.heads.finetuning import Start
+from docsplit.evaluation.heads.base import HeadOutput, HeadRun
+from docsplit.evaluation.heads.finetuning import FineTuningStart
 
 # Everything else about SetFit is the library's default.
 SETFIT_ITERATIONS = 20  # positive and negative pairs a document (Tunstall et al., 2022: R = 20)
 SETFIT_BATCH_SIZE = 16
 
 
-def setfit(start: Start, split: LabelledSplit, runs: Sequence[Run], show_progress: bool = False) -> HeadOutput:
+def setfit(
+    start: FineTuningStart, split: LabelledSplit, runs: Sequence[HeadRun], show_progress: bool = False
+) -> HeadOutput:
     """Train by SetFit (Tunstall et al., 2022): contrast pairs of labelled documents, then fit a logistic regression.
 
     For few-shot runs, with the `setfit` library and its defaults but for the number of pairs, which is the paper's. In
@@ -91,7 +93,7 @@ def setfit(start: Start, split: LabelledSplit, runs: Sequence[Run], show_progres
     return HeadOutput(np.stack(scores), seconds / len(runs), trainable_parameters)
 
 
-def check_setfit(split: LabelledSplit, runs: Sequence[Run]) -> int:
+def check_setfit(split: LabelledSplit, runs: Sequence[HeadRun]) -> int:
     """Check what `setfit` needs, before any long work.
 
     Returns: documents a process and step.

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from docsplit.data.sets.arguments import CitationArguments, LabelledArguments, RankingArguments
+from docsplit.data.sets.set_arguments import CitationArguments, LabelledArguments, RankingArguments
 
 BUILT_IN = "python_docs"
-Options = LabelledArguments | CitationArguments | RankingArguments
+DatasetArguments = LabelledArguments | CitationArguments | RankingArguments
 
 
 def without_folders(name: str) -> str:
@@ -19,7 +19,7 @@ def without_folders(name: str) -> str:
         return name
 
 
-def describe_data(options: Options, name: str | None = None) -> str:
+def describe_data(options: DatasetArguments, name: str | None = None) -> str:
     """Return the evaluation data in one line: the name, and what was done to the documents.
 
     Args:
@@ -31,12 +31,12 @@ def describe_data(options: Options, name: str | None = None) -> str:
     return " ".join(", ".join([name or source, *preparation]).split())
 
 
-def data_source(options: Options, name: str | None = None) -> str:
+def data_source(options: DatasetArguments, name: str | None = None) -> str:
     """Return the name alone, for tables."""
     return name or _described(options)[0]
 
 
-def _described(options: Options) -> list[str]:
+def _described(options: DatasetArguments) -> list[str]:
     """Return where the data are from, then what was done to them; "" for nothing."""
     if isinstance(options, RankingArguments):
         source = without_folders(options.collection or BUILT_IN)

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from docsplit.data.seen_documents import SHARES
-from docsplit.embedding.arguments import stated_in
+from docsplit.embedding.encoder_arguments import parse_encoder_argument
 from docsplit.evaluation.results import bootstrap
 from docsplit.evaluation.results.bootstrap import ItemScores, is_clear
 from docsplit.evaluation.results.markdown import bold, bullets, inline, markdown_table, one_line
@@ -125,7 +125,7 @@ def records(frame: pd.DataFrame) -> list[Json]:
     ]
 
 
-def read_rows(contents: Json) -> tuple[Task, pd.DataFrame]:
+def read_result_rows(contents: Json) -> tuple[Task, pd.DataFrame]:
     """Return the task and the rows of a results.json.
 
     Raises:
@@ -237,7 +237,7 @@ def encoder_names(members_of: Mapping[str, Sequence[str]]) -> dict[str, str]:
     groups = [name for name, members in members_of.items() if members or re.match(r"[^/\\,=]+=.*,", name)]
     names = short_names(name for name in members_of if name not in groups)
     for group in groups:
-        encoders = stated_in(group).encoders
+        encoders = parse_encoder_argument(group).encoders
         stated, first = re.match(r"([^/\\,=]+)=", encoders), encoders.split(",")[0].rstrip("/").rpartition("/")[2]
         label = stated[1] if stated else group  # as cards have it already
         if not stated and "," in encoders:
@@ -257,7 +257,7 @@ def names_of(frame: pd.DataFrame) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Table:
+class ResultsTable:
     """A table before it is written: titles of its columns, cells line after line."""
 
     header: Sequence[str]
@@ -280,7 +280,7 @@ class Table:
         return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
 
 
-def table_of(frame: pd.DataFrame, task: Task, brief: bool = False) -> Table:
+def table_of(frame: pd.DataFrame, task: Task, brief: bool = False) -> ResultsTable:
     """Return the table of rows: a line an encoder, head and kind of features, for each number of labels its measures.
 
     The main measure has its 95 % interval.
@@ -321,7 +321,7 @@ def table_of(frame: pd.DataFrame, task: Task, brief: bool = False) -> Table:
                 header.append(f"95 % interval{labels}")
                 for line, own in zip(cells, of_lines):
                     line.append(_interval(own, measure))
-    return Table(header, cells, frozenset(best))
+    return ResultsTable(header, cells, frozenset(best))
 
 
 def _percent(row: Json | None, measure: str) -> str:
@@ -339,12 +339,12 @@ def _interval(row: Json | None, measure: str) -> str:
     return f"[{100 * row[f'{measure}_low']:.1f}, {100 * row[f'{measure}_high']:.1f}]"
 
 
-def facts_table(listed: Iterable[Json], columns: Mapping[str, str]) -> Table:
+def facts_table(listed: Iterable[Json], columns: Mapping[str, str]) -> ResultsTable:
     """Return a table of those columns of rows that any of them has, under other titles, each line once."""
     listed = list(listed)
     columns = {name: title for name, title in columns.items() if any(row.get(name) is not None for row in listed)}
     lines = dict.fromkeys(tuple(_value(row.get(name)) for name in columns) for row in listed)
-    return Table([*columns.values()], list(lines))
+    return ResultsTable([*columns.values()], list(lines))
 
 
 def _value(value: Any) -> str:
@@ -376,7 +376,7 @@ def text_statistics(name: str, parts: Mapping[str, Sequence[str]], num_classes: 
     return statistics
 
 
-def difference_table(compared: pd.DataFrame, task: Task, names: Mapping[str, str]) -> Table:
+def difference_table(compared: pd.DataFrame, task: Task, names: Mapping[str, str]) -> ResultsTable:
     """All paired tests, in points, with interval and p; in bold where one is ahead, of several seeds each."""
     body, best = [], set()
     has_holm = "p_holm" in compared
@@ -393,7 +393,7 @@ def difference_table(compared: pd.DataFrame, task: Task, names: Mapping[str, str
         best |= {(line, len(first))} if row["ahead"] else set()
     header = ["encoders", task.head_title, *(["labels per class"] if task.has_training else [])]
     header += [f"{task.measures[task.main]} [95 % interval]", "seeds", "p", *["p, Holm"][:has_holm], "ahead"]
-    return Table(header, body, frozenset(best))
+    return ResultsTable(header, body, frozenset(best))
 
 
 # --- What a reader is told ---

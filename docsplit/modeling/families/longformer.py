@@ -120,7 +120,7 @@ def _exchange_classes(model: nn.Module, classes: dict[type, type]) -> int:
     return len(modules)
 
 
-class PaddedRows(NamedTuple):
+class TokenMasks(NamedTuple):
     """Where padding and global tokens are in rows (B, T) with one text each; G is what the one that has most needs.
 
     Attributes:
@@ -138,7 +138,7 @@ class PaddedRows(NamedTuple):
     num_global: int
 
 
-def padded_rows(is_masked: Tensor, is_global: Tensor, num_global: int | None = None) -> PaddedRows:
+def token_masks(is_masked: Tensor, is_global: Tensor, num_global: int | None = None) -> TokenMasks:
     """Find the global tokens of rows. If it is not said how many a row has at most, the device is asked."""
     counts = is_global.sum(dim=1)
     num_global = _largest(counts) if num_global is None else num_global
@@ -146,7 +146,7 @@ def padded_rows(is_masked: Tensor, is_global: Tensor, num_global: int | None = N
     num_places = -(-num_global // alignment) * alignment  # G; the rest are other tokens, and masked
     places = is_global.long().argsort(dim=1, descending=True, stable=True)[:, :num_places]
     is_place = torch.arange(places.shape[1], device=counts.device) < counts[:, None]
-    return PaddedRows(is_masked, is_global, places, is_place, num_global)
+    return TokenMasks(is_masked, is_global, places, is_place, num_global)
 
 
 @torch.compiler.disable
@@ -194,7 +194,7 @@ class BlockedLongformerModel(LongformerModel):
         if global_attention_mask is not None:
             attention_mask = self._merge_to_attention_mask(attention_mask, global_attention_mask)
         attention_mask = F.pad(attention_mask, (0, padding)).long()  # 0: padding, 1: local, 2: global
-        rows = padded_rows(attention_mask == 0, attention_mask > 1, num_global)
+        rows = token_masks(attention_mask == 0, attention_mask > 1, num_global)
         # Run the layers
         if output_attentions is None and self.config.output_attentions:
             logger.warning_once(f"config.output_attentions is set, but {NO_WEIGHTS}")
@@ -217,7 +217,7 @@ class BlockedAttention(LongformerSelfAttention):
 
     @torch.compiler.disable  # it draws from generators; the layers around it compile
     def forward(  # type: ignore[override]
-        self, hidden_states: Tensor, attention_mask: PaddedRows, output_attentions: bool = False, **kwargs: Any
+        self, hidden_states: Tensor, attention_mask: TokenMasks, output_attentions: bool = False, **kwargs: Any
     ) -> tuple[Tensor]:
         """Hidden states (B, T, H) -> attention output (B, T, H), 0 for padding. `attention_mask` says it all.
 

@@ -28,7 +28,7 @@ from docsplit.runtime.bounds import Positive, Share, Weight, Whole, check_bounds
 from docsplit.runtime.files import add_arrays, write_whole
 
 TARGETS_FILE = "distillation_targets.safetensors"  # in the output folder
-DIGEST = "digest"  # of tensors and description, in the file's metadata
+TARGETS_DIGEST = "digest"  # of tensors and description, in the file's metadata
 
 
 class Targets:
@@ -49,13 +49,13 @@ class Targets:
             with safe_open(path, "pt") as file:  # maps the file: its tensors are views of that
                 tensors = {name: file.get_tensor(name) for name in ("document_ids", "vectors")}
                 self.about: dict[str, str] = dict(file.metadata() or {})
-            digest = self.about.pop(DIGEST, None)
+            digest = self.about.pop(TARGETS_DIGEST, None)
         except FileNotFoundError:
             raise
         except (SafetensorError, OSError, ValueError) as error:
             raise ValueError(f"{path} is damaged: {' '.join(str(error).split())}.") from error
         if digest != _digest(tensors, self.about):
-            raise ValueError(f"{path} is damaged: it does not fit its {DIGEST}.")
+            raise ValueError(f"{path} is damaged: it does not fit its {TARGETS_DIGEST}.")
         self.document_ids = tensors["document_ids"]  # (N,) int64, ascending
         self.vectors = tensors["vectors"]  # (N, H) float16, of length one
 
@@ -64,7 +64,7 @@ class Targets:
         """Write vectors (N, H) of documents (N,) int64, whose ids all differ, and a description of them."""
         ordered, order = document_ids.sort()
         tensors = {"document_ids": ordered, "vectors": vectors[order].half()}
-        metadata = about | {DIGEST: _digest(tensors, about)}
+        metadata = about | {TARGETS_DIGEST: _digest(tensors, about)}
         write_whole(path, lambda temporary: save_file(tensors, temporary, metadata=metadata))
 
     def of(self, document_ids: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import pytest
 from benchmarks.studies.classifier.report import DataSet, items_of, markdown, measure, rows_of
 from docsplit import Classifier
 from docsplit.data.sets.labelled import LabelledSplit
-from docsplit.evaluation.heads.base import runs_of
+from docsplit.evaluation.heads.base import head_runs
 from tests.conftest import make_corpus
 from tests.test_classifier import ENCODER
 
@@ -29,7 +29,7 @@ def test_rows_are_of_what_a_user_gets(data, tmp_path):
     assert (tmp_path / "dbpedia-5-tfidf.npz").stat().st_mtime_ns == before
     rows = {row["method"]: row for row in rows_of(tmp_path, {"dbpedia": "accuracy"})}
     right = []
-    for run in runs_of(split, 5, 3, 1):
+    for run in head_runs(split, 5, 3, 1):
         texts = [split.train_texts[row] for row in run.indices]
         classifier = Classifier(ENCODER).fit(texts, split.train_labels[run.indices], documents=split.train_texts)
         right.append((classifier.predict(split.test_texts) == split.test_labels).mean())

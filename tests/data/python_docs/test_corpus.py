@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from docsplit.data.python_docs import corpus as python_docs
-from docsplit.data.python_docs.corpus import MIN_WORDS, python_docs_fingerprint, read_python_docs, split_sections
+from docsplit.data.python_docs.corpus import FEWEST_WORDS, python_docs_fingerprint, read_python_docs, split_docstring
 
 
 def prose(seed: int, words: int = 70) -> str:
@@ -49,7 +49,7 @@ if True:
             def local():
                 """{prose(4)}"""
 def no_docstring(): pass
-def short(): """{prose(5, words=MIN_WORDS - 1)}"""
+def short(): """{prose(5, words=FEWEST_WORDS - 1)}"""
 ''',
         }
     )
@@ -123,7 +123,7 @@ SECTIONS = {  # docstrings of numpydoc, Google and Sphinx, and what is no headin
 
 @pytest.mark.parametrize("text", SECTIONS)
 def test_sections(text):
-    assert [(section["heading"], section["text"]) for section in split_sections(text)] == SECTIONS[text]
+    assert [(section["heading"], section["text"]) for section in split_docstring(text)] == SECTIONS[text]
 
 
 def test_invariants_of_installed_documents(installed_documents):
@@ -132,7 +132,7 @@ def test_invariants_of_installed_documents(installed_documents):
     assert len({" ".join(document["text"].split()) for document in installed_documents}) == len(ids)
     for document in installed_documents:
         assert list(document) == ["id", "title", "text", "sections", "label", "links"]
-        assert len(document["text"].split()) >= MIN_WORDS
+        assert len(document["text"].split()) >= FEWEST_WORDS
         assert document["title"]
         assert document["id"].startswith(document["label"])
         assert document["links"] == sorted(set(document["links"]))

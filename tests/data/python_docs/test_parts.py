@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from docsplit.data.copies import near_duplicates
-from docsplit.data.python_docs.parts import PART_NAMES, SHARES, divide, split_references
+from docsplit.data.python_docs.parts import PART_NAMES, PART_SHARES, divide_packages, split_references
 
 
 def document(number, label, links=(), like=None):
@@ -33,27 +33,27 @@ def rows():
 
 
 def test_families_and_near_duplicates_stay_together_and_labels_keep_their_shares(rows):
-    parts = divide(rows)
+    parts = divide_packages(rows)
     families = [{parts[number] for number in range(first, first + 4)} for first in range(0, 200, 4)]
     families += [{parts[number] for number in (first, first + 1)} for first in range(200, 300, 2)]
     assert all(len(family) == 1 for family in families)
     assert set(parts) == set(PART_NAMES)
     for label in ("kit.0", "kit.1", "kit.2"):
         counts = Counter(part for part, row in zip(parts, rows) if row["label"] == label)
-        for name, share in zip(PART_NAMES, SHARES):
+        for name, share in zip(PART_NAMES, PART_SHARES):
             assert counts[name] == pytest.approx(share * counts.total(), abs=4)
 
 
 def test_a_sub_package_of_few_large_families_is_in_each_part():
     rows = [document(number, "kit.0", like=number // 30 * 30) for number in range(90)]  # three that cannot be cut
     rows += [document(number, "kit.1") for number in range(90, 290)]
-    assert Counter(divide(rows)) == {"train": 30 + 150, "validation": 30 + 20, "test": 30 + 30}
+    assert Counter(divide_packages(rows)) == {"train": 30 + 150, "validation": 30 + 20, "test": 30 + 30}
 
 
 def test_the_documents_of_installed_packages_are_divided_alike_twice(installed_documents):
     rows = installed_documents
-    parts = np.array(divide(rows))
-    assert divide(rows) == parts.tolist()
+    parts = np.array(divide_packages(rows))
+    assert divide_packages(rows) == parts.tolist()
     texts = np.array([row["text"] for row in rows], dtype=object)
     inside = texts[parts == "test"].tolist()
     assert len(inside) == pytest.approx(0.15 * len(rows), abs=0.02 * len(rows))

@@ -16,8 +16,8 @@ from datasets import Dataset
 
 from docsplit.data.corpora import load_local
 from docsplit.data.readers import documents as documents_module
-from docsplit.data.readers.base import Columns, Document, Problems, Unreadable
-from docsplit.data.readers.documents import documents_of, read_documents, read_file, title_of
+from docsplit.data.readers.base import Document, Problems, TableColumns, Unreadable
+from docsplit.data.readers.documents import documents_of, read_document_file, read_documents, title_of
 from docsplit.data.readers.files import (
     INDEX_FILE,
     SUFFIXES,
@@ -28,7 +28,7 @@ from docsplit.data.readers.files import (
     flaw_of,
     read_fields,
 )
-from docsplit.index.index import FILE
+from docsplit.index.index import MANIFEST_FILE
 from tests.data.readers.fuzzed_documents import READERS, VALID, failure_of, fuzzed_documents
 from tests.data.readers.office import make_docx, make_pdf
 
@@ -50,7 +50,7 @@ COMPRESS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".
 @pytest.fixture
 def read(write):
     def read(name, content, problems=None, encoding=None):
-        return read_file(File(write(name, content), name), problems or Problems(), encoding)
+        return read_document_file(File(write(name, content), name), problems or Problems(), encoding)
 
     return read
 
@@ -139,7 +139,7 @@ def test_hidden_and_other_files_are_counted(tmp_path, write):
     for name, message in (("pipe.txt", "is no file, but a pipe"), ("i.index", "is an index of search")):
         with pytest.raises(ValueError, match=message):
             find_files(tmp_path / name)
-    assert FILE == INDEX_FILE
+    assert MANIFEST_FILE == INDEX_FILE
 
 
 def test_what_is_skipped_is_counted_written_and_merged():
@@ -596,7 +596,7 @@ def test_damaged_files_give_documents_or_a_line_that_names_them(tmp_path):
                 failures[path.name, reader] = failure
     assert failures == {}
     found = find_files(tmp_path)
-    documents = list(documents_module.documents_in(found, Columns()))
+    documents = list(documents_module.documents_in(found, TableColumns()))
     assert len({document.id for document in documents}) == len(documents)
     read = {re.sub("#.*", "", document.id, flags=re.DOTALL) for document in documents}
     assert len(read) + found.problems.number_of("file") >= FUZZED  # some are read up to where they are damaged

@@ -12,7 +12,7 @@ from pyarrow import parquet
 
 from docsplit.data.corpora import load_local
 from docsplit.data.passages import SECTION_BREAK
-from docsplit.data.readers.base import Columns, Document, Problems, Unreadable
+from docsplit.data.readers.base import Document, Problems, TableColumns, Unreadable
 from docsplit.data.readers.documents import read_documents
 from docsplit.data.readers.files import File
 from docsplit.data.readers.rows import (
@@ -195,7 +195,7 @@ def test_sheets_of_a_workbook(read, write, tmp_path):
         read("a.xlsx", wide, refuses_rows=True)
     for damaged in (b"", b"text", content[:300], make_xlsx([])[:-40]):
         with pytest.raises(Unreadable, match=r"e\.xlsx"):
-            list(read_texts(File(write("e.xlsx", damaged), "e.xlsx"), Columns(), Problems()))
+            list(read_texts(File(write("e.xlsx", damaged), "e.xlsx"), TableColumns(), Problems()))
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
@@ -207,7 +207,7 @@ def test_utf_16_without_a_mark_is_found(read, encoding, text):
 
 def test_a_binary_txt_has_no_lines(read):
     with pytest.raises(ValueError, match="--encoding 'rot13' is none that Python knows"):
-        Columns(encoding="rot13")
+        TableColumns(encoding="rot13")
     assert read("a.txt", "Łódź".encode("cp1250"), "cp1250") == ([(0, {"text": "Łódź"})], {})
     with pytest.raises(Unreadable, match=r"a\.txt is binary"):
         read("a.txt", bytes(range(256)) * 10)
@@ -228,7 +228,7 @@ def test_ids_have_the_files_name_in_a_folder_and_where_there_is_no_column(write,
     ]
 
     def ids(path, id_column=None):
-        return [row.id for row in read_documents(path, Columns(id=id_column))]
+        return [row.id for row in read_documents(path, TableColumns(id=id_column))]
 
     assert ids(tmp_path) == ["b/a.jsonl#0", "b/a.jsonl#1"]
     assert (ids(path, "key"), ids(tmp_path, "key")) == (["7", "8"], ["b/a.jsonl#7", "b/a.jsonl#8"])
@@ -272,13 +272,13 @@ def test_a_parquet_file_is_read_up_to_where_it_is_damaged(write, tmp_path):
     file = File(write("b/b.parquet", bytes(content)), "b.parquet")
     assert parts_of(file) == [0, 1, 2]
     with pytest.raises(Unreadable, match=r"b\.parquet is damaged after line 1000: "):
-        list(read_texts(file, Columns(), Problems()))
-    read = [[text for _, _, text in read_texts(file, Columns(), Problems(), part)] for part in (0, 2)]
+        list(read_texts(file, TableColumns(), Problems()))
+    read = [[text for _, _, text in read_texts(file, TableColumns(), Problems(), part)] for part in (0, 2)]
     assert read == [texts[:1000], texts[2000:]]  # a stream can read on
     assert [document.text for document in read_documents(tmp_path / "b")] == texts[:1000]
     cut = File(write("c.parquet.gz", gzip.compress((tmp_path / "a.parquet").read_bytes())[:-200]), "c.parquet.gz")
     with pytest.raises(Unreadable, match=r"c\.parquet\.gz cannot be opened: "):
-        list(read_texts(cut, Columns(), Problems()))
+        list(read_texts(cut, TableColumns(), Problems()))
 
 
 def test_a_text_is_a_string_or_paragraphs_or_sections(tmp_path):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from docsplit.data.python_docs.parts import PART_NAMES
 from docsplit.data.sets import citations
-from docsplit.data.sets.arguments import CitationArguments
+from docsplit.data.sets.set_arguments import CitationArguments
 
 # --- Pairs of others -----------------------------------------------------------------------------------------------
 

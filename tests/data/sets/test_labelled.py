@@ -12,8 +12,8 @@ from sklearn.model_selection import StratifiedKFold
 from docsplit.data.copies import near_copy_groups
 from docsplit.data.corpora import PYTHON_DOCS
 from docsplit.data.sets import labelled as labelled_module
-from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.data.sets.labelled import LabelledSplit, folds_of, load_labelled, split_labelled, stratified_sample
+from docsplit.data.sets.set_arguments import LabelledArguments
 from tests.conftest import TOPICS, make_corpus
 
 

@@ -10,8 +10,8 @@ import pytest
 from docsplit.data.passages import split_sections, to_passages
 from docsplit.data.readers.rows import headings_of, join_sections
 from docsplit.data.sets import rankings
-from docsplit.data.sets.arguments import RankingArguments
-from docsplit.data.sets.rankings import Ranking, Retrieved, Row, load_collection, make_folds
+from docsplit.data.sets.rankings import CollectionRow, Ranking, Retrieved, load_collection, make_folds
+from docsplit.data.sets.set_arguments import RankingArguments
 
 
 def write(folder, judgments, qrels="qrels.tsv", documents=(), queries=()):
@@ -355,7 +355,7 @@ def test_sections_stay_where_a_query_is_taken_out(queries, tmp_path):
 def test_a_heading_asks_nothing_and_stays(title, text, sections, query, rest):
     headings = headings_of({"sections": sections})
     whole = text if text is not None else join_sections({"sections": sections})
-    found, left = rankings.by_first_sentence(Row("a", title, whole, whole, headings=headings))
+    found, left = rankings.by_first_sentence(CollectionRow("a", title, whole, whole, headings=headings))
     assert (" ".join(found.split()), left.strip()) == (query, rest)
 
 
@@ -365,7 +365,7 @@ def test_splits_share_no_query_and_are_the_same_each_time(tmp_path):
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     asked = []
     for split, fewest, most in (("train", 200, 270), ("validation", 15, 50), ("test", 15, 50)):
-        source = rankings.build(str(file), "title", split)
+        source = rankings.build_ranking(str(file), "title", split)
         names = [query for query, _ in source.queries]
         assert fewest < len(names) < most
         assert {rankings.split_of(rows[int(name)]["text"]) for name in names} == {split}
@@ -404,9 +404,9 @@ def test_each_fold_is_reported_once_and_read_by_nothing_else(tmp_path):
     ranking = Ranking([], [], NAMES, NAMES, {})
     reported = []
     for number in range(3):
-        train, chosen, reported_fold = rankings.divide(ranking, "3", number)
+        train, chosen, reported_fold = rankings.divide_queries(ranking, "3", number)
         assert sorted([*train, *chosen, *reported_fold]) == list(range(40))
-        np.testing.assert_array_equal(chosen, rankings.divide(ranking, "3", (number + 1) % 3)[2])
+        np.testing.assert_array_equal(chosen, rankings.divide_queries(ranking, "3", (number + 1) % 3)[2])
         assert len(reported_fold) in (13, 14)
         reported += reported_fold.tolist()
     assert sorted(reported) == list(range(40))
@@ -435,4 +435,4 @@ def test_folds_that_cannot_be_are_refused(tmp_path, folds, number, message):
         (tmp_path / "folds.json").write_text(json.dumps(folds))
         folds = str(tmp_path / "folds.json")
     with pytest.raises(ValueError, match=message):
-        rankings.divide(Ranking([], [], NAMES, NAMES, {}), folds, number)
+        rankings.divide_queries(Ranking([], [], NAMES, NAMES, {}), folds, number)

@@ -6,15 +6,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.data.sets.labelled import LabelledSplit
-from docsplit.embedding.arguments import EncoderArguments
+from docsplit.data.sets.set_arguments import LabelledArguments
 from docsplit.embedding.encoder import Encoder
+from docsplit.embedding.encoder_arguments import EncoderArguments
 from docsplit.embedding.neighbours import nearest, unit
 from docsplit.evaluation.analysis import analyses, similarity
 from docsplit.evaluation.analysis.analyses import EmbeddingAnalysis, Measured, choose_documents, random_halves
 from docsplit.evaluation.analysis.geometry import geometry
-from docsplit.evaluation.arguments import AnalysisArguments
+from docsplit.evaluation.task_arguments import AnalysisArguments
 from tests.conftest import make_corpus
 
 

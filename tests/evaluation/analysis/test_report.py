@@ -16,16 +16,16 @@ from docsplit.evaluation.analysis.attention import (
 )
 from docsplit.evaluation.analysis.report import (
     Estimates,
-    Section,
+    ReportSection,
     differences,
     merge_estimates,
     over_documents,
-    rows_of,
     save_figure,
+    table_rows,
     write_report,
 )
 from docsplit.evaluation.results.bootstrap import interval, item_draws, sample_deviation
-from docsplit.evaluation.results.report import Table
+from docsplit.evaluation.results.report import ResultsTable
 
 GENERATOR = np.random.default_rng(0)
 VALUES = GENERATOR.normal(5, 1, size=(3, 40))
@@ -37,7 +37,7 @@ def estimates(name, values, **facts):
 
 
 def row_of(one):
-    (row,) = rows_of([one]).to_dict("records")
+    (row,) = table_rows([one]).to_dict("records")
     return row
 
 
@@ -91,8 +91,8 @@ def numbers_of(figure):
 
 def test_the_page_and_the_tables(tmp_path):
     figure = save_figure(plt.figure(), tmp_path / "curve.png", "It rises", "A curve.", ["x", "y"], [[1, "a,b"]])
-    table = Table(["a|b", "n"], [["<b>x</b>", "1"], ["y|z", ""]], title="Cells <script>")
-    section = Section("Clusters & co", ["A note."], [table, Table(["x"], [], title="Empty")], [figure])
+    table = ResultsTable(["a|b", "n"], [["<b>x</b>", "1"], ["y|z", ""]], title="Cells <script>")
+    section = ReportSection("Clusters & co", ["A note."], [table, ResultsTable(["x"], [], title="Empty")], [figure])
     write_report(tmp_path, "Analysis of\nsets", [section], {"value": float("nan"), "title": "t"})
     assert json.loads((tmp_path / "analysis.json").read_text()) == {"value": None, "title": "t"}
     page = (tmp_path / "report.html").read_text()

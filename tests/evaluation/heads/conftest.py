@@ -7,7 +7,7 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from docsplit.evaluation.heads.base import Run
+from docsplit.evaluation.heads.base import HeadRun
 from docsplit.evaluation.heads.presets import PRESETS
 from tests.evaluation.heads.examples import clusters, make_split
 
@@ -51,7 +51,7 @@ def test():
 def draws():
     rng = np.random.default_rng(0)
     sizes = (10, 12, 17, 31, 60)  # the first two have as many batches, full and partial ones
-    return [Run(np.r_[0:3, 3 + rng.permutation(57)[: size - 3]], seed + 7) for seed, size in enumerate(sizes)]
+    return [HeadRun(np.r_[0:3, 3 + rng.permutation(57)[: size - 3]], seed + 7) for seed, size in enumerate(sizes)]
 
 
 @pytest.fixture

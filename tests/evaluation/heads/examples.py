@@ -3,7 +3,7 @@
 import numpy as np
 
 from docsplit.data.sets.labelled import LabelledSplit
-from docsplit.evaluation.heads.base import Run
+from docsplit.evaluation.heads.base import HeadRun
 from tests.conftest import TOPICS, make_corpus
 
 WIDTH, CLASSES = 12, 3
@@ -24,8 +24,8 @@ def several(size: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return features, (features[:, :CLASSES] > 0.3).astype(np.int8)
 
 
-def everything(labels: np.ndarray, *seeds: int) -> list[Run]:
-    return [Run(np.arange(len(labels)), seed) for seed in seeds]
+def everything(labels: np.ndarray, *seeds: int) -> list[HeadRun]:
+    return [HeadRun(np.arange(len(labels)), seed) for seed in seeds]
 
 
 def make_split(train=210, test=61, validation=0, multi_label=False):
@@ -53,7 +53,7 @@ def make_split(train=210, test=61, validation=0, multi_label=False):
 
 
 def few(split, shots=4, draws=1):
-    return [Run(draw, seed) for seed, draw in enumerate(split.draws(shots, draws))]
+    return [HeadRun(draw, seed) for seed, draw in enumerate(split.draws(shots, draws))]
 
 
 def accuracy(scores, split):

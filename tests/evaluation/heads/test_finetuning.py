@@ -12,8 +12,8 @@ from transformers import Trainer, set_seed
 from docsplit.data.passages import to_passages
 from docsplit.evaluation.heads import finetuning
 from docsplit.evaluation.heads import setfit as setfit_head
-from docsplit.evaluation.heads.base import Run
-from docsplit.evaluation.heads.finetuning import Start, finetune
+from docsplit.evaluation.heads.base import HeadRun
+from docsplit.evaluation.heads.finetuning import FineTuningStart, finetune
 from docsplit.evaluation.heads.presets import FineTuning
 from docsplit.evaluation.heads.setfit import setfit
 from docsplit.modeling.loading import load_encoder
@@ -32,7 +32,7 @@ def test_scores_are_those_of_the_trained_model_in_the_order_of_the_texts(multi_l
     trainers = []
     monkeypatch.setattr(Trainer, "train", lambda self: trainers.append(self))
     split = make_split(train=30, multi_label=multi_label)
-    scores = tune(Start(load, prompt="harbour: "), split, FineTuning()).scores[0]
+    scores = tune(FineTuningStart(load, prompt="harbour: "), split, FineTuning()).scores[0]
     model = trainers[0].model.eval()
     assert not trainers[0].model_accepts_loss_kwargs  # or it would scale the loss by the number of processes
     for text, row in zip(split.test_texts, scores, strict=True):
@@ -57,7 +57,7 @@ def test_one_step_is_that_of_a_slow_loop(multi_label, load, monkeypatch):
 
     split = make_split(train=16, test=10, multi_label=multi_label)
     settings = FineTuning(learning_rate=LEARNING_RATE, num_epochs=1)
-    output = tune(Start(undropped), split, settings, seed=3)
+    output = tune(FineTuningStart(undropped), split, settings, seed=3)
 
     set_seed(3)
     body, classifier = undropped(), torch.nn.Linear(32, 3)
@@ -92,7 +92,7 @@ def test_a_broken_encoder_raises(load):
 
     split = make_split(train=6, test=2)
     with pytest.raises(FloatingPointError, match=r"prediction of fine-tuning .*--finetune_learning_rate"):
-        tune(Start(broken), split, FineTuning(num_epochs=1))
+        tune(FineTuningStart(broken), split, FineTuning(num_epochs=1))
 
 
 def test_the_best_epoch_on_the_validation_part_counts(load, monkeypatch):
@@ -112,12 +112,12 @@ def test_the_best_epoch_on_the_validation_part_counts(load, monkeypatch):
     recorders = []
     monkeypatch.setattr(finetuning, "_BestEpoch", lambda by: recorders.append(Recorder(by)) or recorders[-1])
     split = make_split(train=30, test=5, validation=20)
-    output = tune(Start(load), split, FineTuning(learning_rate=LEARNING_RATE, num_epochs=4))
+    output = tune(FineTuningStart(load), split, FineTuning(learning_rate=LEARNING_RATE, num_epochs=4))
     assert len({weight.sum().item() for weight in weights}) == 4
     torch.testing.assert_close(recorders[0].model.classifier.weight, weights[1], rtol=0, atol=0)
     assert [(point["epoch"], point["macro_f1"]) for point in output.curves[0]] == list(enumerate(macro_f1, start=1))
     by_accuracy = FineTuning(learning_rate=LEARNING_RATE, num_epochs=4, select_by="accuracy")
-    tune(Start(load), split, by_accuracy)
+    tune(FineTuningStart(load), split, by_accuracy)
     torch.testing.assert_close(recorders[1].model.classifier.weight, weights[7], rtol=0, atol=0)
     assert next(values, None) is None  # validated after each epoch
 
@@ -132,7 +132,7 @@ def test_only_what_an_embedding_depends_on_is_trained_and_it_is_not_normalised(e
     of_body = sum(value.numel() for name, value in load().named_parameters() if "pooler" not in name)
     assert of_body < sum(value.numel() for value in load().parameters())
     starts = (load, lambda: load(Normalize()))
-    plain, without = (tune(Start(each), split, FineTuning(num_epochs=1)) for each in starts)
+    plain, without = (tune(FineTuningStart(each), split, FineTuning(num_epochs=1)) for each in starts)
     assert plain.trainable_parameters == of_body + 33 * 3
     np.testing.assert_array_equal(plain.scores, without.scores)
 
@@ -141,10 +141,10 @@ def test_several_gpus_in_one_process_are_refused(load, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     split = make_split(train=6, test=2)
     with pytest.raises(ValueError, match="accelerate launch"):
-        tune(Start(load), split, FineTuning())
+        tune(FineTuningStart(load), split, FineTuning())
     monkeypatch.setenv("WORLD_SIZE", "3")
     with pytest.raises(ValueError, match="3 processes cannot share a batch of 16"):
-        tune(Start(load), split, FineTuning())
+        tune(FineTuningStart(load), split, FineTuning())
 
 
 def test_a_graph_document_model_reads_so_many_passages(wordpiece, tmp_path, monkeypatch):
@@ -163,7 +163,7 @@ def test_a_graph_document_model_reads_so_many_passages(wordpiece, tmp_path, monk
         return body
 
     split = make_split(train=24, test=9, validation=6)
-    output = tune(Start(load), split, FineTuning(num_epochs=1))
+    output = tune(FineTuningStart(load), split, FineTuning(num_epochs=1))
     counts = {part: [len(to_passages(text, 10)) for text in texts] for part, texts in split.texts.items()}
     assert min(max(own) for own in counts.values()) > 3
     in_training = [features["document"] for is_training, features in read if is_training]
@@ -189,7 +189,7 @@ def test_setfit_learns_from_a_draw_with_the_prompt_and_repeats_itself(load, tmp_
         return body
 
     split = make_split(test=45)
-    output = setfit(Start(recording, prompt="a ship: "), split, 2 * few(split, shots=8))
+    output = setfit(FineTuningStart(recording, prompt="a ship: "), split, 2 * few(split, shots=8))
     assert (output.scores.shape, output.scores.dtype) == ((2, 45, 3), np.float32)
     np.testing.assert_array_equal(output.scores[0], output.scores[1])
     np.testing.assert_allclose(output.scores.sum(axis=-1), 1, atol=1e-5)
@@ -204,9 +204,9 @@ def test_setfit_learns_from_a_draw_with_the_prompt_and_repeats_itself(load, tmp_
 
 def test_setfit_refuses_what_cannot_work(load, monkeypatch):
     split = make_split(test=5, multi_label=True)
-    same = Run(np.flatnonzero(split.train_labels[:, 0])[:5], 0)
+    same = HeadRun(np.flatnonzero(split.train_labels[:, 0])[:5], 0)
     with pytest.raises(ValueError, match="with and without a common label"):
-        setfit(Start(load), split, [same])
+        setfit(FineTuningStart(load), split, [same])
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match="pip install setfit"):
-        setfit(Start(load), split, few(split))
+        setfit(FineTuningStart(load), split, few(split))

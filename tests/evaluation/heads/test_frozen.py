@@ -11,19 +11,19 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from docsplit.evaluation.analysis.clustering import tfidf_svd
 from docsplit.evaluation.heads import frozen as heads
 from docsplit.evaluation.heads import logistic
-from docsplit.evaluation.heads.base import HeadInput, Run, runs_of
+from docsplit.evaluation.heads.base import HeadInput, HeadRun, head_runs
 from docsplit.evaluation.heads.frozen import PROBE_C, knn, linear, probe_accuracy, standardize, tfidf_features
 from tests.evaluation.heads.examples import CLASSES, WIDTH, everything, several
 
 
 def test_runs_depend_on_labels_shots_and_seed_alone(split):
-    runs, again = (runs_of(split, 5, 4, num_seeds=9) for _ in range(2))
+    runs, again = (head_runs(split, 5, 4, num_seeds=9) for _ in range(2))
     for run, same in zip(runs, again):
         np.testing.assert_array_equal(run.indices, same.indices)
         assert np.bincount(split.train_labels[run.indices]).tolist() == [5, 5, 5]
     assert len({run.seed for run in runs}) == len({tuple(run.indices) for run in runs}) == 4
     assert [run.seed for run in runs] == [run.seed for run in again]
-    full = runs_of(split, None, 9, num_seeds=3)
+    full = head_runs(split, None, 9, num_seeds=3)
     assert len({run.seed for run in full}) == 3
     assert all(len(set(run.indices)) == 120 for run in full)
 
@@ -33,7 +33,7 @@ def test_runs_depend_on_labels_shots_and_seed_alone(split):
     [
         ({"train": np.full((60, WIDTH), np.nan)}, "60 of 60 training documents"),
         ({"test": np.r_[np.zeros((4, WIDTH)), np.full((2, WIDTH), np.inf)]}, "2 of 6 test documents"),
-        ({"runs": [Run(np.arange(60), 0), Run(np.array([0, 1, 3, 4]), 1)]}, r"Run 1 .* classes \[2\]"),
+        ({"runs": [HeadRun(np.arange(60), 0), HeadRun(np.array([0, 1, 3, 4]), 1)]}, r"Run 1 .* classes \[2\]"),
         ({"validation": (np.full((2, WIDTH), np.nan), np.zeros(2, int))}, "2 of 2 validation documents"),
     ],
 )
@@ -69,7 +69,7 @@ def test_linear_with_several_labels_is_one_against_rest_and_constant_ones_stay_c
 def test_sparse_features_of_few_documents_are_rotated_and_nothing_changes(split, monkeypatch):
     train, test = tfidf_features(split.train_texts, split.test_texts)
     draw = split.draws(5, 1)[0]
-    runs = [Run(np.concatenate([draw, draw[:4]]), 0)]  # some documents twice: fewer dimensions than documents
+    runs = [HeadRun(np.concatenate([draw, draw[:4]]), 0)]  # some documents twice: fewer dimensions than documents
     labels = split.train_labels
     assert logistic.in_row_space(train[runs[0].indices], test)[0].shape == (19, 15)
     rotated = linear(HeadInput(train, labels, runs, test, CLASSES, few_shot=True)).scores
@@ -81,7 +81,7 @@ def test_sparse_features_of_few_documents_are_rotated_and_nothing_changes(split,
 
 
 def test_one_shot_has_no_folds_and_says_so_once(train, test, caplog):
-    runs = [Run(np.arange(3), 0), Run(np.arange(3, 6), 1)]
+    runs = [HeadRun(np.arange(3), 0), HeadRun(np.arange(3, 6), 1)]
     with caplog.at_level(logging.WARNING, logger="docsplit.evaluation.heads.frozen"):
         scores = linear(HeadInput(*train, runs, test[0], CLASSES, few_shot=True)).scores
     assert len(caplog.records) == 1
@@ -92,7 +92,7 @@ def test_one_shot_has_no_folds_and_says_so_once(train, test, caplog):
 
 @pytest.mark.parametrize("few_shot", [True, False])
 def test_knn_equals_brute_force(few_shot, train, test):
-    runs = [Run(np.arange(15), 0), Run(np.arange(3, 24), 1)]
+    runs = [HeadRun(np.arange(15), 0), HeadRun(np.arange(3, 24), 1)]
     output = knn(HeadInput(*train, runs, test[0], CLASSES, few_shot=few_shot))
     assert len(output.scores) == (2 if few_shot else 1)
     unit = [features / np.linalg.norm(features, axis=1, keepdims=True) for features in (train[0], test[0])]

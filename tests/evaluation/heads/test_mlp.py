@@ -14,7 +14,7 @@ from torch import nn
 
 from docsplit.evaluation.classification import head_of
 from docsplit.evaluation.heads import mlp as mlp_head
-from docsplit.evaluation.heads.base import HeadInput, Run
+from docsplit.evaluation.heads.base import HeadInput, HeadRun
 from docsplit.evaluation.heads.mlp import mlp
 from docsplit.evaluation.heads.presets import PRESETS
 from tests.evaluation.heads.examples import CLASSES, clusters, everything, several
@@ -94,7 +94,7 @@ def test_early_stopping_uses_the_weights_of_each_runs_best_epoch(given, train, t
         if not given:
             fitted, rows = train_test_split(run.indices, test_size=6, stratify=train[1], random_state=run.seed)
             held = train[0][rows], train[1][rows]
-        models = slow_models(*train, Run(fitted, run.seed), training, train[0].shape[1], 53)
+        models = slow_models(*train, HeadRun(fitted, run.seed), training, train[0].shape[1], 53)
         with torch.no_grad():
             losses = [
                 float(nn.functional.cross_entropy(logits_of(model, held[0], training), torch.as_tensor(held[1])))
@@ -118,7 +118,7 @@ def test_the_bregman_papers_heads_equal_torchs_modules(head, few_shot, train, te
     monkeypatch.setitem(PRESETS, "bregman", replace(paper, **{head: settings}))
     function, preset = head_of(head, "bregman")
     assert preset == "bregman"
-    run, held = Run(np.arange(60), 5), clusters(24, noise=2.0, seed=2)
+    run, held = HeadRun(np.arange(60), 5), clusters(24, noise=2.0, seed=2)
     validation = None if few_shot else held
     output = function(HeadInput(*train, [run], test[0], CLASSES, few_shot=few_shot, validation=validation))
     models = slow_models(*train, run, settings, train[0].shape[1], 12 if few_shot else 30)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from docsplit.data.sets.arguments import LabelledArguments
+from docsplit.data.sets.set_arguments import LabelledArguments
 from docsplit.evaluation.results.data_names import describe_data, without_folders
 
 

@@ -8,7 +8,7 @@ import pytest
 from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 
 from docsplit.evaluation.heads.base import HeadOutput
-from docsplit.evaluation.results.report import read_rows, records, rows
+from docsplit.evaluation.results.report import read_result_rows, records, rows
 from docsplit.evaluation.results.result import (
     CLASSIFICATION,
     class_measures,
@@ -168,11 +168,11 @@ def test_rows_are_read_as_they_were_written_and_wrong_ones_name_row_and_column()
     group, results = make_group("A=a1,a2", ["a1", "a2"], 2.0)
     frame = rows([group, *results, make_result("tfidf", 1.0, head="tfidf")])
     contents = json.loads(json.dumps({"task": CLASSIFICATION.to_json(), "rows": records(frame)}))
-    task, read = read_rows(json.loads(json.dumps(contents)))
+    task, read = read_result_rows(json.loads(json.dumps(contents)))
     assert task.to_json() == CLASSIFICATION.to_json()
     assert [row.items() >= own.items() for row, own in zip(records(read), records(frame), strict=True)] == [True] * 4
     for column, value in {"encoder": 5, "accuracy_mean": "0.5", "macro_f1_mean": None}.items():
         changed = json.loads(json.dumps(contents))
         changed["rows"][1][column] = value
         with pytest.raises(ValueError, match=rf"rows\[1\]: {column}"):
-            read_rows(changed)
+            read_result_rows(changed)

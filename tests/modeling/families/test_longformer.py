@@ -12,7 +12,7 @@ from transformers.models.longformer import modeling_longformer
 
 from docsplit.embedding.encode import embed_documents
 from docsplit.modeling.families import longformer as module
-from docsplit.modeling.families.longformer import padded_rows, use_blocked_attention, use_transformers_attention
+from docsplit.modeling.families.longformer import token_masks, use_blocked_attention, use_transformers_attention
 from docsplit.modeling.families.table import family_of
 from docsplit.modeling.loading import load_encoder
 from modeling_docsplit import DocSplitForContrastivePretraining
@@ -206,7 +206,7 @@ def test_dropout_keeps_the_mean():
     hidden = hidden.expand(100, -1, -1)  # a text a hundred times: dropout is drawn for each
     is_global = torch.zeros(100, 40, dtype=torch.bool)
     is_global[:, 0] = True
-    rows = padded_rows(torch.zeros_like(is_global), is_global)
+    rows = token_masks(torch.zeros_like(is_global), is_global)
     with torch.no_grad():
         drawn = torch.cat([attention(hidden, rows)[0] for _ in range(30)])  # (3000, T, H)
         expected = attention.eval()(hidden, rows)[0][0]

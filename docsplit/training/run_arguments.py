@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from transformers import TrainingArguments
 
-from docsplit.data.sets.arguments import check_folds
+from docsplit.data.sets.set_arguments import check_folds
 from docsplit.data.views import QUERY_DOCUMENT, VIEWS
 from docsplit.modeling.distributed import WITHOUT_QUEUE
 from docsplit.modeling.objectives.table import OBJECTIVES

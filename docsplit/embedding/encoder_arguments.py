@@ -103,7 +103,7 @@ class ComparisonArguments:
     )
 
 
-class Stated(NamedTuple):
+class EncoderArgument(NamedTuple):
     """An argument of --model_name_or_path, divided: the encoders, and what it states of them."""
 
     encoders: str  # PATH, NAME=PATH, PATH,PATH ...
@@ -111,25 +111,25 @@ class Stated(NamedTuple):
     prompt: str | None = None  # before each document; empty: none
 
 
-def stated_in(name: str) -> Stated:
+def parse_encoder_argument(name: str) -> EncoderArgument:
     """Divide an argument such as NAME=PATH@mean@prompt=TEXT; what exists under the whole name states nothing."""
     if Path(name).exists():
-        return Stated(name)
+        return EncoderArgument(name)
     found: Any = _STATED.fullmatch(name)  # as any text does
     encoders, pooling, prompt = found.groups()
-    return Stated(encoders, pooling, prompt)
+    return EncoderArgument(encoders, pooling, prompt)
 
 
 def members_of(name: str) -> list[str]:
     """Split an argument into encoders: PATH or NAME=PATH; one a pretraining seed, PATH,PATH or NAME=PATH,PATH.
 
-    What exists under the whole name is one encoder, and so is a name without a comma or NAME=. What `stated_in` finds
-    at the end, a pooling and a prompt, is no part of an encoder.
+    What exists under the whole name is one encoder, and so is a name without a comma or NAME=. What
+    `parse_encoder_argument` finds at the end, a pooling and a prompt, is no part of an encoder.
 
     Raises:
         ValueError: if a member is empty or named twice, or is no encoder, or NAME has a comma.
     """
-    name = stated_in(name).encoders
+    name = parse_encoder_argument(name).encoders
     stated = re.match(r"[^/\\,=]+=", name)
     if Path(name).exists() or ("," not in name and not stated):
         return [name]

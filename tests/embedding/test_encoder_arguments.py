@@ -2,7 +2,7 @@
 
 import pytest
 
-from docsplit.embedding.arguments import EncoderArguments, Stated, members_of, stated_in
+from docsplit.embedding.encoder_arguments import EncoderArgument, EncoderArguments, members_of, parse_encoder_argument
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_folder_that_is_written_in_two_ways_is_no_two_seeds(tmp_path, monkeypa
 def test_an_argument_may_state_pooling_and_prompt(name, stated, members, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "kept@mean").mkdir()
-    assert stated_in(name) == Stated(*stated)
+    assert parse_encoder_argument(name) == EncoderArgument(*stated)
     assert members_of(name) == members
     assert EncoderArguments([name]).model_name_or_path == [name]
 

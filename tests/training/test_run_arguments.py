@@ -5,8 +5,14 @@ import os
 import pytest
 import torch
 
-from docsplit.training import arguments
-from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments, QueryArguments, RunOptions
+from docsplit.training import run_arguments
+from docsplit.training.run_arguments import (
+    DataArguments,
+    ModelArguments,
+    PretrainingArguments,
+    QueryArguments,
+    RunOptions,
+)
 
 
 def test_kinds_of_negatives_by_halves():
@@ -53,7 +59,7 @@ def test_what_cannot_be_is_refused(make, message):
 
 
 def test_bfloat16_is_the_default_where_the_launcher_asks_for_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(arguments, "default_dtype", lambda device: torch.float32)
+    monkeypatch.setattr(run_arguments, "default_dtype", lambda device: torch.float32)
     assert not PretrainingArguments(output_dir=str(tmp_path), use_cpu=True).bf16
     assert PretrainingArguments(output_dir=str(tmp_path), use_cpu=True, bf16=True).bf16
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from docsplit.evaluation.arguments import AnalysisArguments, ProbeArguments, RetrievalArguments
 from docsplit.evaluation.heads.presets import FineTuning
+from docsplit.evaluation.task_arguments import AnalysisArguments, ProbeArguments, RetrievalArguments
 
 
 @pytest.mark.parametrize(

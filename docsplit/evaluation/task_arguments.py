@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from docsplit.data.fusion import FUSIONS, WEIGHT
-from docsplit.data.sets.arguments import check_folds
+from docsplit.data.sets.set_arguments import check_folds
 from docsplit.data.words import ENGLISH, LANGUAGES
-from docsplit.embedding.arguments import ComparisonArguments
+from docsplit.embedding.encoder_arguments import ComparisonArguments
 from docsplit.evaluation.heads.presets import PRESETS, FineTuning
 from docsplit.runtime.bounds import Bound, Count, Positive, Share, Whole, option
 from docsplit.runtime.options import check_choices
