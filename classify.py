@@ -35,13 +35,13 @@ def fit(options: argparse.Namespace) -> None:
 
     from docsplit.classifier import Classifier, refuse_used
     from docsplit.data.sets.labelled import some
-    from docsplit.training.adapting import read_labelled_texts
+    from docsplit.training.adapting import texts_to_adapt
 
     refuse_used(options.output_dir)  # before any long work
     texts, labels = read_labelled(options)
     documents = []
     if options.documents:
-        documents = read_labelled_texts(options.documents, options.text_column[0], options.encoding)
+        documents = texts_to_adapt(options.documents, options.text_column[0], options.encoding)
     classifier = Classifier(options.model, options.features, options.seed, options.prompt, options.max_seq_length)
     classifier.fit(texts, labels, documents)
     classifier.columns_ = options.text_column

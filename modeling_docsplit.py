@@ -83,6 +83,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         torch.Size([2, 2])
     """
 
+    body: Any  # a SentenceTransformer; its weights are those of `encoder` and `after`
     config_class = PreTrainedConfig
     base_model_prefix = "encoder"
     main_input_name = "input_ids"

@@ -44,7 +44,7 @@ from docsplit.runtime.command import Style, as_json, command_line, log_messages
 from docsplit.runtime.options import CommandParser, add_plugin
 
 if TYPE_CHECKING:
-    from docsplit.index.api import IndexReader
+    from docsplit.index.api import Index
 
 logger = logging.getLogger(__name__)
 
@@ -102,11 +102,11 @@ def embedder(options: argparse.Namespace, encoder: Any) -> Any:
     return embedder_on_ray(encoder) if options.engine == "ray" else None
 
 
-def index_of(options: argparse.Namespace) -> "IndexReader":
+def index_of(options: argparse.Namespace) -> "Index":
     """Open the index that is named; its encoder is loaded when it is needed."""
-    from docsplit.index.api import IndexReader
+    from docsplit.index.api import Index
 
-    return IndexReader(options.index, getattr(options, "model", None))
+    return Index(options.index, getattr(options, "model", None))
 
 
 def query(options: argparse.Namespace) -> Iterator[Answer]:
@@ -157,7 +157,7 @@ def check(options: argparse.Namespace) -> Iterator[Checked]:
         raise ValueError(f"The index in {options.index} is not sound: {counted(len(checked.faults), 'fault')}.")
 
 
-def write_database(options: argparse.Namespace) -> Iterator[CommandResult]:
+def export(options: argparse.Namespace) -> Iterator[CommandResult]:
     """Write an index into a database."""
     from docsplit.index.databases import write_database
     from docsplit.index.index import IndexReader
@@ -284,7 +284,7 @@ VERBS = {
     "clusters": Verb("Group documents, and name each group by words.", clusters_options, clusters),
     "info": Verb("Say what an index holds, and which encoder it needs.", lambda parser: None, info),
     "check": Verb("Read every file of an index: exits with 0 only if all are sound.", lambda parser: None, check),
-    "export": Verb("Write the passages into a vector database, which serves others.", export_options, write_database),
+    "export": Verb("Write the passages into a vector database, which serves others.", export_options, export),
 }
 
 

@@ -118,7 +118,7 @@ class Encoder:
     def __init__(self, name: str, options: EncoderArguments | None = None, cache_dir: Path | None = None):
         self.name, self.cache_dir = name, cache_dir
         self.options = given = options or EncoderArguments([name])
-        self._model = load_encoder(
+        self._model: SentenceTransformer = load_encoder(
             name, given.pooling, given.max_seq_length, prompt=given.prompt, query_prompt=given.query_prompt
         )
         self._device = self._model.device

@@ -141,7 +141,9 @@ class SentenceTransformer(sentence_transformers.SentenceTransformer):
     default_huggingface_organization = None  # a name means the same to all loaders
     _module_classes = KnownModules(dict.fromkeys(modules_of_families()))  # some, or `load` of words does not get it
 
-    def _load_default_modules(self, model_name_or_path: str, **kwargs: Any) -> tuple[list[Any], dict[str, Any]]:
+    def _load_default_modules(  # type: ignore[override]
+        self, model_name_or_path: str, **kwargs: Any
+    ) -> tuple[list[Any], dict[str, Any]]:
         """Make the modules of an `AutoModel`, pooled as its family is unless told."""
         config = pretrained.read_config(model_name_or_path, **_of_transformers(kwargs))
         for kind in filter(NO_ENCODERS.search, config.architectures or []):
@@ -158,7 +160,9 @@ class SentenceTransformer(sentence_transformers.SentenceTransformer):
             first.max_seq_length = LENGTH
         return [first, Pooling(first.get_embedding_dimension(), default_pooling(config))], {}
 
-    def _load_converted_modules(self, model_name_or_path: str, model_type: str | None = None, **kwargs: Any) -> Any:
+    def _load_converted_modules(  # type: ignore[override]
+        self, model_name_or_path: str, model_type: str | None = None, **kwargs: Any
+    ) -> Any:
         """Refuse other models of sentence-transformers: without their heads they are something else."""
         raise CannotLoad(
             f"{model_name_or_path} is a {model_type}, which gives no embeddings of documents: choose a "

@@ -180,7 +180,7 @@ _PASSAGE_POOLING = (
 class Start:
     """An encoder to train, the head that shares it if there is one, and the settings to train it with."""
 
-    body: SentenceTransformer
+    body: Any  # a SentenceTransformer
     masked_lm: PreTrainedModel | None
     settings: Settings = field(default_factory=dict)
 
@@ -216,7 +216,7 @@ def load_start(
     if model_type is not None and (config := read_config(name, **of_config)).model_type == model_type:
         FAMILIES[model_type].override(name, config, config_overrides or {})
         changed["config"] = config
-    body = load_encoder(str(name), device="cpu", **options | changed)
+    body: Any = load_encoder(str(name), device="cpu", **options | changed)
     if (words := words_of(body)) is not None:
         logger.info(
             f"{name} is an encoder with words of {len(words.pieces):,} tokens: the start is the encoder inside, and "
@@ -281,7 +281,7 @@ def _without_head(name: Any, config: PreTrainedConfig, settings: Settings, saved
 
 def _build_on(
     body: SentenceTransformer, name: Any, model_type: str, overrides: Mapping[str, Any], max_seq_length: int | None
-) -> SentenceTransformer:
+) -> Any:
     """Make a new encoder of passages whose inner one is that of a start; nothing but its weights counts."""
     if any(hasattr(module, "linear") for module in body):
         logger.info(f"{name}: its Dense layers are left out, for its transformer alone reads passages.")

@@ -314,8 +314,9 @@ class EmbeddingAnalysis(LabelledEvaluation):
             analysed["redundancy"] = self.redundancy, redundancy.redundancy_section(self.redundancy, folder)
         if estimates := [*known("similarity").values()]:
             assert documents.sentences is not None
-            about = args.sentence_splitter, folder
-            analysed["similarity"] = similarity.similarity_analysis(estimates, documents.sentences, *about)
+            analysed["similarity"] = similarity.similarity_analysis(
+                estimates, documents.sentences, args.sentence_splitter, folder
+            )
         if estimates := [*known("attention").values()]:
             about = documents.pipeline, args.word_weight, folder
             analysed["attention"] = attention.attention_analysis(estimates, len(documents.rows), *about)

@@ -28,6 +28,7 @@ class GraphDocumentTransformer(InputModule):
         max_passages: passages of a text that are read; None: all.
     """
 
+    tokenizer: Any
     config_file_name = "sentence_bert_config.json"
     config_keys = ["max_seq_length"]  # noqa: RUF012
 
@@ -82,7 +83,7 @@ class GraphDocumentTransformer(InputModule):
         self.save_config(output_path)
 
     @classmethod
-    def load(
+    def load(  # type: ignore[override]
         cls, model_name_or_path: str, trust_remote_code: bool = False, model_kwargs: Any = None, **kwargs: Any
     ) -> "GraphDocumentTransformer":
         """Load a checkpoint; `kwargs` are those of sentence-transformers."""
