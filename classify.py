@@ -33,11 +33,12 @@ def fit(options: argparse.Namespace) -> None:
     """Fit a classifier, write it, and say what it is worth."""
     from dataclasses import asdict
 
-    from docsplit.classifier import Classifier, refuse_used
+    from docsplit.classifier import Classifier
     from docsplit.data.sets.labelled import some
+    from docsplit.runtime.sharing import refuse_used
     from docsplit.training.adapting import texts_to_adapt
 
-    refuse_used(options.output_dir)  # before any long work
+    refuse_used(options.output_dir, "name another folder")  # before any long work
     texts, labels = read_labelled(options)
     documents = []
     if options.documents:

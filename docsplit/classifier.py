@@ -71,6 +71,7 @@ from docsplit.runtime.files import (
     versions,
     why_folder_damaged,
 )
+from docsplit.runtime.sharing import refuse_used
 from docsplit.runtime.vectors import unit
 
 logger = logging.getLogger(__name__)
@@ -449,7 +450,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
             ValueError: if there is something in the folder.
         """
         folder = Path(folder)
-        refuse_used(folder)
+        refuse_used(folder, "name another folder")
         folder.parent.mkdir(parents=True, exist_ok=True)
         base, factor = FEATURES[self.features_]
         arrays = {"coefficients": self.coefficients_, "intercepts": self.intercepts_}
@@ -528,12 +529,6 @@ class Classifier(ClassifierMixin, BaseEstimator):
             classifier.tfidf_ = tfidf_counter(dtype=np.float32, vocabulary=vocabulary)
             classifier.tfidf_.idf_ = arrays["idf"]
         return classifier
-
-
-def refuse_used(folder: Path) -> None:
-    """Refuse a place where something is."""
-    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
-        raise ValueError(f"{folder} exists and is not empty: name another folder, or remove it.")
 
 
 # --- Labels ---

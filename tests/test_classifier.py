@@ -112,7 +112,7 @@ def test_what_is_saved_comes_back(kind, request, tmp_path):
         assert again.classes_.tolist() == classifier.classes_.tolist()
         assert (folder / "encoder").exists() == (is_included and kind != "tfidf")
     assert {path.suffix for path in tmp_path.rglob("*") if path.is_file()} <= {".json", ".safetensors", ".py", ".md"}
-    with pytest.raises(ValueError, match="exists and is not empty"):
+    with pytest.raises(ValueError, match="is there already"):
         classifier.save(folder)
 
 

@@ -66,7 +66,7 @@ from docsplit.runtime.files import (
 )
 from docsplit.runtime.launching import default_dtype, describe_computing, hardware
 from docsplit.runtime.plugins import loaded_plugin
-from docsplit.runtime.sharing import LOCK, RECORD, OutputFolder, from_first, on_all
+from docsplit.runtime.sharing import LOCK, RECORD, OutputFolder, from_first, on_all, refuse_used
 from docsplit.training.adapt_options import AdaptOptions
 from docsplit.training.documents import measured_on
 from docsplit.training.probe import folder_of, put_back
@@ -529,8 +529,7 @@ def working_folder(output: Path, is_first: bool) -> Iterator[Path]:
         ValueError: if there is something at `output`, or another run writes it.
         OSError: if nothing can be written beside it.
     """
-    if output.is_file() or (output.is_dir() and any(output.iterdir())):
-        raise ValueError(f"{output} exists and is not empty: name another OUTPUT, or remove it.")
+    refuse_used(output, "name another OUTPUT")
     work = output.resolve().with_name(f".{output.resolve().name}{PARTIAL}")
     if not is_first:
         yield work

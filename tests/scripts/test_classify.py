@@ -59,7 +59,7 @@ def test_several_labels_in_a_cell(tmp_path, answer, failure_of):
     (row, *_) = json.loads(answer("predict", tmp_path / "c", tmp_path / "labelled.csv", "--json"))
     assert list(row) == ["id", "labels", "probabilities"]
     assert len(row["labels"]) == len(row["probabilities"])
-    assert "exists and is not empty" in failure_of(classify.main, *words)
+    assert "is there already" in failure_of(classify.main, *words)
 
 
 def test_predict_reads_the_columns_that_fit_read(tmp_path, answer, failure_of):

@@ -376,7 +376,7 @@ def test_what_exists_is_refused_unless_it_is_an_empty_folder(side, tmp_path):
     assert names(work) == ["notes.txt"]
     shutil.rmtree(work)
     for path in (full, file):
-        with pytest.raises(ValueError, match="exists and is not empty: name another OUTPUT"):
+        with pytest.raises(ValueError, match="is there already: name another OUTPUT"):
             write_folder(path, Variant(side[0], "static"))
     with pytest.raises(OSError, match=r"out\.partial cannot be written: choose another OUTPUT\. The cause: .*file"):
         write_folder(file / "out", Variant(side[0], "static"))
