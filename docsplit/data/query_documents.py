@@ -24,7 +24,7 @@ from docsplit.runtime.files import build_once, cache_directory, hash_of_code, ma
 
 logger = logging.getLogger(__name__)
 
-MOST_PASSAGES = 100  # of a document, as in classification (graph document model, 3.2; 3.3 does not say)
+PASSAGES_READ = 100  # of a document, as in classification (graph document model, 3.2; 3.3 does not say)
 NO_ID = -1  # fills up the ids of relevant documents
 
 

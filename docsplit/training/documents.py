@@ -16,7 +16,7 @@ from pyarrow import compute
 
 from docsplit.data import corpora, preparation, tokenization
 from docsplit.data.collators import DocSplitCollator, PassageCollator
-from docsplit.data.query_documents import MOST_PASSAGES, Collection, QueryDataset, QueryDocumentCollator
+from docsplit.data.query_documents import PASSAGES_READ, Collection, QueryDataset, QueryDocumentCollator
 from docsplit.data.sets.labelled import LabelledSplit, load_probe, probe_counts
 from docsplit.data.sets.rankings import divide_queries, load_collection
 from docsplit.data.sets.set_arguments import RankingArguments
@@ -259,7 +259,7 @@ def make_query_collator(
     """Make batches of queries and documents as the model's settings and the options want them."""
     settings, of_passages = model.config.docsplit, family_of(model.config).rows == "passages"
     kind, view = (PassageCollator, "passages") if of_passages else (DocSplitCollator, "simcse")
-    limit: dict[str, Any] = {"max_passages": MOST_PASSAGES} if of_passages else {}
+    limit: dict[str, Any] = {"max_passages": PASSAGES_READ} if of_passages else {}
     mlm, seed, prompt = settings["mlm_weight"] > 0, options.training.seed, prompts_of(model.body)[0]
     of_documents = kind(data.tokenizer, view, max_seq_length, mlm, seed, prompt, **limit)
     negatives, query_prompt = options.queries.number_of_negatives, prompts_of(model.body)[1]

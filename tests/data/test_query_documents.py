@@ -8,7 +8,7 @@ import torch
 
 from docsplit.data.collators import DocSplitCollator, PassageCollator
 from docsplit.data.preparation import Segmentation, document_id
-from docsplit.data.query_documents import MOST_PASSAGES, NO_ID, Collection, QueryDataset, QueryDocumentCollator
+from docsplit.data.query_documents import NO_ID, PASSAGES_READ, Collection, QueryDataset, QueryDocumentCollator
 from docsplit.data.sets.rankings import Ranking
 from docsplit.modeling.families.graph import GRAPH_DOCUMENTS
 from modeling_docsplit import DocSplitForContrastivePretraining
@@ -122,7 +122,7 @@ def test_relevant_ids_and_what_is_said_of_texts_that_were_read(wordpiece):
 def test_passages_of_a_document_and_a_query_that_is_one(wordpiece):
     """The vectors are those of the documents alone, as the model embeds them, whatever else is in the batch."""
     dataset = QueryDataset(collected(wordpiece, passage_words=8), np.arange(len(QUERIES)))
-    of_documents = PassageCollator(wordpiece, "passages", 24, max_passages=MOST_PASSAGES)
+    of_documents = PassageCollator(wordpiece, "passages", 24, max_passages=PASSAGES_READ)
     batch = QueryDocumentCollator(of_documents, [dataset], negatives_per_query=1)([dataset[0], dataset[3]])
     rows = batch["rows"]
     assert batch["input_ids"].shape[0] == len(rows["view"])

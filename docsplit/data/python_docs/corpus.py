@@ -71,12 +71,12 @@ HEADING = re.compile(
     re.IGNORECASE | re.MULTILINE | re.VERBOSE,
 )
 FIELD_HEADINGS = {"return": "Returns", "returns": "Returns", "rtype": "Returns", "raise": "Raises", "raises": "Raises"}
-PYTHON_DOCS = r"([A-Za-z_]\w*(?:\.\w+)*)(?:\(\))?"
+CODE_NAME = r"([A-Za-z_]\w*(?:\.\w+)*)(?:\(\))?"
 # :func:`torch.abs`, :class:`text <torch.Tensor>`, [`~transformers.BertModel`], and Matplotlib's `~.Axes.plot`.
 CROSS_REFERENCE = re.compile(
-    rf"(?::(?:py:)?(?:func|class|meth|mod|obj|exc):`~?\.?|\[`~?\.?|(?<!`)`~?\.)(?:[^`<]*<)?{PYTHON_DOCS}>?`"
+    rf"(?::(?:py:)?(?:func|class|meth|mod|obj|exc):`~?\.?|\[`~?\.?|(?<!`)`~?\.)(?:[^`<]*<)?{CODE_NAME}>?`"
 )
-SEE_ALSO_NAME = re.compile(rf"(?::\w+:)?`{{0,2}}~?\.?{PYTHON_DOCS}`{{0,2}}")
+SEE_ALSO_NAME = re.compile(rf"(?::\w+:)?`{{0,2}}~?\.?{CODE_NAME}`{{0,2}}")
 
 
 DocstringSection = dict[str, str]  # `heading` and `text`, see `split_docstring`

@@ -222,7 +222,7 @@ def save_figure(
 ) -> Figure:
     """Write a matplotlib figure, its message above it, as PNG and what it shows as CSV beside it."""
     figure.suptitle(textwrap.fill(literal(message), int(12 * figure.get_figwidth())), fontsize=10)
-    plots.save_figure(figure, path, header, rows)
+    plots.save_plot(figure, path, header, rows)
     return Figure(message, caption, path)
 
 

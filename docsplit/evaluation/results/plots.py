@@ -20,7 +20,7 @@ matplotlib.use("Agg")  # no screen needed
 SHIFT = 0.045  # between the points of two encoders at the same number of labels, in doublings
 
 
-def save_figure(figure: Any, path: Path, header: Sequence[str] = (), rows: Iterable[Sequence[Any]] = ()) -> None:
+def save_plot(figure: Any, path: Path, header: Sequence[str] = (), rows: Iterable[Sequence[Any]] = ()) -> None:
     """Write a figure as PNG and, where there is a header, what it shows as CSV beside it, each whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, lambda to: figure.savefig(to, format="png", dpi=130, metadata={"Software": None}))
@@ -84,7 +84,7 @@ def plot_few_shot(frame: pd.DataFrame, task: Task, path: Path) -> bool:
     axes[0, 0].set_ylabel(f"{task.measures[task.main]} (%)")
     handles = {text: handle for axis in axes.flat for handle, text in zip(*axis.get_legend_handles_labels())}
     figure.legend(handles.values(), handles.keys(), loc="outside right upper", frameon=False)
-    save_figure(figure, path)
+    save_plot(figure, path)
     return True
 
 
@@ -131,7 +131,7 @@ def plot_convergence(frame: pd.DataFrame, task: Task, path: Path) -> bool:
         axis.set(xlabel="epoch of fine-tuning", ylabel=f"{task.measures[measure]} on validation (%)")
         axis.grid(alpha=0.3)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper", frameon=False)
-    save_figure(figure, path)
+    save_plot(figure, path)
     return True
 
 
@@ -149,7 +149,7 @@ def plot_ranking(curves: dict[str, dict[str, np.ndarray]], depths: Sequence[int]
         axis.set(xscale="log", xlabel="depth: documents of each list", ylabel=f"{title}@depth (%)", ylim=(0, None))
         axis.grid(alpha=0.3)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize="small")
-    save_figure(figure, path)
+    save_plot(figure, path)
 
 
 def loss_parts(log_history: list[dict[str, float]], loss_name: str) -> dict[str, list[tuple[float, float]]]:
@@ -192,4 +192,4 @@ def plot_training(
         axis.grid(alpha=0.3)
         if axis.get_legend_handles_labels()[0]:  # no loss where the run was shorter than --logging_steps
             axis.legend(fontsize="small")
-    save_figure(figure, path)
+    save_plot(figure, path)
