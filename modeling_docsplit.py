@@ -282,7 +282,8 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
             host: lengths and places of masked tokens, as `lay_out_batch` takes them, and `drawn`: no GPU is asked.
 
         Raises:
-            ValueError: for views above `max_seq_length`, MLM inputs that are missing; as `Family.check_recomputation`.
+            ValueError: for views above `max_seq_length`, MLM inputs that are missing, views that are one text without
+                dropout; as `Family.check_recomputation`.
             RuntimeError: under DataParallel, which would split the negatives.
         """
         self._check_can_run()
@@ -298,6 +299,8 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         batch = lay_out_batch(attention_mask, rows, *tensors, host=host)
         batch.refuse_longer_than(self.body.max_seq_length)
         batch.views_are_one = same_text and not (mlm or self.objective.has_dropout)
+        if same_text and contrastive and self.training and self.objective.has_dropout:
+            start.refuse_without_dropout(self.body[0].config)
         counts = gather_counts(batch.num_documents, batch.num_targets, input_ids.device) if return_loss else []
 
         # Encode them: the objective says which encoder reads which view

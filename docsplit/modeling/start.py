@@ -167,6 +167,23 @@ def checked_length(config: PreTrainedConfig, max_seq_length: int | None) -> int:
     return max_seq_length
 
 
+def refuse_without_dropout(config: PreTrainedConfig) -> None:
+    """Refuse two views that are one text and get one vector: there would be nothing to learn (SimCSE, section 3).
+
+    Raises:
+        ValueError: naming the encoder's settings of dropout, and another view.
+    """
+    settings = vars(config) | vars(family_of(config).token_encoder(config))
+    shares = {key: value for key, value in settings.items() if "drop" in key and "classifier" not in key}
+    if not any(isinstance(value, float) and value > 0 for value in shares.values()):
+        said = " and ".join(f"{key} {value}" for key, value in shares.items()) or "no such setting"
+        raise ValueError(
+            f"Both views of a document are the same text, and this {config.model_type} has no dropout to tell them "
+            f"apart ({said}): choose another view, such as docsplit, or an encoder with dropout (of a random start "
+            "--config_overrides hidden_dropout_prob=0.1)."
+        )
+
+
 # --- A name to a start ---
 
 ENCODER_DIGEST = "encoder"  # in the metadata of its index: the `digest_of_encoder` that it belongs to

@@ -14,7 +14,14 @@ from docsplit.modeling.families.table import family_named, family_of
 from docsplit.modeling.loading import replace_tokenizer
 from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.pretrained import check_vocabulary, read_config
-from docsplit.modeling.start import VIEW_SETTINGS, Settings, checked_length, checked_settings, default_settings
+from docsplit.modeling.start import (
+    VIEW_SETTINGS,
+    Settings,
+    checked_length,
+    checked_settings,
+    default_settings,
+    refuse_without_dropout,
+)
 from docsplit.runtime.launching import describe_computing
 from docsplit.runtime.options import Options, parse_config_overrides
 from docsplit.training.documents import TrainingData
@@ -156,6 +163,8 @@ def prepare_model(
     model_args, data_args, args, tokenizer = options.model, options.data, options.training, data.tokenizer
     model = start if start is not None else _random(model_args, data, given_settings(options))
     settings: Settings = model.config.docsplit
+    if data_args.view == "simcse" and settings["contrastive_weight"] and model.objective.has_dropout:
+        refuse_without_dropout(model.body[0].config)
     settings |= {
         option: getattr(data_args, option) for option in VIEW_SETTINGS
     }  # for those who go on from the checkpoint

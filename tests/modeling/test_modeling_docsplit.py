@@ -165,6 +165,19 @@ def test_missing_mlm_inputs_and_data_parallel_are_refused():
         model(**random_batch())
 
 
+def test_views_that_are_one_text_need_dropout():
+    """Else their vectors are equal, and there is nothing to learn; ModernBERT has none by default."""
+    drops = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    batch = {name: value for name, value in random_batch().items() if not name.startswith("mlm")}
+    for config in (BertConfig(**SMALL | drops), ModernBertConfig(**SMALL)):
+        model = from_config(config, OF_IDS, max_seq_length=64, mlm_weight=0.0).train()
+        with pytest.raises(ValueError, match=r"no dropout .*dropout.* 0\.0.*another view, such as docsplit"):
+            model(**batch, same_text=True)
+        assert model(**batch).loss > 0
+        assert model.eval()(**batch, same_text=True).loss > 0
+    assert from_config(BertConfig(**SMALL), OF_IDS, mlm_weight=0.0).train()(**batch, same_text=True).loss > 0
+
+
 # --- Checkpoints ---------------------------------------------------------------------------------------------------
 
 
