@@ -198,6 +198,18 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         """Return the encoder's MLM head."""
         return self.encoder.get_output_embeddings()
 
+    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> Any:
+        """Give the encoder, and its MLM head, room for other ids: `PreTrainedModel.resize_token_embeddings`."""
+        return self.encoder.resize_token_embeddings(*args, **kwargs)
+
+    def add_adapter(self, *args: Any, **kwargs: Any) -> None:
+        """Refuse peft's way, by which the updates would not reach a release.
+
+        Raises:
+            ValueError: naming `add_lora`.
+        """
+        raise ValueError("Adapters of peft would not be released: call add_lora(rank), which trains and merges them.")
+
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile the encoder with `torch.compile`, for all lengths at once, and leave the code around it.
 

@@ -42,10 +42,16 @@ def save_checkpoint(model: Any, directory: Path) -> None:
 
     Raises:
         FloatingPointError: if a weight is not finite, before anything is written or removed.
+        ValueError: for adapters of others.
     """
     encoder, base_model, settings = model.encoder, model.body[0].model, model.config.docsplit
     native = encoder.state_dict() if model.lora_config is None else merge_lora(encoder)
     whole = model.state_dict()
+    if model.lora_config is None and any(".base_layer." in key for key in whole):
+        raise ValueError(
+            "The encoder has adapters that add_lora did not add: a release would lose their matrices. Merge them "
+            "(peft's merge_and_unload), or train with model.add_lora(rank)."
+        )
     refuse_not_finite(whole)
     refuse_not_finite(native)
 

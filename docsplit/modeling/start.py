@@ -388,6 +388,7 @@ def _load_head(
 def share_encoder(masked_lm: Any, encoder: Any) -> Any:
     """Let a masked language model compute with this encoder, and tie its weights again."""
     setattr(masked_lm, masked_lm.base_model_prefix, encoder)
+    masked_lm.config = encoder.config
     masked_lm.tie_weights()
     return masked_lm
 

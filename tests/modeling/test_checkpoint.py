@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from peft import PeftModel
+from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoModelForMaskedLM, BertModel, Trainer, TrainingArguments
@@ -223,6 +223,29 @@ def test_another_start_or_another_model_is_noticed(trained, start):
         other.load_state_dict(dict(weights), strict=False)
     with pytest.raises(RuntimeError, match="does not fit"):
         load(start).load_state_dict({"nonsense": torch.zeros(2)}, strict=False)
+
+
+def test_adapters_of_peft_are_refused_and_say_the_way_that_works(start, tmp_path):
+    with pytest.raises(ValueError, match="add_lora"):
+        from_pretrained(start).add_adapter(LoraConfig(target_modules=["query"]))
+    model = from_pretrained(start)
+    get_peft_model(model, LoraConfig(target_modules=["query"]))  # changes the model in place
+    with pytest.raises(ValueError, match="adapters that add_lora did not add"):
+        model.save_pretrained(tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_ids_get_rows_in_encoder_and_head_and_are_kept(start, wordpiece, tmp_path):
+    model, size = from_pretrained(start), len(wordpiece) + 8
+    model.resize_token_embeddings(size)
+    assert model.config.vocab_size == model.get_output_embeddings().out_features == size
+    assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
+    model.save_pretrained(tmp_path)
+    again = from_pretrained(tmp_path)
+    assert_equal(model.state_dict(), again.state_dict())
+    batch = random_batch(longest=20)
+    batch["input_ids"][0, 0, 1] = size - 1
+    assert again(**batch).loss.isfinite()
 
 
 def test_what_does_not_go_together_raises(start):
