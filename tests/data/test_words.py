@@ -97,9 +97,9 @@ def test_a_query_finds_other_forms_of_its_words_and_parts_of_identifiers_and_cha
 
 
 def test_words_that_say_little_are_left_out_for_people_unless_no_other_is_there():
-    assert Stems().telling("How do I save arrays? Save!") == {"save": "save", "arrays": "array"}
-    assert Stems("none").telling("who does, who") == {"who": "who", "does": "does"}
-    assert Stems().telling("") == {}
+    assert Stems().content_words("How do I save arrays? Save!") == {"save": "save", "arrays": "array"}
+    assert Stems("none").content_words("who does, who") == {"who": "who", "does": "does"}
+    assert Stems().content_words("") == {}
 
 
 GERMAN = ["Das Schiff ist nicht mehr in dem Hafen, und die Leute sind auf der Mole."] * 3
