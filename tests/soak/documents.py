@@ -11,13 +11,12 @@ from tests.soak.engine import BrokenPromise, Case
 def fuzzed_files(count: int) -> Iterator[Case]:
     """Read each fuzzed document in each way in which documents are read."""
     logging.disable(logging.ERROR)
-    for number, fuzzed in enumerate(fuzzed_documents(count, seed=11)):
-        yield Case(f"{number} {' '.join(fuzzed.how)}", lambda folder, fuzzed=fuzzed: _read(fuzzed, folder))
+    for name, content in fuzzed_documents(count, seed=11):
+        yield Case(name, lambda folder, name=name, content=content: _read(folder / name, content))
 
 
-def _read(fuzzed: object, folder: Path) -> str:
-    path = folder / fuzzed.name  # type: ignore[attr-defined]
-    path.write_bytes(fuzzed.content)  # type: ignore[attr-defined]
+def _read(path: Path, content: bytes) -> str:
+    path.write_bytes(content)
     for reader in READERS:
         if failure := failure_of(reader, path):
             raise BrokenPromise(f"as {reader}: {failure}")
