@@ -45,6 +45,7 @@ from docsplit.modeling.families.graph_document_transformer import GraphDocumentT
 from docsplit.modeling.families.table import FAMILIES, family_of
 from docsplit.modeling.loading import (
     fast_tokenizer,
+    has_routes,
     is_graph_encoder,
     prompts_of,
     tokenizer_of,
@@ -121,7 +122,8 @@ def embed_documents(  # noqa: PLR0913 (as `SentenceTransformer.encode` has them)
         add = partial(add_words_of_texts, model)
 
     first = plain[0]
-    if isinstance(first, Transformer) and isinstance(first.processor, PreTrainedTokenizerBase):
+    reads_tokens = isinstance(first, Transformer) and isinstance(first.processor, PreTrainedTokenizerBase)
+    if reads_tokens and not has_routes(plain):
         embedder: Any = _transformer_embedder(plain, prompt, long_documents, dtype, micro_batch_tokens)
     elif is_graph_encoder(plain):
         if long_documents == "chunk_mean":
@@ -130,7 +132,9 @@ def embed_documents(  # noqa: PLR0913 (as `SentenceTransformer.encode` has them)
         layout = Layout(first.max_seq_length, micro_batch_tokens, packing=packing)
         embedder = _graph_embedder(first.model, first.tokenizer, layout, prompt, dtype, plain.truncate_dim)
     elif long_documents == "chunk_mean":
-        raise ValueError(f"--long_documents chunk_mean needs a transformer as first module, not {first}.")
+        raise ValueError(
+            f"--long_documents chunk_mean needs a transformer as first module, and one route, not {plain}."
+        )
     else:
         embedder = _WholeModelEmbedder(plain, prompt)
 
@@ -215,7 +219,7 @@ def embed_queries(model: SentenceTransformer, queries: Sequence[str], **options:
         logger.warning(f"This encoder compares by {similarity} distance; documents are ranked by cosine here.")
         similarity = "cosine"
     model = without_words(model)
-    if isinstance(model[0], Transformer):
+    if isinstance(model[0], Transformer) and not has_routes(model):
         vectors, _ = embed_documents(model, queries, prompt, **options)
     else:  # it has its own ways, a route for queries, say
         vectors = model.encode_query(list(map(normalized, queries)), prompt=prompt, show_progress_bar=False)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import sentence_transformers
-from sentence_transformers.sentence_transformer.modules import Module, Normalize, Pooling, Transformer
+from sentence_transformers.sentence_transformer.modules import Module, Normalize, Pooling, Router, Transformer
 from sentence_transformers.util import import_from_string, is_sentence_transformer_model
 from tokenizers import Tokenizer
 
@@ -226,8 +226,8 @@ def load_encoder(
             `trust_remote_code`, without which no code of a folder runs.
 
     Raises:
-        ValueError: if there is no encoder at this name, `max_seq_length` is more than it has positions for, or there
-            is a GPU that PyTorch cannot use.
+        ValueError: if there is no encoder at this name, `max_seq_length` is below 1 or more than it has positions for,
+            or there is a GPU that PyTorch cannot use.
 
     Example:
         >>> from docsplit import load_encoder
@@ -235,6 +235,8 @@ def load_encoder(
         >>> model.encode_document(["boats in the harbour"]).shape
         (1, 384)
     """
+    if max_seq_length is not None and max_seq_length < 1:
+        raise ValueError(f"max_seq_length is {max_seq_length}, expected 1 token or more.")
     if device is None:
         refuse_unusable_gpu()
     name, hub = str(name_or_path), pretrained.hub_arguments(options)
@@ -274,6 +276,10 @@ def load_encoder(
     positions = None
     if isinstance(first, Transformer) or is_graph_encoder(model):
         encoder: Any = first.model
+        if model.tokenizer is None:
+            raise CannotLoad(
+                f"{name} is a {encoder.config.model_type}, which reads no text: choose an encoder of texts."
+            )
         check_vocabulary(model.tokenizer, name, getattr(encoder.config, "vocab_size", None))
         pretrained.pad_on_the_right(model.tokenizer, name)
         share_among_threads(model.tokenizer)
@@ -343,6 +349,11 @@ def says_pooling(name_or_path: str) -> bool:
 def is_graph_encoder(model: Any) -> bool:
     """Whether an encoder embeds texts whole, by their passages."""
     return family_of(getattr(model[0], "config", None)).rows == "passages"
+
+
+def has_routes(model: Any) -> bool:
+    """Whether documents and queries go through different modules."""
+    return any(isinstance(module, Router) for module in model)
 
 
 def has_graph_attention(model: Any) -> bool:

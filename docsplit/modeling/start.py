@@ -32,6 +32,7 @@ from docsplit.modeling.loading import (
     SentenceTransformer,
     default_pooling,
     encoder_around,
+    has_routes,
     is_graph_encoder,
     load_encoder,
     pooling_of,
@@ -54,6 +55,7 @@ from docsplit.modeling.pretrained import (
     max_positions,
     read_config,
     read_file,
+    read_modules,
 )
 from docsplit.runtime.files import checked
 from docsplit.runtime.plugins import PLUGINS
@@ -154,9 +156,11 @@ def checked_length(config: PreTrainedConfig, max_seq_length: int | None) -> int:
         max_seq_length: None: 512, or of a graph's passages 256, and no more than there are positions for.
 
     Raises:
-        ValueError: for more than it has positions for.
+        ValueError: for none, or more than it has positions for.
     """
     positions = max_positions(config)
+    if max_seq_length is not None and max_seq_length < 1:
+        raise ValueError(f"max_seq_length is {max_seq_length}, expected 1 token or more.")
     if max_seq_length is None:
         return min(family_of(config).default_settings.get("max_seq_length", LENGTH), positions or LENGTH)
     if positions is not None and max_seq_length > positions:
@@ -244,6 +248,9 @@ def load_start(
     if model_type is not None and model_type != body[0].config.model_type:
         new = _build_on(body, name, model_type, config_overrides or {}, max_seq_length)
         return Start(new, None, _without_head(name, new[0].config, settings, {}))
+    modules = read_modules(name, hub_arguments(options))
+    if modules and (path := modules[0]["path"]):  # as the first versions of sentence-transformers wrote them
+        of_config, options = of_config | {"subfolder": path}, options | {"subfolder": path}
     config = changed.get("config") or read_config(name, **of_config)
     if config.is_encoder_decoder:
         raise ValueError(f"{name} is a {config.model_type}, an encoder with a decoder: choose an encoder alone.")
@@ -317,7 +324,8 @@ def _refuse_what_cannot_be_trained(body: Any, name: Any) -> None:
             "the encoder that it was made of."
         )
     names = [type(module).__name__ for module in body]
-    if not isinstance(first, Transformer) or not others or not isinstance(others[0], Pooling):
+    pools = isinstance(first, Transformer) and others and isinstance(others[0], Pooling)
+    if not pools or has_routes(body):
         raise ValueError(
             f"{name} has the modules {' and '.join(names)}, expected Transformer, Pooling and what changes pooled "
             "vectors: nothing else can be trained and kept. To start from its transformer alone, save that with its "

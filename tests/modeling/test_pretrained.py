@@ -16,7 +16,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 from sentence_transformers import CrossEncoder, SentenceTransformer, SparseEncoder
-from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Router, Transformer
 from torch import nn
 from transformers import (
     AutoModel,
@@ -35,9 +35,11 @@ from transformers import (
     RobertaModel,
     T5Config,
     T5Model,
+    ViTConfig,
+    ViTModel,
 )
 
-from docsplit.embedding.encode import embed_documents
+from docsplit.embedding.encode import embed_documents, embed_queries
 from docsplit.modeling.checkpoint import trust_argument
 from docsplit.modeling.loading import changed_prompts, document_prompt, load_encoder, prompts_of, query_prompt
 from docsplit.modeling.pretrained import CannotLoad, load_tokenizer, loading, max_positions
@@ -498,3 +500,56 @@ def test_what_is_no_encoder_is_refused_by_what_it_is(kind, wordpiece, tmp_path):
         with pytest.raises(ValueError, match=f"start (is a|has) {name}.*embeddings of documents") as error:
             use(str(tmp_path / "start"))
         assert "\n" not in str(error.value)
+
+
+def test_each_route_of_an_encoder_reads_its_own_texts_and_none_is_trained(make_start):
+    """Documents and queries are embedded as by sentence-transformers; a training knows no queries."""
+    torch.manual_seed(0)
+    start = make_start(dense=[Router.for_query_document([Dense(32, 8)], [Dense(32, 8)])])
+    model, texts = load_encoder(str(start), device="cpu"), ["bread and butter", "a ship"]
+    documents, queries = embed_documents(model, texts)[0], embed_queries(model, texts)[0]
+    np.testing.assert_allclose(documents, model.encode_document(texts), atol=1e-6)
+    np.testing.assert_allclose(queries, model.encode_query(texts), atol=1e-6)
+    assert np.abs(documents - queries).max() > 0.01
+    with pytest.raises(ValueError, match="has the modules Transformer and Pooling and Router"):
+        from_pretrained(start)
+
+
+def test_a_start_whose_transformer_has_a_folder_of_its_own_is_trained_with_its_head(make_start, wordpiece, tmp_path):
+    """As the first versions of sentence-transformers wrote them: `0_Transformer`."""
+    start, inner = make_start(normalize=False), tmp_path / "start" / "0_Transformer"
+    inner.mkdir()
+    for file in start.glob("*.*"):
+        if file.name not in ("modules.json", "config_sentence_transformers.json"):
+            shutil.move(file, inner)
+    listed = json.loads((start / "modules.json").read_text())
+    (start / "modules.json").write_text(json.dumps([listed[0] | {"path": inner.name}, *listed[1:]]))
+    expected = SentenceTransformer(str(start), device="cpu").encode("bread and butter")
+    model = from_pretrained(start)
+    assert type(model.encoder) is BertModel
+    np.testing.assert_allclose(model.body.encode("bread and butter"), expected, atol=1e-6)
+
+    masked = BertForMaskedLM(tiny_config(wordpiece))
+    masked.save_pretrained(inner)
+    model = from_pretrained(start)
+    assert_equal(model.encoder.cls.state_dict(), masked.cls.state_dict())
+    assert model.encoder.base_model is model.body[0].model
+    assert_equal(from_pretrained(saved(model, wordpiece, tmp_path / "release")).state_dict(), model.state_dict())
+
+
+def test_an_encoder_of_images_is_refused(tmp_path):
+    config = ViTConfig(
+        hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64, image_size=16, patch_size=8
+    )
+    ViTModel(config).save_pretrained(tmp_path)
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps({"image_processor_type": "ViTImageProcessor"}))
+    for use in (embed, start_training):
+        with pytest.raises(ValueError, match="is a vit, which reads no text"):
+            use(str(tmp_path))
+
+
+@pytest.mark.parametrize("length", [0, -1])
+def test_no_encoder_reads_no_tokens(length, encoder):
+    for load in (from_pretrained, load_encoder):
+        with pytest.raises(ValueError, match=f"max_seq_length is {length}, expected 1 token or more"):
+            load(str(encoder), max_seq_length=length)

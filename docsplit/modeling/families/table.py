@@ -51,6 +51,10 @@ def _with_full_attention_of_short_rows(self: Any, input_ids: Tensor | None = Non
         is_long = input_ids.shape[1] > (5 + 2 * config.num_random_blocks) * config.block_size  # as its blocks need
         with torch.random.fork_rng(devices=[]):  # new modules are made for it, whose weights are drawn and thrown away
             self.set_attention_type("block_sparse" if is_long else "original_full")
+        device = input_ids.device.type
+        if is_long and torch.is_autocast_enabled(device):  # which transformers' blocks do not work with
+            with torch.autocast(device, enabled=False):
+                return type(self).forward(self, input_ids, *args, **kwargs)
     return type(self).forward(self, input_ids, *args, **kwargs)
 
 

@@ -82,6 +82,16 @@ def test_a_short_micro_batch_does_not_end_block_sparse_attention():
         assert (fresh(long)[0] - expected).abs().max() > 1e-6
 
 
+def test_long_rows_of_a_bigbird_are_read_under_autocast():
+    """In full precision, for the blocks of transformers fail in bfloat16."""
+    base_model = make_model(BigBirdConfig(**BIGBIRD)).float().eval().encoder.base_model
+    long = torch.randint(5, 120, (1, 90), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        expected = base_model(long)[0]
+        with torch.autocast("cpu", torch.bfloat16):
+            torch.testing.assert_close(base_model(long)[0], expected)
+
+
 TEXTS = [row["text"] for row in make_corpus(6, seed=3)]
 SIZES = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16,
