@@ -198,7 +198,7 @@ before = len(os.listdir("/proc/self/fd"))
 index = IndexReader(directory)
 print(len(index.segments), len(os.listdir("/proc/self/fd")) - before)
 resource.setrlimit(resource.RLIMIT_NOFILE, (before - 1, before - 1))
-for use in (Index, Checked.of, lambda directory: index.current()):
+for use in (IndexReader, Checked.of, lambda directory: index.current()):
     try:
         use(directory)
     except Exception as error:
