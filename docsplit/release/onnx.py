@@ -29,6 +29,7 @@ class OnnxEmbedder(nn.Module):
         self.encoder = encoder
         self.config: Any = getattr(encoder[0], "config", None)
         self.unit_length = encoder.similarity_fn_name != "dot"
+        self.vocabulary: int = getattr(encoder[0], "num_embeddings", None) or self.config.vocab_size
         self.input_names = ["input_ids", "attention_mask"]
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
@@ -56,11 +57,6 @@ class OnnxEmbedder(nn.Module):
         mask = (torch.arange(length) < lengths).long()
         return torch.randint(self.vocabulary, (rows, length), generator=generator), mask
 
-    @property
-    def vocabulary(self) -> int:
-        """Return the number of token ids."""
-        return self.config.vocab_size
-
 
 class StaticEmbedder(OnnxEmbedder):
     """A static encoder in the form that is exported: the mean of the vectors of the tokens that the mask keeps."""
@@ -74,12 +70,6 @@ class StaticEmbedder(OnnxEmbedder):
         for module in list(self.encoder)[1:]:
             features = module(features)
         return self.finish(features["sentence_embedding"])
-
-    @property
-    def vocabulary(self) -> int:
-        """Return the number of token ids."""
-        first: Any = self.encoder[0]
-        return first.num_embeddings
 
 
 class PassageEmbedder(OnnxEmbedder):

@@ -8,16 +8,12 @@ an item are kept, not C. Encoders that differ in their pretraining seed alone ar
 
 import json
 import logging
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
-import datasets
-import evaluate
 import numpy as np
-from datasets import Features, Value
 from sklearn.metrics import f1_score, roc_auc_score
 
 from docsplit.data.sets.labelled import LabelledSplit
@@ -148,25 +144,6 @@ def class_measures(predicted: np.ndarray, true: np.ndarray) -> dict[str, Any]:
     return values
 
 
-class ClassificationMetric(evaluate.Metric):
-    """`class_measures` as a metric of the package `evaluate`: computed here, and nothing is downloaded."""
-
-    def __init__(self) -> None:
-        super().__init__(keep_in_memory=True, cache_dir=tempfile.gettempdir())
-
-    def _info(self) -> evaluate.MetricInfo:
-        kinds = (datasets.Sequence(Value("int8")), Value("int64"))
-        return evaluate.MetricInfo(
-            description="Accuracy, macro-F1 and micro-F1.",
-            citation="",
-            inputs_description="predictions, references: class indices, or multi-hot lists.",
-            features=[Features({"predictions": kind, "references": kind}) for kind in kinds],
-        )
-
-    def _compute(self, predictions: list, references: list) -> dict[str, Any]:
-        return class_measures(np.asarray(predictions), np.asarray(references))
-
-
 def predictions(scores: np.ndarray, multi_label: bool, threshold: float = 0.5, name: str = "The head") -> np.ndarray:
     """Scores (..., C) to class indices (...,), or for multi-label to 0 or 1, (..., C): 1 from the threshold on.
 
@@ -254,8 +231,7 @@ def classification_result(output: HeadOutput, split: LabelledSplit, **about: Any
     """
     labels, names, is_multi_label = split.test_labels, split.class_names, split.multi_label
     predicted = predictions(output.scores, is_multi_label, name=_name(about))  # (R, M) or (R, M, C)
-    metric = ClassificationMetric()
-    values = _of_runs([metric.compute(predictions=run, references=labels) for run in predicted])
+    values = _of_runs([class_measures(run, labels) for run in predicted])
     task, measured, details = CLASSIFICATION, values | {"accuracy": accuracy_items(predicted, labels)}, {}
     if is_multi_label:  # with one label a document micro-F1 is the accuracy, whose interval is enough
         details["per_label_f1"] = dict(zip(names, measured.pop("per_label_f1").T))
