@@ -162,7 +162,6 @@ def saved(config, tokenizer, folder, **settings):
     """An encoder of random weights, loaded from a folder."""
     torch.manual_seed(0)
     DocSplitForContrastivePretraining.from_config(config, tokenizer, **settings).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
     return load_encoder(str(folder), device="cpu")
 
 
