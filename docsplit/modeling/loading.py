@@ -291,11 +291,11 @@ def load_encoder(
     return model
 
 
-def encoder_around(encoder: Any, tokenizer: Any, pooling: str | None, max_seq_length: int) -> SentenceTransformer:
+def encoder_around(encoder: Any, tokenizer: Any, pooling: Any, max_seq_length: int) -> SentenceTransformer:
     """Make a SentenceTransformer of a model of transformers, or a graph document model, that is in memory.
 
     Args:
-        pooling: None for an encoder that combines passages by itself.
+        pooling: one of `PoolingMode`; None for an encoder that combines passages by itself.
     """
     kind: Any = family_of(encoder.config).module_class() or Transformer
     if not issubclass(kind, Transformer):
@@ -313,8 +313,8 @@ def encoder_around(encoder: Any, tokenizer: Any, pooling: str | None, max_seq_le
         first: Any = InMemory.load(folder)
     first.__class__ = kind
     first.max_seq_length = max_seq_length
-    pooler = Pooling(first.get_embedding_dimension(), str(pooling))  # type: ignore[arg-type]  # one of `PoolingMode`
-    return SentenceTransformer(modules=[first, pooler], device="cpu")
+    modules = [first, Pooling(first.get_embedding_dimension(), pooling)]
+    return SentenceTransformer(modules=modules, device="cpu")
 
 
 # --- What an encoder is ---
