@@ -27,9 +27,10 @@ class OnnxEmbedder(nn.Module):
     def __init__(self, encoder: "SentenceTransformer"):
         super().__init__()
         self.encoder = encoder
-        self.config: Any = getattr(encoder[0], "config", None)
+        first: Any = encoder[0]
+        self.config: Any = getattr(first, "config", None)
+        self.vocabulary: int = first.num_embeddings if hasattr(first, "num_embeddings") else first.config.vocab_size
         self.unit_length = encoder.similarity_fn_name != "dot"
-        self.vocabulary: int = getattr(encoder[0], "num_embeddings", None) or self.config.vocab_size
         self.input_names = ["input_ids", "attention_mask"]
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
