@@ -366,9 +366,12 @@ def _load_head(
     has_head = all(key.startswith(prefixes) for key in info["missing_keys"])
     if new_mlm_head and has_head:
         raise ValueError(f"{name} has a masked-LM head: leave out --new_mlm_head, which would make a random one.")
-    if not has_head and not new_mlm_head:
-        return None
-    setattr(masked_lm, masked_lm.base_model_prefix, body[0].model)
+    return share_encoder(masked_lm, body[0].model) if has_head or new_mlm_head else None
+
+
+def share_encoder(masked_lm: Any, encoder: Any) -> Any:
+    """Let a masked language model compute with this encoder, and tie its weights again."""
+    setattr(masked_lm, masked_lm.base_model_prefix, encoder)
     masked_lm.tie_weights()
     return masked_lm
 
