@@ -2,8 +2,8 @@
 
 An objective is an `nn.Module` that owns what it trains besides the encoder. It gets the embeddings (B, 2, H) of the
 two views of this process's documents, and returns a loss whose mean over processes is the loss over all documents.
-Its `Options` become options of `run_docsplit_pretraining.py`. The projection is trained and resumed, and kept in
-`training_state.safetensors` beside the released encoder.
+Its `Options` become options of `run_docsplit_pretraining.py`. The projection is trained and resumed: each
+checkpoint-N has it in its model.safetensors, and the released encoder is without it.
 """
 
 from dataclasses import dataclass, field

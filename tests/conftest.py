@@ -206,7 +206,6 @@ def save_checkpoint(tokenizer, folder: Path, length: int = 40, seed: int = 0, **
         tiny_config(tokenizer, **config), tokenizer, pooling="mean", max_seq_length=length
     )
     model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
     return folder
 
 
@@ -255,7 +254,6 @@ def reads_little(tmp_path_factory, wordpiece):
             vectors[wordpiece.convert_tokens_to_ids(words.split())] += 0.3 * torch.randn(32)
         vectors[wordpiece.convert_tokens_to_ids([*COMMON.split(), ".", "[CLS]", "[SEP]"])] = 0
     model.save_pretrained(folder)
-    wordpiece.save_pretrained(folder)
     return folder
 
 

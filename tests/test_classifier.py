@@ -342,7 +342,7 @@ def test_damage_and_another_encoder_are_found(fitted, encoder, tmp_path):
 
 
 def test_heads_are_those_of_scikit_learn():
-    """With several labels: `test_linear_with_several_labels`."""
+    """With several labels: `tests.evaluation.heads.test_frozen`."""
     rows = np.random.default_rng(0).normal(size=(40, 5))
     for count in (2, 3):
         targets = np.arange(40) % count

@@ -8,7 +8,6 @@ similarity of the two documents' runs, with a standard deviation of 0.18 at 0.5.
 8 bytes a document, 40 with a sketch; 0.8 GB for a hundred million documents.
 """
 
-import hashlib
 import json
 import logging
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from docsplit.data.copies import NO_HASH, SKETCH_SIZE, document_id, resemblance, sketch
-from docsplit.runtime.files import add_arrays, write_whole
+from docsplit.runtime.files import digest_of_arrays, write_whole
 
 TRAINING_DOCUMENTS_FILE = "training_documents.safetensors"
 SHARES = ("seen_in_pretraining_share", "near_duplicate_share")  # of the test documents, in rows of results
@@ -137,7 +136,7 @@ class TrainingDocuments:
             if part.sketches is not None:
                 tensors[f"{name}.sketches"] = part.sketches
         metadata = {"is_complete": json.dumps(self.is_complete)}
-        metadata["digest"] = _digest(tensors, metadata)
+        metadata["digest"] = digest_of_arrays(tensors, metadata)
         path = directory / TRAINING_DOCUMENTS_FILE
         write_whole(path, lambda path: save_file(tensors, path, metadata=metadata))
 
@@ -154,7 +153,7 @@ class TrainingDocuments:
             with safe_open(path, framework="np") as file:
                 names, metadata = file.keys(), file.metadata()
                 tensors = {name: file.get_tensor(name) for name in names}
-            if metadata.pop("digest") != _digest(tensors, metadata):
+            if metadata.pop("digest") != digest_of_arrays(tensors, metadata):
                 raise ValueError("it has changed since it was written")
             run, before = (
                 DocumentSet(tensors[f"{name}.ids"], tensors.get(f"{name}.sketches")) for name in ("run", "before")
@@ -162,12 +161,6 @@ class TrainingDocuments:
             return cls(run, before, json.loads(metadata["is_complete"]))
         except (SafetensorError, OSError, AttributeError, KeyError, ValueError) as error:
             raise ValueError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
-
-
-def _digest(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    add_arrays(digest, tensors, metadata)
-    return digest.hexdigest()
 
 
 # --- Encoders against test sets ---

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Transformer
+from sentence_transformers.util import is_sentence_transformer_model
 from transformers import PreTrainedTokenizerBase
 
 from docsplit.data.passages import split_sections
@@ -42,7 +43,6 @@ from docsplit.modeling.loading import (
     prompts_of,
     reader_config,
     replace_pooling,
-    says_pooling,
     tokens_read,
     without_words,
     words_of,
@@ -380,7 +380,7 @@ def load_groups(
                 continue
             own: dict[str, Any] = {} if stated.prompt is None else {"prompt": stated.prompt}
             if stated.pooling is not None:  # what an argument states of its encoder wins
-                option = "override_pooling" if says_pooling(key[0]) else "pooling"
+                option = "override_pooling" if is_sentence_transformer_model(key[0]) else "pooling"
                 own |= {"pooling": None, "override_pooling": None, option: stated.pooling}
             loaded[key] = Encoder(key[0], replace(options, **own), cache_directory())
             loaded[key].rest()

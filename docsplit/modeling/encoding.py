@@ -51,12 +51,6 @@ class Rows:
     position: Tensor | None = None  # in the document
     is_query: Tensor | None = None  # to be embedded as a query is
 
-    @classmethod
-    def of_views(cls, num_documents: int, num_views: int, device: torch.device) -> "Rows":
-        """Make a row for each view of each document."""
-        numbers = torch.arange(num_views * num_documents, device=device)
-        return cls(document=numbers // num_views, view=numbers % num_views)
-
     def select(self, chosen: np.ndarray) -> "Rows":
         """Return the rows of these numbers (R',)."""
         numbers = torch.from_numpy(chosen).to(self.document.device)
@@ -317,7 +311,8 @@ def lay_out_batch(
     if rows is not None:
         laid_out = Rows(**{name: torch.as_tensor(values) for name, values in rows.items()})
     else:
-        laid_out = Rows.of_views(attention_mask.shape[0], attention_mask.shape[1], torch.device("cpu"))
+        numbers, num_views = torch.arange(len(mask)), attention_mask.shape[1]
+        laid_out = Rows(document=numbers // num_views, view=numbers % num_views)
     num_documents = int(laid_out.document.max()) + 1
     known = host or {}
     lengths = known["lengths"] if "lengths" in known else mask.sum(dim=-1).cpu().numpy()

@@ -145,7 +145,8 @@ class SentenceTransformer(sentence_transformers.SentenceTransformer):
         self, model_name_or_path: str, **kwargs: Any
     ) -> tuple[list[Any], dict[str, Any]]:
         """Make the modules of an `AutoModel`, pooled as its family is unless told."""
-        config = pretrained.read_config(model_name_or_path, **_of_transformers(kwargs))
+        hub = {"cache_dir" if name == "cache_folder" else name: value for name, value in kwargs.items()}
+        config = pretrained.read_config(model_name_or_path, **pretrained.hub_arguments(hub))
         for kind in filter(NO_ENCODERS.search, config.architectures or []):
             raise CannotLoad(
                 f"{model_name_or_path} is a {kind}, which gives no embeddings of documents: choose an encoder, such "
@@ -181,12 +182,6 @@ class SentenceTransformer(sentence_transformers.SentenceTransformer):
                 family.write_code(Path(path))
         if words_of(self) is not None:
             write_text(Path(path) / WORDS_FILE.name, WORDS_FILE.read_text(encoding="utf-8"))
-
-
-def _of_transformers(hub: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments for the Hub as transformers names them."""
-    named = {"cache_dir" if name == "cache_folder" else name: value for name, value in hub.items()}
-    return pretrained.hub_arguments(named)
 
 
 def default_pooling(config: Any) -> str:
@@ -302,11 +297,11 @@ def load_encoder(
     return model
 
 
-def encoder_around(encoder: Any, tokenizer: Any, pooling: str | None, max_seq_length: int) -> SentenceTransformer:
+def encoder_around(encoder: Any, tokenizer: Any, pooling: Any, max_seq_length: int) -> SentenceTransformer:
     """Make a SentenceTransformer of a model of transformers, or a graph document model, that is in memory.
 
     Args:
-        pooling: None for an encoder that combines passages by itself.
+        pooling: one of `PoolingMode`; None for an encoder that combines passages by itself.
     """
     kind: Any = family_of(encoder.config).module_class() or Transformer
     if not issubclass(kind, Transformer):
@@ -324,26 +319,16 @@ def encoder_around(encoder: Any, tokenizer: Any, pooling: str | None, max_seq_le
         first: Any = InMemory.load(folder)
     first.__class__ = kind
     first.max_seq_length = max_seq_length
-    pooler = Pooling(first.get_embedding_dimension(), str(pooling))  # type: ignore[arg-type]  # one of `PoolingMode`
-    return SentenceTransformer(modules=[first, pooler], device="cpu")
+    modules = [first, Pooling(first.get_embedding_dimension(), pooling)]
+    return SentenceTransformer(modules=modules, device="cpu")
 
 
 # --- What an encoder is ---
 
 
-def module_types(name_or_path: str) -> list[str]:
-    """Return the types of an encoder's modules, in order; none where there is no modules.json."""
-    return [module["type"] for module in pretrained.read_modules(name_or_path, {}) or []]
-
-
 def has_words(name_or_path: str) -> bool:
     """Whether an encoder adds words to its vectors, by its files."""
-    return not WITH_WORDS.keys().isdisjoint(module_types(name_or_path))
-
-
-def says_pooling(name_or_path: str) -> bool:
-    """Whether an encoder brings its pooling: each SentenceTransformer does, and so each checkpoint of this project."""
-    return is_sentence_transformer_model(name_or_path)
+    return any(module["type"] in WITH_WORDS for module in pretrained.read_modules(name_or_path, {}) or [])
 
 
 def is_graph_encoder(model: Any) -> bool:

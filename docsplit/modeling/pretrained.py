@@ -301,7 +301,9 @@ def _check_sentence_transformer(name: Any, modules: list[JsonObject], read: Call
                 )
     transformer: JsonObject = next((file for file in map(read, TRANSFORMER_FILES) if file is not None), {})
     _check_options(name, transformer)
-    _check_length(name, TRANSFORMER_FILES[0], transformer)
+    length = transformer.get("max_seq_length")
+    if length is not None and (type(length) is not int or not 1 <= length < 2**31):
+        raise CannotLoad(f"{name}: {TRANSFORMER_FILES[0]}: max_seq_length is {length!r}, expected a number of tokens.")
     model = read(MODEL_FILE) or {}
     prompts = model.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
@@ -327,12 +329,6 @@ def _check_options(name: Any, transformer: Mapping[str, Any]) -> None:
             problem = f"{TRANSFORMER_FILES[0]} asks for {part} {', '.join(sorted(refused))}"
             raise CannotLoad(f"{name}: {problem}, which a folder cannot decide: take it out in a copy.")
         _refuse_sizes(name, TRANSFORMER_FILES[0], options)
-
-
-def _check_length(name: Any, file: str, content: Mapping[str, Any]) -> None:
-    length = content.get("max_seq_length")
-    if length is not None and (type(length) is not int or not 1 <= length < 2**31):
-        raise CannotLoad(f"{name}: {file}: max_seq_length is {length!r}, expected a number of tokens.")
 
 
 SIZES = {  # what makes building a model long or large, and the most that is believed

@@ -43,6 +43,7 @@ from docsplit.modeling.loading import (
     words_of,
 )
 from docsplit.modeling.objectives.table import OBJECTIVES, objectives_with, option_names
+from docsplit.modeling.pooling import PoolingMode
 from docsplit.modeling.pretrained import (
     HEAD_FILE,
     HEAD_INDEX,
@@ -209,7 +210,7 @@ class Start:
 def load_start(
     name: str | Path,
     settings: Settings,
-    pooling: str | None = None,
+    pooling: PoolingMode | None = None,
     max_seq_length: int | None = None,
     new_mlm_head: bool = False,
     model_type: str | None = None,
@@ -261,7 +262,7 @@ def load_start(
     if pooling not in (None, pooling_of(body)):
         if is_graph_encoder(body):
             raise ValueError(_PASSAGE_POOLING)
-        brought = replace_pooling(body, pooling)  # type: ignore[arg-type]
+        brought = replace_pooling(body, pooling)
         if is_sentence_transformer_model(str(name)):
             logger.warning(f"pooling {pooling} takes the place of {name}'s own, {brought}.")
     if max_seq_length is not None:

@@ -12,7 +12,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -351,38 +351,16 @@ def evaluation_text(results: Json, evaluations: Sequence[CardEvaluation]) -> str
 # --- What was trained ---
 
 
-@dataclass(frozen=True)
-class EmbeddingFacts:
-    """What a SentenceTransformer's files say of its embeddings, without the weights, which a card is made without."""
-
-    max_seq_length: int
-    pooling: str  # "" of an encoder that combines passages
-    width: int | None  # None: of the states
-    after: list[str]  # the folders of modules after the pooling
-    prompt: str
-
-    @classmethod
-    def read(cls, directory: Path) -> "EmbeddingFacts":
-        """Read them from a folder of this project."""
-        folder, paths = str(directory), [module["path"] for module in read_modules(directory, {}) or []]
-        configs = [Pooling.load_config(folder, subfolder=path) for path in paths[1:]]
-        modes = configs[0].get("pooling_mode", "mean") if configs else ""
-        widths = [config["out_features"] for config in configs if "out_features" in config]
-        model = read_file(directory, MODEL_FILE, {}) or {}
-        return cls(
-            Pooling.load_config(folder, config_filename=Transformer.config_file_name)["max_seq_length"],
-            modes if isinstance(modes, str) else "+".join(modes),
-            widths[-1] if widths else None,
-            paths[2:],
-            document_prompt(model.get("prompts") or {}, model.get("default_prompt_name")),
-        )
-
-
 def _of_pretraining(directory: Path, run: RunRecord | None, results: Json, address: str) -> dict[str, Any]:
     """Return what the template says of a pretraining; without a record of the run, that it is not known."""
     config = read_config(directory)  # knows that DistilBERT's `dim` is its hidden_size
     check_types(config.docsplit, str(directory / "config.json"))
-    settings, family, embedding = current_settings(config.docsplit), family_of(config), EmbeddingFacts.read(directory)
+    settings, family = current_settings(config.docsplit), family_of(config)
+    # The modules after the first, by their files, for a card is made without weights
+    paths = [module["path"] for module in read_modules(directory, {}) or []][1:]
+    modules = {path: Pooling.load_config(str(directory), subfolder=path) for path in paths}
+    first = Pooling.load_config(str(directory), config_filename=Transformer.config_file_name)
+    length = f"{first['max_seq_length']:,}"
     reader, options = family.token_encoder(config), run.options if run else {}
     start = "random weights" if run else "weights that were not recorded"
     if name := options.get("model_name_or_path"):
@@ -406,35 +384,38 @@ def _of_pretraining(directory: Path, run: RunRecord | None, results: Json, addre
     papers = [PAPERS.get(name) for name in ("docsplit", view, settings["objective"], *with_lora)]
     return {
         "kind": "pretrained",
-        "reads": family.reads(config, f"up to {embedding.max_seq_length:,} tokens"),
-        "width": embedding.width or config.hidden_size,
+        "reads": family.reads(config, f"up to {length} tokens"),
+        "width": [config.hidden_size, *(own["out_features"] for own in modules.values() if "out_features" in own)][-1],
         "model": f"{code(reader.model_type)} of {reader.num_hidden_layers} layers{family.layers(config)}",
         "start": start,
         "learnt": learnt,
         "dtype": one_line(str(config.dtype or "float32")).removeprefix("torch."),
-        "with_transformers": _with_transformers(config, embedding, python_literal(address)),
+        "with_transformers": _with_transformers(config, directory, modules, python_literal(address)),
         "has_head": (directory / HEAD_FILE).exists(),
         "going_on": f"{shlex.quote(one_line(address))} {going_on}",
         "training": _training_table(results, run, corpus),
         "recipe": code(run.recipe) if run and run.recipe else "",
         "options": [f"{one_line(name)}: {one_line(value)}" for name, value in sorted(options.items())],
-        "longest": f"{embedding.max_seq_length:,}",
+        "longest": length,
         "unit": "passage" if family.rows == "passages" else "document",
         "documents": f"corpus: {corpus}",
         "papers": [paper for paper in dict.fromkeys([*papers, family.paper]) if paper],
     }
 
 
-def _with_transformers(config: Any, embedding: EmbeddingFacts, address: str) -> str:
+def _with_transformers(config: Any, directory: Path, modules: Mapping[str, Json], address: str) -> str:
     """Say how transformers alone gives an embedding."""
     if of_family := family_of(config).with_transformers(address):
         return of_family
-    text = f"`AutoModel.from_pretrained({address})` and {code(embedding.pooling)} pooling of its last hidden states"
-    if prompt := embedding.prompt:
+    after, model = [*modules][1:], read_file(directory, MODEL_FILE, {}) or {}
+    modes = next(iter(modules.values()), {}).get("pooling_mode", "mean")
+    shown = code(modes if isinstance(modes, str) else "+".join(modes))
+    text = f"`AutoModel.from_pretrained({address})` and {shown} pooling of its last hidden states"
+    if prompt := document_prompt(model.get("prompts") or {}, model.get("default_prompt_name")):
         text += f" of {code(prompt + 'TEXT')}"
-    if layers := [code(folder) for folder in embedding.after if not folder.endswith("_Normalize")]:
+    if layers := [code(folder) for folder in after if not folder.endswith("_Normalize")]:
         text += f", changed by {' and '.join(layers)}"
-    text += ". " if len(layers) == len(embedding.after) else ", at unit length. "
+    text += ". " if len(layers) == len(after) else ", at unit length. "
     return text + ("Not its `pooler_output`: that was not trained here, and may be all zeros. " * has_pooler(config))
 
 

@@ -27,7 +27,9 @@ class OnnxEmbedder(nn.Module):
     def __init__(self, encoder: "SentenceTransformer"):
         super().__init__()
         self.encoder = encoder
-        self.config: Any = getattr(encoder[0], "config", None)
+        first: Any = encoder[0]
+        self.config: Any = getattr(first, "config", None)
+        self.vocabulary: int = first.num_embeddings if hasattr(first, "num_embeddings") else first.config.vocab_size
         self.unit_length = encoder.similarity_fn_name != "dot"
         self.input_names = ["input_ids", "attention_mask"]
 
@@ -56,11 +58,6 @@ class OnnxEmbedder(nn.Module):
         mask = (torch.arange(length) < lengths).long()
         return torch.randint(self.vocabulary, (rows, length), generator=generator), mask
 
-    @property
-    def vocabulary(self) -> int:
-        """Return the number of token ids."""
-        return self.config.vocab_size
-
 
 class StaticEmbedder(OnnxEmbedder):
     """A static encoder in the form that is exported: the mean of the vectors of the tokens that the mask keeps."""
@@ -74,12 +71,6 @@ class StaticEmbedder(OnnxEmbedder):
         for module in list(self.encoder)[1:]:
             features = module(features)
         return self.finish(features["sentence_embedding"])
-
-    @property
-    def vocabulary(self) -> int:
-        """Return the number of token ids."""
-        first: Any = self.encoder[0]
-        return first.num_embeddings
 
 
 class PassageEmbedder(OnnxEmbedder):

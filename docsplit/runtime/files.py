@@ -172,12 +172,13 @@ def fingerprint(*facts: Any, texts: Iterable[str] = ()) -> str:
     return digest.hexdigest()
 
 
-def add_arrays(digest: Any, arrays: Mapping[str, Any], metadata: Mapping[str, str]) -> None:
-    """Add numpy arrays with their names, types and shapes to a hash, and what a file of them says besides."""
-    digest.update(json.dumps(metadata, sort_keys=True).encode())
+def digest_of_arrays(arrays: Mapping[str, Any], metadata: Mapping[str, str]) -> str:
+    """Hash numpy arrays with their names, types and shapes, and what a file of them says besides."""
+    digest = hashlib.blake2b(json.dumps(metadata, sort_keys=True).encode(), digest_size=16)
     for name, array in sorted(arrays.items()):
         digest.update(f"{name} {array.dtype} {array.shape};".encode())
         digest.update(array.reshape(-1).view("uint8"))
+    return digest.hexdigest()
 
 
 def hash_of_code(*names: str) -> str:

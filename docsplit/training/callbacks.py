@@ -281,7 +281,8 @@ class SeenDocumentsCallback(TrainerCallback):
         args, best = self.trainer.args, self.trainer.state.best_model_checkpoint
         if self.trainer.is_world_process_zero() and not kept_start:
             if args.load_best_model_at_end and best is not None:
-                checkpoints.copy_parts(Path(best), Path(str(args.output_dir)), [TRAINING_DOCUMENTS_FILE])
+                if (record := Path(best) / TRAINING_DOCUMENTS_FILE).exists():
+                    shutil.copy2(record, str(args.output_dir))
             else:
                 self.record.save(Path(str(args.output_dir)))
         return {"documents_used": len(self.record.run)}

@@ -6,7 +6,6 @@ never kept in place of a complete one.
 
 import logging
 import re
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -184,12 +183,3 @@ def check_same_model(checkpoint: Path, config: JsonObject) -> None:
 def of_the_model(config: JsonObject) -> JsonObject:
     """Return the entries of a config.json that say something about the model."""
     return {name: value for name, value in config.items() if not re.search(NOT_OF_THE_MODEL, name)}
-
-
-def copy_parts(checkpoint: Path, directory: Path, names: Sequence[str]) -> None:
-    """Copy these files and folders of a checkpoint to another directory, as far as it has them."""
-    for name in names:
-        if (checkpoint / name).is_dir():
-            shutil.copytree(checkpoint / name, directory / name, dirs_exist_ok=True)
-        elif (checkpoint / name).exists():
-            shutil.copy2(checkpoint / name, directory / name)

@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -47,7 +47,7 @@ class ProbeCallback(TrainerCallback):
     """
 
     def __init__(self, trainer: Trainer, split: LabelledSplit):
-        self.trainer = trainer
+        self.trainer: Any = trainer
         self.split = split
         self.step = -1  # whose weights gave features and numbers
         self.features: dict[str, np.ndarray] = {}  # of parts
@@ -72,7 +72,7 @@ class ProbeCallback(TrainerCallback):
     def _embed(self, parts: list[str]) -> None:
         texts = [text for part in parts for text in self.split.texts[part]]
         show_progress = not self.trainer.args.disable_tqdm and sys.stderr.isatty()  # a log has a line of the results
-        body = cast(Any, self.trainer.model).body
+        body = self.trainer.model.body
         embeddings, _ = embed_documents(body, texts, dtype=torch.float32, show_progress=show_progress)
         ends = np.cumsum([len(self.split.texts[part]) for part in parts])
         self.features |= dict(zip(parts, np.split(embeddings, ends[:-1])))

@@ -53,7 +53,6 @@ def test_bulk_equals_one_by_one_and_sentence_transformers(wordpiece, texts, pool
     assert np.unique(together.round(4), axis=0).shape[0] > 25
 
     model.save_pretrained(tmp_path)
-    wordpiece.save_pretrained(tmp_path)
     theirs = SentenceTransformer(str(tmp_path), device="cpu").encode(texts[:-1])
     np.testing.assert_allclose(together[:-1], theirs, atol=1e-5)
 

@@ -63,7 +63,7 @@ def test_checking_warns_of_another_pooling_and_names_who_cannot_embed(checkpoint
         encoder.check(TEXTS[:2])
 
 
-def test_an_index_finds_the_same_encoder_again(checkpoint, monkeypatch, tmp_path):
+def test_an_index_finds_the_same_encoder_again(checkpoint):
     given = EncoderArguments(["unused"], max_seq_length=12, prompt="read: ", query_prompt="read: ")
     encoder = Encoder(str(checkpoint), given)
     again = Encoder.of(encoder.description)

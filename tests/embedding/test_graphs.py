@@ -43,7 +43,6 @@ def checkpoint(tmp_path_factory, wordpiece):
     settings = {"similarity": "dot", "contrastive_temperature": 1.0, "max_seq_length": 24}
     model = DocSplitForContrastivePretraining.from_config(config, wordpiece, **settings)
     model.save_pretrained(folder)
-    wordpiece.save_pretrained(folder)
     return folder
 
 

@@ -22,7 +22,6 @@ from docsplit.modeling.loading import (
     pooling_of,
     portable_type,
     replace_pooling,
-    says_pooling,
     tokens_read,
     with_words,
     without_words,
@@ -70,7 +69,6 @@ def test_a_checkpoint_keeps_its_own_pooling_and_length(checkpoint, caplog):
     caplog.set_level(logging.INFO)
     model = load_encoder(str(checkpoint), pooling="max", device="cpu")
     assert f"{checkpoint} brings its own pooling: --pooling max is not used for it." in caplog.text
-    assert says_pooling(str(checkpoint))
     assert (pooling_of(model), model.max_seq_length) == ("mean", 40)
     assert load_encoder(str(checkpoint), max_seq_length=100, device="cpu").max_seq_length == 100
     with pytest.raises(ValueError, match="has positions for 128 tokens"):
@@ -164,7 +162,6 @@ def saved(config, tokenizer, folder, **settings):
     """An encoder of random weights, loaded from a folder."""
     torch.manual_seed(0)
     DocSplitForContrastivePretraining.from_config(config, tokenizer, **settings).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
     return load_encoder(str(folder), device="cpu")
 
 

@@ -80,23 +80,6 @@ def test_measures_equal_their_definitions():
             assert values[name][number] == pytest.approx(expected, abs=1e-6), (name, query)
 
 
-def test_measures_of_scores_equal_those_of_ir_measures():
-    """Where nothing ties, scores rank as the library ranks them."""
-    from ir_measures import calc_aggregate, parse_measure
-
-    collection, _ = many_queries()
-    size = len(collection.document_ids)
-    scores = np.random.default_rng(1).permuted(np.tile(np.arange(size), (200, 1)), axis=1).astype(np.float32)
-    run = {
-        query: dict(zip(collection.document_ids, map(float, own))) for query, own in zip(collection.query_ids, scores)
-    }
-    expected = calc_aggregate([parse_measure(name) for name in RANKING_MEASURES.values()], collection.judgments, run)
-    values = values_of(ranking.top_of_scores(scores, size), collection)
-    for measure, value in expected.items():
-        name = next(name for name, known in RANKING_MEASURES.items() if parse_measure(known) == measure)
-        assert values[name].mean() == pytest.approx(value, abs=1e-6), name
-
-
 def test_equal_scores_are_ranked_by_a_hash_of_the_id():
     """Neither the line of the file nor the name decides, which gave an nDCG of 100 or 0: a third is right."""
     first, count = 0, 300

@@ -13,11 +13,12 @@ from docsplit.modeling import checkpoint as saving
 from docsplit.modeling.checkpoint import ADAPTER_FOLDER
 from docsplit.modeling.pretrained import HEAD_FILE, HEAD_INDEX
 from modeling_docsplit import DocSplitForContrastivePretraining
-from tests.conftest import tiny_config
+from tests.conftest import save_checkpoint, tiny_config
 from tests.modeling.test_modeling_docsplit import random_batch
 from tests.modeling.test_pretrained import assert_equal, configs, load_reports, saved
 
 from_pretrained = DocSplitForContrastivePretraining.from_pretrained
+from_config = DocSplitForContrastivePretraining.from_config
 
 
 @pytest.mark.parametrize("where", ["encoder", "adapter", "objective"])
@@ -25,9 +26,7 @@ def test_weights_that_are_not_finite_are_not_written(where, wordpiece, tmp_path)
     """A release that is there loses nothing, its head included."""
     settings = {"objective": "momentum_contrast", "momentum_queue_size": 8, "mlm_weight": 0}
     settings = settings if where == "objective" else {}
-    model = DocSplitForContrastivePretraining.from_config(
-        tiny_config(wordpiece), wordpiece, pooling="mean", max_seq_length=64, **settings
-    )
+    model = from_config(tiny_config(wordpiece), wordpiece, pooling="mean", max_seq_length=64, **settings)
     if where == "adapter":
         model.add_lora(2)
     model.save_pretrained(tmp_path / "good")
@@ -52,9 +51,7 @@ def test_weights_that_are_not_finite_are_not_written(where, wordpiece, tmp_path)
 def test_a_release_has_what_each_loader_looks_for_and_nothing_else(name, mlm_weight, tmp_path, wordpiece):
     torch.manual_seed(0)
     config = configs(wordpiece)[name]
-    model = DocSplitForContrastivePretraining.from_config(
-        config, wordpiece, pooling="mean", max_seq_length=64, mlm_weight=mlm_weight
-    )
+    model = from_config(config, wordpiece, pooling="mean", max_seq_length=64, mlm_weight=mlm_weight)
     folder = saved(model, wordpiece, tmp_path / "release")
     with load_reports() as reports:
         base = AutoModel.from_pretrained(folder)
@@ -85,26 +82,23 @@ def test_a_release_has_what_each_loader_looks_for_and_nothing_else(name, mlm_wei
 
 
 @pytest.mark.parametrize("step", ["write_whole", "write_text"])
-def test_a_kill_while_the_head_is_written_leaves_a_release_without_it(step, tmp_path, wordpiece, monkeypatch):
+def test_a_kill_while_the_head_is_written_leaves_a_release_without_it(step, tiny_model, tmp_path, monkeypatch):
     """The encoder comes first, then its head, which is there as a whole or not at all."""
-    model = DocSplitForContrastivePretraining.from_config(tiny_config(wordpiece), wordpiece, pooling="mean")
 
     def die(*args):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(saving, step, die)
     with pytest.raises(KeyboardInterrupt):
-        model.save_pretrained(tmp_path)
+        tiny_model.save_pretrained(tmp_path)
     loaded = SentenceTransformer(str(tmp_path), device="cpu")
-    assert_equal(model.body[0].model.state_dict(), loaded[0].model.state_dict())
+    assert_equal(tiny_model.body[0].model.state_dict(), loaded[0].model.state_dict())
     assert type(from_pretrained(tmp_path).encoder) is BertModel
 
 
 def test_a_head_that_was_not_trained_is_not_released_and_old_weights_do_not_stay(tmp_path, wordpiece):
-    trained = DocSplitForContrastivePretraining.from_config(tiny_config(wordpiece), wordpiece)
-    contrastive_alone = DocSplitForContrastivePretraining.from_config(
-        tiny_config(wordpiece), wordpiece, mlm_weight=0.0
-    )
+    trained = from_config(tiny_config(wordpiece), wordpiece)
+    contrastive_alone = from_config(tiny_config(wordpiece), wordpiece, mlm_weight=0.0)
     for model in (contrastive_alone, trained, contrastive_alone):  # one file, then several, then one
         folder = saved(model, wordpiece, tmp_path / "release")
         assert (folder / HEAD_FILE).exists() == (folder / HEAD_INDEX).exists() == (model is trained)
@@ -117,10 +111,7 @@ def test_a_head_that_was_not_trained_is_not_released_and_old_weights_do_not_stay
 
 def test_other_weights_saved_over_a_release_are_continued_without_its_head(tmp_path, wordpiece, caplog):
     """As `SentenceTransformer.save` and `AutoModel.save_pretrained` do, which know nothing of the head."""
-    DocSplitForContrastivePretraining.from_config(tiny_config(wordpiece), wordpiece, pooling="mean").save_pretrained(
-        tmp_path
-    )
-    wordpiece.save_pretrained(tmp_path)
+    save_checkpoint(wordpiece, tmp_path)
     assert from_pretrained(tmp_path).config.docsplit["mlm_weight"] > 0
     other = SentenceTransformer(str(tmp_path), device="cpu")
     with torch.no_grad():
@@ -135,17 +126,11 @@ def test_other_weights_saved_over_a_release_are_continued_without_its_head(tmp_p
 @pytest.fixture(scope="module")
 def start(wordpiece, tmp_path_factory):
     """The encoder that is adapted."""
-    folder = tmp_path_factory.mktemp("start")
-    torch.manual_seed(0)
-    DocSplitForContrastivePretraining.from_config(
-        tiny_config(wordpiece), wordpiece, pooling="mean", max_seq_length=32
-    ).save_pretrained(folder)
-    wordpiece.save_pretrained(folder)
-    return folder
+    return save_checkpoint(wordpiece, tmp_path_factory.mktemp("start"), 32)
 
 
 def load(start):
-    model = DocSplitForContrastivePretraining.from_pretrained(start)
+    model = from_pretrained(start)
     torch.manual_seed(1)
     model.add_lora(4)
     return model
@@ -180,7 +165,7 @@ def test_a_checkpoint_is_a_plain_encoder_with_the_updates_merged(trained, start,
         states = model.body[0].model(**batch).last_hidden_state
     checkpoint = output_dir / "checkpoint-6"
     plain = AutoModelForMaskedLM.from_pretrained(checkpoint).eval()
-    again = DocSplitForContrastivePretraining.from_pretrained(checkpoint)
+    again = from_pretrained(checkpoint)
     unadapted = AutoModelForMaskedLM.from_pretrained(start, variant="mlm").eval()
     adapted = PeftModel.from_pretrained(AutoModel.from_pretrained(start), checkpoint / ADAPTER_FOLDER).eval()
     with torch.no_grad():
@@ -249,8 +234,6 @@ def test_other_ids_get_rows_in_encoder_and_head_and_are_kept(start, wordpiece, t
 
 
 def test_what_does_not_go_together_raises(start):
-    model = DocSplitForContrastivePretraining.from_pretrained(
-        start, objective="momentum_contrast", momentum_queue_size=8, mlm_weight=0.0
-    )
+    model = from_pretrained(start, objective="momentum_contrast", momentum_queue_size=8, mlm_weight=0.0)
     with pytest.raises(ValueError, match="LoRA does not go"):
         model.add_lora(2)

@@ -25,7 +25,7 @@ from docsplit.modeling.loading import load_encoder
 from docsplit.release import hub
 from docsplit.release.longformer import convert
 from modeling_docsplit import DocSplitForContrastivePretraining
-from tests.conftest import tiny_config
+from tests.conftest import save_checkpoint, tiny_config
 from tests.modeling.families.test_longformer import BIGBIRD
 from tests.modeling.test_modeling_docsplit import SMALL, random_batch
 
@@ -94,12 +94,7 @@ def test_the_longformer_is_its_source_on_short_texts(source, corpus, run_here, t
 
 
 def test_a_checkpoint_of_ours_keeps_its_pooling(run_here, wordpiece, tmp_path, monkeypatch):
-    torch.manual_seed(0)
-    model = DocSplitForContrastivePretraining.from_config(
-        tiny_config(wordpiece), wordpiece, pooling="mean", max_seq_length=64
-    )
-    model.save_pretrained(tmp_path / "source")
-    wordpiece.save_pretrained(tmp_path / "source")
+    save_checkpoint(wordpiece, tmp_path / "source", 64)
     TrainingDocuments(is_complete=False).save(tmp_path / "source")
     pushed = []
     monkeypatch.setattr(hub, "create_repository", lambda name, private: name)
@@ -109,8 +104,8 @@ def test_a_checkpoint_of_ours_keeps_its_pooling(run_here, wordpiece, tmp_path, m
     assert pushed == [(tmp_path / "long", "you/longer", "Longformer made of source")]
     assert 'SentenceTransformer("you/longer", trust_remote_code=True)' in (tmp_path / "long" / "README.md").read_text()
     assert not TrainingDocuments.load(tmp_path / "long" / "training_documents.safetensors").is_complete
-    settings = json.loads((tmp_path / "long" / "config.json").read_text())["docsplit"]
-    assert settings == model.config.docsplit
+    before, after = (json.loads((tmp_path / folder / "config.json").read_text()) for folder in ("source", "long"))
+    assert before["docsplit"] == after["docsplit"]
     texts = ["a ship in the storm", "bread and butter"]
     both = [load_encoder(str(tmp_path / folder), device="cpu").encode(texts) for folder in ("source", "long")]
     np.testing.assert_allclose(*both, atol=1e-4)

@@ -6,7 +6,6 @@ import shutil
 from dataclasses import replace
 
 import pytest
-import torch
 import yaml
 from huggingface_hub import ModelCard
 from sentence_transformers import SentenceTransformer
@@ -29,7 +28,7 @@ from docsplit.release.model_card import (
 from docsplit.release.records import CardEvaluation, read_evaluations
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig
-from tests.conftest import make_corpus, tiny_config
+from tests.conftest import make_corpus, save_checkpoint, tiny_config
 from tests.evaluation.results.examples import make_group, make_result
 from tests.processes import ROOT
 from tests.release.hostile_cards import write_files
@@ -62,12 +61,7 @@ SHIPPED = sorted((ROOT / "model_cards").glob("*/README.md"))
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory, wordpiece):
-    torch.manual_seed(0)
-    folder = tmp_path_factory.mktemp("saved") / "encoder"
-    DocSplitForContrastivePretraining.from_config(tiny_config(wordpiece), wordpiece, pooling="mean").save_pretrained(
-        folder
-    )
-    return folder
+    return save_checkpoint(wordpiece, tmp_path_factory.mktemp("saved") / "encoder", 128)
 
 
 @pytest.fixture

@@ -39,7 +39,6 @@ def checkpoint(tmp_path, wordpiece):
                 if name.endswith(("LayerNorm.weight", "norm.weight")):
                     weight.mul_(1.7)
         model.save_pretrained(tmp_path / "checkpoint")
-        wordpiece.save_pretrained(tmp_path / "checkpoint")
         return tmp_path / "checkpoint"
 
     return save
@@ -144,7 +143,6 @@ def test_onnx_gives_the_vector_of_a_document_of_passages(settings, wordpiece, tm
     config = GraphDocumentConfig(config, graph_hidden_size=16, passage_words=12, **settings)
     model = DocSplitForContrastivePretraining.from_config(config, wordpiece, max_seq_length=24)
     model.save_pretrained(tmp_path / "checkpoint")
-    wordpiece.save_pretrained(tmp_path / "checkpoint")
     run_here(export_onnx.main, tmp_path / "checkpoint", tmp_path / "onnx")
     assert "Give the passages of one document at a time, of 12 words" in capsys.readouterr().out
     to_passages = runpy.run_path(str(tmp_path / "onnx" / "passages.py"))["to_passages"]

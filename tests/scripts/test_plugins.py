@@ -93,7 +93,6 @@ def test_a_family_of_a_plugin_is_needed_to_embed(wordpiece, tmp_path, forget, ca
     config = XmodConfig(**tiny_values(wordpiece), languages=["de_DE", "en_XX"])
     model = DocSplitForContrastivePretraining.from_config(config, wordpiece, max_seq_length=64)
     model.save_pretrained(tmp_path / "xmod")
-    wordpiece.save_pretrained(tmp_path / "xmod")
     encoder = load_encoder(str(tmp_path / "xmod"), device="cpu")
     assert torch.isfinite(torch.from_numpy(encoder.encode("A ship."))).all()
     changed = tmp_path / "custom_family.py"

@@ -20,16 +20,10 @@ from docsplit.training.documents import (
     stream_documents,
     tokenizer_of_run,
 )
-from docsplit.training.run_arguments import (
-    DataArguments,
-    ModelArguments,
-    PretrainingArguments,
-    QueryArguments,
-    RunOptions,
-)
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import make_corpus, tiny_config
 from tests.scripts.test_run_document_retrieval import write_collection
+from tests.training.examples import run_options
 
 
 @pytest.fixture
@@ -38,13 +32,10 @@ def options(corpus_file, wordpiece, tmp_path):
     wordpiece.save_pretrained(tmp_path / "tokenizer")
 
     def make(data=(), queries=(), **training):
-        training = {"per_device_eval_batch_size": 2, "eval_strategy": "steps", "eval_steps": 1} | training
-        args = PretrainingArguments(
-            str(tmp_path / "out"), use_cpu=True, **{"per_device_train_batch_size": 4} | training
-        )
-        model_args = ModelArguments(tokenizer_name=str(tmp_path / "tokenizer"))
-        data_args = DataArguments(**{"corpus": str(corpus_file), "max_eval_samples": 10} | dict(data))
-        return RunOptions(model_args, data_args, QueryArguments(**dict(queries)), args)
+        training = {"eval_strategy": "steps", "eval_steps": 1, "per_device_train_batch_size": 4} | training
+        training = {"per_device_eval_batch_size": 2, "model": {"tokenizer_name": tmp_path / "tokenizer"}} | training
+        data = {"corpus": str(corpus_file), "max_eval_samples": 10} | dict(data)
+        return run_options(tmp_path / "out", data, queries, **training)
 
     return make
 

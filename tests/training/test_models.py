@@ -11,15 +11,9 @@ from docsplit.data.views import PASSAGE_VIEWS, QUERY_DOCUMENT
 from docsplit.modeling.pretrained import load_tokenizer
 from docsplit.training import models
 from docsplit.training.documents import TrainingData
-from docsplit.training.run_arguments import (
-    DataArguments,
-    ModelArguments,
-    PretrainingArguments,
-    QueryArguments,
-    RunOptions,
-)
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import weights_of
+from tests.training.examples import run_options
 
 TINY = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2"
 GRAPH = f"{TINY},intermediate_size=32,graph_hidden_size=16"
@@ -31,10 +25,8 @@ def load(wordpiece, tmp_path, caplog):
     caplog.set_level(logging.INFO)
 
     def make(start=None, data=(), queries=(), objective=(), model=(), **training):
-        args = PretrainingArguments(str(tmp_path / "out"), use_cpu=True, **training)
-        model_args = ModelArguments(model_name_or_path=None if start is None else str(start), **dict(model))
-        groups = model_args, DataArguments(**dict(data)), QueryArguments(**dict(queries)), args
-        options = RunOptions(*groups, dict(objective))
+        model = {"model_name_or_path": None if start is None else str(start)} | dict(model)
+        options = run_options(tmp_path / "out", data, queries, objective, model, **training)
         loaded = models.load_model(options)
         tokenizer = copy.deepcopy(wordpiece) if start is None else load_tokenizer(start)
         return models.prepare_model(loaded, options, TrainingData(None, None, tokenizer, {})), options
@@ -43,12 +35,11 @@ def load(wordpiece, tmp_path, caplog):
 
 
 @pytest.fixture
-def saved(tmp_path, wordpiece):
+def saved(tmp_path):
     """A function that saves a model, and returns the folder."""
 
     def save(model, name):
         model.save_pretrained(tmp_path / name)
-        wordpiece.save_pretrained(tmp_path / name)
         return tmp_path / name
 
     return save

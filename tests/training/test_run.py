@@ -8,22 +8,15 @@ from docsplit.modeling.objectives.neighbour_distillation import TARGETS_FILE
 from docsplit.release.records import seal
 from docsplit.training.documents import TrainingData
 from docsplit.training.run import Callbacks, Run, take_output
-from docsplit.training.run_arguments import (
-    DataArguments,
-    ModelArguments,
-    PretrainingArguments,
-    QueryArguments,
-    RunOptions,
-)
 from tests.disk import record_disk
+from tests.training.examples import run_options
 
 DATA = TrainingData([], None, None, {})
 
 
 @pytest.fixture
 def options(tmp_path):
-    args = PretrainingArguments(output_dir=str(tmp_path), use_cpu=True)
-    return RunOptions(ModelArguments(), DataArguments(), QueryArguments(), args)
+    return run_options(tmp_path)
 
 
 def fill(folder, *names):

@@ -6,13 +6,8 @@ import pytest
 import torch
 
 from docsplit.training import run_arguments
-from docsplit.training.run_arguments import (
-    DataArguments,
-    ModelArguments,
-    PretrainingArguments,
-    QueryArguments,
-    RunOptions,
-)
+from docsplit.training.run_arguments import ModelArguments, PretrainingArguments, QueryArguments
+from tests.training.examples import run_options
 
 
 def test_kinds_of_negatives_by_halves():
@@ -24,13 +19,8 @@ def test_kinds_of_negatives_by_halves():
     assert QueryArguments(fold=0, negatives=["bm25"]).given() == ["--fold", "--negatives"]
 
 
-def run_options(data=(), **training):
-    args = PretrainingArguments(output_dir="outputs/x", use_cpu=True, **training)
-    return RunOptions(ModelArguments(), DataArguments(**dict(data)), QueryArguments(), args)
-
-
 def test_a_stream_finds_its_own_place_when_it_resumes():
-    stream = run_options({"streaming": True}, max_steps=3)
+    stream = run_options(data={"streaming": True}, max_steps=3)
     assert stream.training.ignore_data_skip
     assert stream.training.accelerator_config.dispatch_batches is False
     assert not run_options().training.ignore_data_skip
@@ -46,8 +36,8 @@ QUERIES = {"view": "query_document"}
         (lambda: QueryArguments(negatives=["bm25", "self", "self"]), "one kind, or one for each half"),
         (lambda: QueryArguments(negatives_per_query=2), "is for --negatives random, bm25, self"),
         (lambda: QueryArguments(negatives=["bm25"], negatives_min_rank=100), "skips all of --negatives_depth 100"),
-        (lambda: run_options(QUERIES | {"text_column": "body"}), "--text_column does not go with --view"),
-        (lambda: run_options(QUERIES | {"probe_corpus": "x"}), "--probe_corpus does not go with --view"),
+        (lambda: run_options(data=QUERIES | {"text_column": "body"}), "--text_column does not go with --view"),
+        (lambda: run_options(data=QUERIES | {"probe_corpus": "x"}), "--probe_corpus does not go with --view"),
         (lambda: ModelArguments("x", config_overrides="hidden_size=8"), "--config_overrides is for a random start"),
         (lambda: run_options(hub_token="hf_x"), "--hub_token is refused: a token .* shows in process lists"),
     ],

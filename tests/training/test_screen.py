@@ -5,14 +5,9 @@ from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCont
 from docsplit.modeling.objectives.bregman import BregmanInfoNCE
 from docsplit.modeling.objectives.info_nce import InfoNCE
 from docsplit.training import screen
-from docsplit.training.run_arguments import (
-    DataArguments,
-    ModelArguments,
-    PretrainingArguments,
-    QueryArguments,
-    RunOptions,
-)
+from docsplit.training.run_arguments import PretrainingArguments
 from docsplit.training.screen import ScreenCallback, closing_text, counts_table, duration, loss_names, training_line
+from tests.training.examples import run_options
 
 
 def test_a_line_names_the_parts_of_the_loss_as_the_objective_does():
@@ -69,8 +64,7 @@ def test_a_run_begins_with_its_counts_and_ends_with_what_is_better():
         "  left out: empty                40",
         "  tokens lost by truncation  25.3 %",
     ]
-    args = PretrainingArguments(output_dir="outputs/mine", use_cpu=True)
-    options = RunOptions(ModelArguments(), DataArguments(), QueryArguments(), args)
+    options = run_options("outputs/mine")
     results = {"global_step": 200, "train_runtime": 75.0, "train_tokens_per_second": 1234.5}
     results |= {"train_loss": 2.345, "kept_start": False, "probe_test_documents": 20}
     text = closing_text(options, results)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sentence_transformers.util import is_sentence_transformer_model
 
 from docsplit.data.segmentation import clean_text, load_sentence_splitter
 from docsplit.data.sets.labelled import LabelledSplit, stratified_sample
@@ -39,7 +40,7 @@ from docsplit.evaluation.results.report import (
 )
 from docsplit.evaluation.results.result import CLUSTERING, Facts, Result, merge_members
 from docsplit.evaluation.task_arguments import GRAPH_ATTENTION, NEED_A_TAGGER, AnalysisArguments
-from docsplit.modeling.loading import has_graph_attention, says_pooling
+from docsplit.modeling.loading import has_graph_attention
 from docsplit.runtime.files import versions
 from docsplit.runtime.vectors import unit
 
@@ -222,7 +223,8 @@ class EmbeddingAnalysis(LabelledEvaluation):
             parts["test"] = split.test_texts if READ_ALL & set(analyses) else documents.texts
             vectors, facts = encoder.embed_parts(parts, is_main)
             info, kinds = facts, {"raw": vectors}
-            if "clustering" in analyses and facts["pooling"] == "cls" and not says_pooling(encoder.name):
+            is_by_default = facts["pooling"] == "cls" and not is_sentence_transformer_model(encoder.name)
+            if "clustering" in analyses and is_by_default:
                 logger.info(f"{name} says nothing about pooling: clusters of its mean pooling, too.")
                 kinds["mean pooling"], _ = encoder.with_pooling("mean").embed_parts(parts, is_main)
             if documents.sentences:

@@ -219,7 +219,7 @@ def check_batch_size(batch_size: int) -> int:
     """
     processes = int(os.environ.get("WORLD_SIZE", 1))  # set by torchrun and by accelerate launch
     if torch.cuda.device_count() > 1 and processes == 1:
-        raise ValueError("FineTuningStart with `accelerate launch`, or choose one GPU with CUDA_VISIBLE_DEVICES=0.")
+        raise ValueError("Start with `accelerate launch`, or choose one GPU with CUDA_VISIBLE_DEVICES=0.")
     if batch_size < 1 or batch_size % processes:
         raise ValueError(f"{processes} processes cannot share a batch of {batch_size} documents.")
     return batch_size // processes

@@ -139,7 +139,7 @@ def plot_ranking(curves: dict[str, dict[str, np.ndarray]], depths: Sequence[int]
     """nDCG and recall over the number of documents read, a line for each encoder and method, as PNG.
 
     Args:
-        curves: of `docsplit.evaluation.ranking.measures.curves`, by what the legend calls them.
+        curves: of `docsplit.evaluation.ranking.curves`, by what the legend calls them.
         depths: at which they were measured.
     """
     figure, axes = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")

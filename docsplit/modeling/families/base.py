@@ -29,7 +29,7 @@ class Family:
             methods `encode_passages(input_ids, attention_mask)` and `combine(row_vectors, rows)` (see
             `docsplit.modeling.encoding.Rows`), a config with `passage_words`, and a `module` that pools by itself.
         forward: replaces the encoder's `forward`, with what transformers leaves to its caller; called as a method.
-        default_settings: in place of some of `docsplit.modeling.pretrained.DEFAULT_SETTINGS`.
+        default_settings: in place of some of `docsplit.modeling.start.DEFAULT_SETTINGS`.
         positions_follow_padding: positions are counted from `pad_token_id + 1`, so the table has as many unused rows.
         has_global_token: the first token attends to all and all to it, by `global_attentions`.
         inner_encoder: the attribute of model and config that reads tokens; None: the encoder itself does.

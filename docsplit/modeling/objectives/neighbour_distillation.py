@@ -10,7 +10,6 @@ dimensions (`benchmarks/studies/adaptation/study.yaml`). With `--view simcse`, t
 once. Of other views both are students, so that masked LM and their cosine stay in the log.
 """
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +24,7 @@ from torch import Tensor
 from docsplit.modeling.distributed import send
 from docsplit.modeling.objectives.base import Objective, Preparation
 from docsplit.runtime.bounds import Positive, Share, Weight, Whole, check_bounds, option
-from docsplit.runtime.files import add_arrays, write_whole
+from docsplit.runtime.files import digest_of_arrays, write_whole
 
 TARGETS_FILE = "distillation_targets.safetensors"  # in the output folder
 TARGETS_DIGEST = "digest"  # of tensors and description, in the file's metadata
@@ -48,13 +47,14 @@ class Targets:
         try:
             with safe_open(path, "pt") as file:  # maps the file: its tensors are views of that
                 tensors = {name: file.get_tensor(name) for name in ("document_ids", "vectors")}
+                arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
                 self.about: dict[str, str] = dict(file.metadata() or {})
             digest = self.about.pop(TARGETS_DIGEST, None)
         except FileNotFoundError:
             raise
         except (SafetensorError, OSError, ValueError) as error:
             raise ValueError(f"{path} is damaged: {' '.join(str(error).split())}.") from error
-        if digest != _digest(tensors, self.about):
+        if digest != digest_of_arrays(arrays, self.about):
             raise ValueError(f"{path} is damaged: it does not fit its {TARGETS_DIGEST}.")
         self.document_ids = tensors["document_ids"]  # (N,) int64, ascending
         self.vectors = tensors["vectors"]  # (N, H) float16, of length one
@@ -64,7 +64,8 @@ class Targets:
         """Write vectors (N, H) of documents (N,) int64, whose ids all differ, and a description of them."""
         ordered, order = document_ids.sort()
         tensors = {"document_ids": ordered, "vectors": vectors[order].half()}
-        metadata = about | {TARGETS_DIGEST: _digest(tensors, about)}
+        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+        metadata = about | {TARGETS_DIGEST: digest_of_arrays(arrays, about)}
         write_whole(path, lambda temporary: save_file(tensors, temporary, metadata=metadata))
 
     def of(self, document_ids: Tensor) -> Tensor:
@@ -83,12 +84,6 @@ class Targets:
                 "other documents."
             )
         return send(self.vectors[rows], document_ids.device).float()
-
-
-def _digest(tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    add_arrays(digest, {name: tensor.numpy() for name, tensor in tensors.items()}, about)
-    return digest.hexdigest()
 
 
 class NeighbourDistillation(Objective):

@@ -99,7 +99,6 @@ def encoder(tmp_path_factory, wordpiece):
         tiny_config(wordpiece, initializer_range=0.5), graph_hidden_size=16, graph_kind="section", passage_words=8
     )
     DocSplitForContrastivePretraining.from_config(config, wordpiece, max_seq_length=24).save_pretrained(folder)
-    wordpiece.save_pretrained(folder)
     return load_encoder(str(folder), device="cpu")
 
 

@@ -154,7 +154,6 @@ def test_a_graph_document_model_reads_so_many_passages(wordpiece, tmp_path, monk
     config = GraphDocumentConfig(tiny_config(wordpiece), graph_hidden_size=16, passage_words=10)
     model = DocSplitForContrastivePretraining.from_config(config, wordpiece, max_seq_length=24)
     model.save_pretrained(tmp_path)
-    wordpiece.save_pretrained(tmp_path)
     read = []
 
     def load():

@@ -64,7 +64,6 @@ def longformer(byte_level_bpe, tmp_path):
     values = LONGFORMER | {"vocab_size": len(byte_level_bpe), "pad_token_id": byte_level_bpe.pad_token_id}
     model = make_model(LongformerConfig(**values), byte_level_bpe, max_seq_length=64).float()
     model.save_pretrained(tmp_path)
-    byte_level_bpe.save_pretrained(tmp_path)
     return tmp_path, model
 
 
