@@ -389,8 +389,8 @@ def _attend_from_global_tokens(self: Any, hidden_states: Tensor, places: Tensor,
         _is_plain(layer) and layer.weight.device == hidden_states.device  # nothing offloaded
         for layer in (self.key_global, self.value_global)
     )
+    heads = (self.num_heads, self.head_dim)
     if through_queries:
-        heads = (self.num_heads, self.head_dim)
         weight, bias = self.key_global.weight.unflatten(0, heads), self.key_global.bias.view(*heads, 1)
         through = torch.einsum("bngd,ndh->bngh", query, weight)  # `@` would copy the weight for each row
         scores = through.flatten(1, 2) @ hidden_states.mT  # (B, heads x G, T)
