@@ -52,7 +52,7 @@ def test_a_token_is_the_sum_of_its_documents():
     before, facts, after = start(documents)
     tokens, expected, share = slow_embeddings(documents["input_ids"], 4)
     signs = np.sign((after[TABLE][tokens].numpy() * expected).sum(axis=0))  # of singular vectors, which are free
-    np.testing.assert_allclose(after[TABLE][tokens] * signs, expected, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(after[TABLE][tokens].numpy() * signs, expected, rtol=1e-3, atol=1e-4)
     assert (facts.documents, facts.tokens, facts.share_explained) == (41, len(tokens), pytest.approx(share, abs=1e-3))
     others = sorted({*range(90)} - {*tokens})
     assert {*SPECIAL, 86} <= {*others}
