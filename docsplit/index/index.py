@@ -104,9 +104,9 @@ class SegmentEntry:
         """Whether it may be merged with others."""
         return self.documents < SEGMENT_DOCUMENTS / 2 and self.size < SEGMENT_BYTES / 2
 
-    def has_known_arrays(self, length: int) -> bool:
+    def has_known_arrays(self, length: int, dimension: int) -> bool:
         """Whether the arrays have known names and shapes that fit each other, and lie within a file of this length."""
-        sizes, place = {"D": 16, "T": 3}, self.start
+        sizes, place = {"D": 16, "T": 3, "H": dimension}, self.start
         for name, (kind, letters) in ARRAYS.items():
             shape = self.arrays.get(name, [])
             if len(shape) != len(letters) or any(sizes.setdefault(*pair) != pair[1] for pair in zip(letters, shape)):
@@ -117,7 +117,7 @@ class SegmentEntry:
             and (sizes["S"], sizes["B"]) == (sizes["N"] + 1, sizes["W"] + 1)
             and min(self.start, *sizes.values()) >= 0
             and place == self.start + self.size <= length
-            and {*self.deleted} <= {*range(sizes["N"])}
+            and all(0 <= row < sizes["N"] for row in self.deleted)
         )
 
     def is_sound(self, data: np.ndarray) -> bool:
@@ -195,7 +195,7 @@ def read_manifest(directory: Path, is_built: bool = False) -> Manifest:
     try:
         content = read_sealed(path)
         manifest: Manifest = checked(content, Manifest, str(path))
-        checked(manifest.encoder, EncoderFacts, f"{path}: encoder")
+        facts: EncoderFacts = checked(manifest.encoder, EncoderFacts, f"{path}: encoder")
     except FileNotFoundError as error:
         raise ValueError(
             f"There is no index in {directory}: make one with `{command_name('search.py')} build`."
@@ -212,7 +212,7 @@ def read_manifest(directory: Path, is_built: bool = False) -> Manifest:
     if not (
         DATA_FILE.fullmatch(manifest.file)
         and not (directory / manifest.file).is_symlink()
-        and all(entry.has_known_arrays(manifest.length) for entry in manifest.segments)
+        and all(entry.has_known_arrays(manifest.length, facts.dimension) for entry in manifest.segments)
         and (more is None or (INVERTED_FILE.fullmatch(more.file) and names.issuperset(more.segments)))
     ):
         raise Damaged(f"{path} names files or arrays that no change of an index writes. {REMEDY}")

@@ -135,6 +135,7 @@ SHAPES = {
     "no name": {"tokens": None},
     "other documents": {"order": [12]},
     "no rows": {"vectors": [12]},
+    "other vectors": {"vectors": [1, 16]},
     "less than none": {"vectors": [-1, 8]},
     "out of the file": {"texts": [10**9]},
     "out of memory": {"vectors": [2**40, 2**40]},
