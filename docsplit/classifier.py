@@ -38,6 +38,7 @@ import torch
 from safetensors.numpy import load_file, save_file
 from scipy.sparse import csr_matrix, hstack
 from sklearn.base import BaseEstimator, ClassifierMixin
+from tqdm.auto import tqdm
 
 from docsplit.data.copies import document_id, near_copy_groups
 from docsplit.data.readers.base import normalized
@@ -46,7 +47,7 @@ from docsplit.data.sets.labelled import folds_of, some, stratified_sample
 from docsplit.data.sets.labels import LabelColumn, Labels, classes_of, majority_labels, read_labels
 from docsplit.data.words import CUT, tfidf_counter
 from docsplit.embedding import lexical_ridge
-from docsplit.embedding.encode import embed_documents, identity, reading_of
+from docsplit.embedding.encode import CHUNK_TEXTS, embed_documents, identity, reading_of
 from docsplit.embedding.lexical_ridge import distinct
 from docsplit.evaluation.heads.logistic import (
     HeldOut,
@@ -85,6 +86,7 @@ FEATURES: dict[str, tuple[str | None, float]] = {  # what stands beside how much
 LABELS_TO_CHOOSE = 20  # a class, on average
 FOLDS, INNER_FOLDS = 5, 3
 MOST_MEASURED = 1000  # labelled documents that choose, drawn from more; as many are held out
+BLOCK = 8 * CHUNK_TEXTS  # documents whose features are in memory while others are labelled
 FILE, ARRAYS, VOCABULARY = "classifier.json", "classifier.safetensors", "vocabulary.json"
 WORDS, ENCODER = "words", "encoder"  # folders
 # In `FILE`, as they are
@@ -406,8 +408,11 @@ class Classifier(ClassifierMixin, BaseEstimator):
         """Return the probability of each class, (N, C); with several labels each is of its own."""
         if not (texts := checked_texts(texts)):
             return np.zeros((0, len(self.classes_)))
-        scores = self.features_of(texts, self.features_) @ self.coefficients_ + self.intercepts_
-        return probabilities_of(scores, self.scale_, self.shift_, self.several_)
+        starts, scores = range(0, len(texts), BLOCK), []
+        for start in tqdm(starts, desc="Predicting", unit="block", disable=len(starts) == 1):
+            features = self.features_of(texts[start : start + BLOCK], self.features_)
+            scores.append(features @ self.coefficients_ + self.intercepts_)
+        return probabilities_of(np.concatenate(scores), self.scale_, self.shift_, self.several_)
 
     def predict(self, texts: Sequence[str], unsure: float = 0.0) -> np.ndarray | list[list[Any]]:
         """Return the label of each document, (N,); with several labels a list of those with a probability of a half.
