@@ -574,8 +574,12 @@ class IndexReader:
             part, similarity = segment.passages_of(row), None
             matched = {word: stem for word, stem in content.items() if segment.has(stem, row)}
             if vector is None:
-                passages = (segment.passages[number] for number in range(part.start, part.stop))
-                passage = max(passages, key=lambda text: len({*stems.of(text)}.intersection(matched.values())))
+                passage, most, wanted = "", -1, {*matched.values()}
+                for place in range(part.start, part.stop):
+                    if (found := len(wanted.intersection(stems.of(segment.passages[place])))) > most:
+                        passage, most = segment.passages[place], found
+                        if found == len(wanted):  # a long document need not be read to its end
+                            break
             else:
                 similarities = segment.vectors[part] @ vector
                 passage = segment.passages[part.start + similarities.argmax()]
