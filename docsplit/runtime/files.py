@@ -89,6 +89,7 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
     try:
         with name_failed_writes(path):
+            temporary.unlink(missing_ok=True)  # a link to another file may lie in a folder of a stranger
             temporary.touch()
             mode = temporary.stat().st_mode
             write(temporary)

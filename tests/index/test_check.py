@@ -1,6 +1,8 @@
 """An index that is damaged anywhere gives the answers of before, or one line that names the file."""
 
+import os
 import shutil
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -127,6 +129,22 @@ def test_a_file_elsewhere_is_neither_written_nor_read(index, tmp_path, name):
         with pytest.raises(Damaged, match=r"manifest\.json names files or arrays that no change of an index writes"):
             use(index)
     assert victim.read_text() == "three years of work"
+
+
+@pytest.mark.parametrize("name", [".manifest.json.{pid}.partial", "lock", "cache", "approximate-01234567.faiss"])
+def test_a_link_to_a_file_elsewhere_is_not_written_through(index, tmp_path, name):
+    """Nor is a folder behind it emptied."""
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "embeddings-01").mkdir()
+    work = victim / "embeddings-01" / "work"
+    work.write_text("three years of work")
+    link = index / name.format(pid=os.getpid())
+    link.unlink(missing_ok=True)
+    link.symlink_to(victim if name == "cache" else work)
+    with suppress(OSError):  # filelock follows no link
+        add(index, [Document("a", "A text.")], ENCODER)
+    assert work.read_text() == "three years of work"
 
 
 SHAPES = {
