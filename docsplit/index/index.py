@@ -330,8 +330,8 @@ class Segment:
             and all(_leads_through(places, end) and np.diff(places).all() for places, end in starts)
             and len(self.vectors) == self.document_rows.max(initial=-1) + 1
             and np.array_equal(np.sort(self.order), np.arange(count))
-            and np.isin(self.word_rows, np.arange(count)).all()
-            and np.isin(self.sources, np.arange(sources)).all()
+            and bool(np.isin(self.word_rows, np.arange(count)).all())
+            and bool(np.isin(self.sources, np.arange(sources)).all())
         )
 
     def under(self, prefix: str) -> "Segment":
