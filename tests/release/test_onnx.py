@@ -58,8 +58,8 @@ PROMPTED = {"truncate_dim": 5, "prompts": {"d": "passage: "}, "default_prompt_na
 @pytest.mark.parametrize(
     ("architecture", "settings", "added"),
     [
-        ("bert", {"pooling": "mean", "similarity": "dot"}, PROMPTED),
-        pytest.param("bert", {"pooling": "cls"}, {}, marks=pytest.mark.slow),
+        ("bert", {"pooling": "mean"}, PROMPTED | {"similarity_fn_name": "euclidean"}),
+        pytest.param("bert", {"pooling": "cls", "similarity": "dot"}, {}, marks=pytest.mark.slow),
         pytest.param("roberta", {"pooling": "cls"}, PROMPTED, marks=pytest.mark.slow),
         pytest.param("modernbert", {"pooling": "mean"}, {}, marks=pytest.mark.slow),
     ],
@@ -74,7 +74,7 @@ def test_onnx_gives_the_embeddings_of_the_checkpoint(
     run_here(export_onnx.main, folder, out)
     assert ("Put 'passage: ' before each text" in capsys.readouterr().out) == bool(added)
     assert {path.name for path in out.glob("[!.]*")} == {"model.onnx", "tokenizer.json"}
-    unit_length = settings.get("similarity") != "dot"
+    unit_length = added.get("similarity_fn_name", settings.get("similarity", "cosine")) == "cosine"
     expected = SentenceTransformer(str(folder)).encode(TEXTS, prompt="", normalize_embeddings=unit_length)
     assert expected.shape == (len(TEXTS), 5 if added else 32)
     exported = run_onnx(out)
