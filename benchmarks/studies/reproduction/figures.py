@@ -8,7 +8,7 @@ from benchmarks.engine.results import Results
 from benchmarks.engine.study import Cell as StudyCell
 from benchmarks.engine.study import Study
 from benchmarks.studies.reproduction.hypotheses import Judged
-from benchmarks.studies.reproduction.measure import DRAWN
+from benchmarks.studies.reproduction.measure import DRAWN, WEIGHTS
 from benchmarks.studies.reproduction.pages import Block, Cell, Heading, Table, Text
 from benchmarks.studies.reproduction.paper_numbers import read_paper
 from benchmarks.studies.reproduction.plan import Plan, evaluation_group
@@ -62,25 +62,28 @@ def labels_curve(reported: Reported) -> Iterator[Block]:
 def attention(reported: Reported) -> Iterator[Block]:
     """Figure 3 of SimLTE: attention of the last layer to the words of each part of speech."""
     yield Heading(3, f"{read_paper('simlte').short}, Figure 3: attention by part of speech")
-    yield Text("Attention to a word, 1 if all words of its document had as much; mean over seeds. The paper prints no "
-               "number: it says that SimLTE has on nouns more than 1.4 times BERT's and SimCSE's (NYT).")  # fmt: skip
+    yield Text("Attention to a word, 1 if all words of its document had as much, then as it is, as the paper's: mean "
+               "over words, x 1,000; mean over seeds. The paper prints no number: it says that SimLTE has on nouns more "
+               "than 1.4 times BERT's and SimCSE's (NYT).")  # fmt: skip
     rows: list[list[Cell | str]] = []
     for (evaluation, data, method), group in reported.plan.evaluated.items():
         if evaluation != "attention":
             continue
         row: list[Cell | str] = [f"{method}, {data}"]
-        for metric in DRAWN["attention"]:
+        for metric in (*DRAWN["attention"], *WEIGHTS):
             found = reported.numbers.look_up("attention", data, method, "attention", RAW, None, metric)
             if found is None:
                 row.append(reported.numbers.lacks("attention", data, method))
                 continue
             mean, deviation = found
-            spread = "" if deviation is None else f" ± {deviation:.2f}"
-            row.append(Cell(f"{mean:.2f}{spread}", f"#{anchor_of(group)}"))
+            scale = 1000 if metric in WEIGHTS else 1
+            spread = "" if deviation is None else f" ± {scale * deviation:.2f}"
+            row.append(Cell(f"{scale * mean:.2f}{spread}", f"#{anchor_of(group)}"))
         rows.append(row)
     missing = sorted({one.needs for one in reported.plan.missing if one.evaluation == "attention"})
     if rows:
-        yield Table(["", *(name.removesuffix("_to_uniform") for name in DRAWN["attention"])], rows)
+        titles = [name.removesuffix("_to_uniform") for name in DRAWN["attention"]]
+        yield Table(["", *titles, *(f"{title}, x 1,000" for title in titles)], rows)
     if missing or not rows:
         yield Text(f"Not measured: {'; '.join(missing) or NOT_IN_RECIPE}.")
 
