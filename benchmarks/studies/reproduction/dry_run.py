@@ -147,7 +147,7 @@ def projection(study: Study, plan: Plan, jobs: int) -> str:
 
 
 def what_cells_read(study: Study, plan: Plan) -> str:
-    """Return a line a group: its cells, and the documents, tokens and hours of one; what is read twice counts twice."""
+    """Return a line a group: its cells, and the documents (each as often as it is read), tokens and hours of one."""
     lines = []
     for group, cells in Counter(cell.group for cell in study.cells().values()).items():
         cost = plan.costs[group]

@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from benchmarks.engine.results import Results
 from benchmarks.engine.study import Cell as StudyCell
@@ -27,9 +28,14 @@ class Reported:
     tables: Mapping[str, Sequence[JointTable]]  # by family
     options: argparse.Namespace  # of reproduce.py
 
+    @cached_property
+    def cells(self) -> list[StudyCell]:
+        """All cells of the study."""
+        return list(self.study.cells().values())
+
     def cells_of(self, group: str) -> list[StudyCell]:
         """Return the cells of a group of the study."""
-        return [cell for cell in self.study.cells().values() if cell.group == group]
+        return [cell for cell in self.cells if cell.group == group]
 
 
 def anchor_of(group: str) -> str:
@@ -62,8 +68,8 @@ def labels_curve(reported: Reported) -> Iterator[Block]:
 def attention(reported: Reported) -> Iterator[Block]:
     """Figure 3 of SimLTE: attention of the last layer to the words of each part of speech."""
     yield Heading(3, f"{read_paper('simlte').short}, Figure 3: attention by part of speech")
-    yield Text("Attention to a word, 1 if all words of its document had as much, then as it is, as the paper's: mean "
-               "over words, x 1,000; mean over seeds. The paper prints no number: it says that SimLTE has on nouns more "
+    yield Text("Attention to a word, 1 if all words of its document had as much; then as it is, x 1,000, as the paper "
+               "has it. Mean over words and seeds. The paper prints no number: it says that SimLTE has on nouns more "
                "than 1.4 times BERT's and SimCSE's (NYT).")  # fmt: skip
     rows: list[list[Cell | str]] = []
     for (evaluation, data, method), group in reported.plan.evaluated.items():

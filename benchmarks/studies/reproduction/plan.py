@@ -45,8 +45,8 @@
     hypotheses: {I1: {...}}                 # optional: in place of hypotheses.yaml
     datasets: {data/mine: {...}}            # optional: beside those of datasets.yaml
 
-A set whose files are not in the data folder makes no cells: it is `missing`, and tables say what they need. Which files
-a folder must have stands in datasets.yaml.
+A set whose files are not in the data folder makes no cells: it is `missing`, and tables say what they need. Which
+files a folder must have stands in datasets.yaml.
 """
 
 from collections.abc import Mapping, Sequence

@@ -99,7 +99,7 @@ def blocks_of(reported: Reported) -> Iterator[Block]:
 
 def _progress(reported: Reported) -> str:
     """Say how many cells ran, and of which trainings and evaluations some did not."""
-    cells = list(reported.study.cells().values())
+    cells = reported.cells
     left = [cell.group for cell in cells if reported.study.record(cell) is None]
     to_do = Counter("trainings" if group.startswith("train ") else group.split(":")[0] for group in left)
     failed = [record.name for record in reported.results.failed]
@@ -109,7 +109,7 @@ def _progress(reported: Reported) -> str:
 
 
 def _groups(reported: Reported) -> list[str]:
-    done = {cell.group for cell in reported.study.cells().values() if reported.study.record(cell) is not None}
+    done = {cell.group for cell in reported.cells if reported.study.record(cell) is not None}
     return [name for name in reported.study.groups if name in done]
 
 
