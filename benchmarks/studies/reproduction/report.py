@@ -13,7 +13,7 @@ from benchmarks.engine.cells import command_of
 from benchmarks.engine.results import Row
 from benchmarks.engine.study import RECORD, Study, resolve
 from benchmarks.engine.study import Cell as StudyCell
-from benchmarks.studies.reproduction.figures import FIGURES, Reported, anchor_of
+from benchmarks.studies.reproduction.figures import FIGURES, Reported, anchor_of, gains
 from benchmarks.studies.reproduction.hypotheses import (
     VERDICTS,
     Hypothesis,
@@ -31,6 +31,7 @@ from benchmarks.studies.reproduction.tables import (
     JointTable,
     Numbers,
     joint_tables,
+    scaled,
 )
 from docsplit.runtime.files import ROOT, versions, write_text
 
@@ -89,6 +90,7 @@ def blocks_of(reported: Reported) -> Iterator[Block]:
         yield Heading(2, TITLES[family])
         for table in reported.tables[family]:
             yield from _table(reported, table)
+        yield from gains(reported, family)
         for figure in FIGURES.get(family, ()):
             yield from figure(reported)
     yield from _trained(reported)
@@ -218,11 +220,6 @@ def contents_of(reported: Reported) -> dict[str, Any]:
     missing = [vars(one) for one in reported.plan.missing]
     return {"title": reported.plan.recipe["title"], "versions": versions(), "rows": rows,
             "hypotheses": _finite(verdicts), "missing": missing}  # fmt: skip
-
-
-def scaled(figure: Figure, value: float | None) -> float | None:
-    """Return a value in the paper's unit."""
-    return value if value is None or not figure.percent else 100 * value
 
 
 def _finite(value: Any) -> Any:

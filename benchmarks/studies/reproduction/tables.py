@@ -122,6 +122,11 @@ class Figure:
         return f"{scale * self.ours:.{digits}f}{spread}{'†' if self.one_class else ''}"
 
 
+def scaled(figure: Figure, value: float | None) -> float | None:
+    """Return a value in the paper's unit."""
+    return value if value is None or not figure.percent else 100 * value
+
+
 @dataclass(frozen=True)
 class JointTable:
     """A table of a paper with our numbers."""
