@@ -196,18 +196,22 @@ def joint_tables(plan: Plan, numbers: Numbers, family: str) -> Iterator[JointTab
 
 
 def is_of_recipe(recipe: Mapping[str, Any], filled: Filled, table: PaperTable) -> bool:
-    """Whether a recipe measures the head of a table; where it has not the evaluation, whether the paper does."""
+    """Whether a recipe measures a method by the head of a table; without the evaluation, whether the paper does."""
     head = filled.head or table.head
     if (evaluation := recipe["evaluations"].get(filled.evaluation)) is None:
         return filled.with_paper and head == (table.head or head)
-    if evaluation["kind"] in ("analysis", "ranking"):
+    if evaluation["kind"] in ("analysis", "ranking") or head is None:
         return True
+    methods = [recipe["methods"][name] for name in methods_of(recipe, filled.evaluation)]
+    reads = [method.get("read", {}) for method in methods
+             if filled.features == RAW or method.get("words") != "tfidf"]  # fmt: skip
     heads = set[str]()
     for own in evaluation["sets"].values():
         given = evaluation.get("options", {}) | (own or {}).get("options", {})
         known = options_of({"recipe": (own or {}).get("recipe"), "options": given}).get("heads", head)
-        heads |= {known} if isinstance(known, str) else set(known)
-    return head is None or head in heads
+        for stated in (read.get("heads", known) for read in reads):
+            heads |= {stated} if isinstance(stated, str) else set(stated)
+    return head in heads
 
 
 def without_others(plan: Plan, table: JointTable) -> JointTable:
