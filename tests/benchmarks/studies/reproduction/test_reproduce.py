@@ -325,7 +325,9 @@ def test_each_cell_of_the_papers_reads_the_tokens_of_its_paper():
             {"BERT", "CT-BERT", "SimCSE", "SimCSE_long", "INSTRUCTOR", "Longformer", "BigBird"},
         ),
         ("attention", "DocSplit", {"BERT", "SimCSE", "SimCSE_long"}),
-        ("few labels of the Bregman paper", "SimCSE + Bregman", {"SimCSE"}),
+        ("few labels of the Bregman paper", "SimCSE + Bregman", {"SimCSE", "Longformer_DA"}),
+        ("factors of the Bregman paper", "with", {"without"}),
+        ("factors of the Bregman paper", "mean+max", {"mean", "max", "cls"}),
         ("clusters", "Graph-roberta", {"Roberta", "Longformer", "BigBird"}),
     ],
 )
