@@ -63,7 +63,7 @@ from benchmarks.studies.reproduction.measure import RANDOM
 from docsplit.data.sets.set_arguments import LabelledArguments
 from docsplit.data.views import MOST_PASSAGES, PASSAGE_VIEWS
 from docsplit.evaluation.heads.presets import PRESETS
-from docsplit.evaluation.task_arguments import NEED_A_TAGGER, AnalysisArguments, ProbeArguments
+from docsplit.evaluation.task_arguments import NEED_A_TAGGER, READ_ALL, AnalysisArguments, ProbeArguments
 from docsplit.runtime.files import ROOT
 
 Options = dict[str, Any]
@@ -488,6 +488,9 @@ def reading_cost(
     documents, tokens = min(facts["documents"], sum(limits)), facts["words"] * TOKENS_A_WORD
     if "words" in method:
         return replace(cost, documents=documents, tokens=documents * tokens)
+    analyses = options.get("analyses", [])
+    if analyses and READ_ALL.isdisjoint([analyses] if isinstance(analyses, str) else analyses):
+        documents = min(documents, options.get("sample_documents", AnalysisArguments.sample_documents))
     length = min(method.get("length", 512), options.get("max_seq_length") or 10**6, tokens)
     preset = PRESETS[options.get("probe_preset", ProbeArguments.probe_preset)].finetuning
     if "finetune" in options.get("heads", ()):

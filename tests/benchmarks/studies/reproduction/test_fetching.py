@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import tarfile
 import threading
 import zipfile
@@ -111,3 +112,13 @@ def test_a_folder_without_all_files_of_its_set_is_a_set_that_is_not_here(files, 
     said = capsys.readouterr().out
     assert "needs BBCNews" in said
     assert "needs AAN" not in said
+
+
+def test_the_page_of_data_makes_each_set_that_is_not_fetched():
+    page = (ROOT / "docs" / "datasets.md").read_text()
+    made = "".join(re.findall(r"```(?:python|bash)\n(.*?)```", page, flags=re.DOTALL))
+    needed = {place for place, facts in plan.data_sets().items() if place.startswith("data/") and "fetch" not in facts}
+    assert len(needed) > 10
+    needed |= {"data/aan/papers.parquet", "data/aan/citations.tsv", "data/robust04/folds.json"}
+    assert [place for place in needed if place not in made and f'"{place.removeprefix("data/")}"' not in made] == []
+    assert '"attention")' in made, "data/wikir62k/attention.jsonl"

@@ -195,6 +195,13 @@ def test_the_recipes_parse_and_say_their_hours(name, hours, tmp_path, shown):
     assert name != "docsplit_day" or float(of_all) <= 24, "a day"
     seeds = len(read_recipe(RECIPES / f"{name}.yaml")["seeds"])
     assert f"({seeds} pretraining seeds)" in here
+    read = {group: (int(documents.replace(",", "")), float(tokens)) for documents, tokens, group in re.findall(
+        r"^ +\d+ x +([\d,]+) documents +([\d.e+]+) tokens +[\d.]+ hours  (.*)$", here, re.MULTILINE)}  # fmt: skip
+    if name == "paper":  # of each cell: trained on, in 20 epochs, and the sample of an analysis
+        tuned = "fine-tuning of the Bregman paper ECtHR: Longformer of LEGAL-BERT"
+        assert read["train SimCSE, SCOTUS"] == (2 * 50_000, pytest.approx(2 * 50_000 * 8192, rel=0.01))
+        assert read[tuned] == (20 * 11_000, pytest.approx(20 * 11_000 * 1.35 * 1613, rel=0.05))
+        assert read["attention NYT: BERT"] == (1000, pytest.approx(1000 * 512, rel=0.01))
     families = ("docsplit",) if name == "docsplit_day" else ("docsplit", "bregman", "graph")
     assert all(re.search(rf"\n{family} +\d+ cells", everything) for family in families)
 
