@@ -64,8 +64,8 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
 
     Attributes:
         encoder: the model of transformers that has weights to train: `masked_lm`, or the encoder of `body` itself.
-        micro_batch_tokens: bound on rows x longest row of one forward pass of the encoder; None encodes all views of
-            the batch at once. Changes speed and memory, never the loss.
+        micro_batch_tokens: bound on rows x longest row of one forward pass of the encoder; None: the
+            `default_training_tokens` of its device. Changes speed and memory, never the loss.
         cache_gradients: keep the activations of one micro-batch only and recompute the others in the backward pass.
         packing: how micro-batches are packed without padding, after `pack_sequences`; None: they are padded.
 
@@ -361,7 +361,8 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         vectors_of, order = list[Any](), list[Any]()
         base_model = body[0].model
         multiple = family_of(base_model.config).length_multiple(base_model)
-        for places, part in batch.micro_batches(chosen, self.micro_batch_tokens, multiple, self.packing):
+        most = self.micro_batch_tokens or encoding.default_training_tokens(batch.attention_mask.device)
+        for places, part in batch.micro_batches(chosen, most, multiple, self.packing):
             vectors, mlm_sum = run(self.encoder, body, batch, part)
             vectors_of.append(vectors)
             order.append(places)

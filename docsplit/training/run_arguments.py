@@ -12,6 +12,7 @@ from transformers import TrainingArguments
 from docsplit.data.sets.set_arguments import check_folds
 from docsplit.data.views import QUERY_DOCUMENT, VIEWS
 from docsplit.modeling.distributed import WITHOUT_QUEUE
+from docsplit.modeling.encoding import default_training_tokens
 from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.start import Settings
 from docsplit.runtime.bounds import check_bounds, option
@@ -23,7 +24,6 @@ from docsplit.runtime.launching import (
     check_processes,
     connect,
     default_dtype,
-    default_training_tokens,
     refuse_sharded_parameters,
 )
 from docsplit.runtime.options import TOKEN_REFUSED, check_choices, first_lines
