@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 from transformers import TrainingArguments
+from transformers.integrations import get_reporting_integration_callbacks
 
 from docsplit.data.sets.set_arguments import check_folds
 from docsplit.data.views import QUERY_DOCUMENT, VIEWS
@@ -86,6 +87,7 @@ class PretrainingArguments(TrainingOptions, TrainingArguments):  # type: ignore[
         except (ValueError, TypeError, ImportError, AttributeError, KeyError) as error:
             raise ValueError(f"transformers refuses these options: {' '.join(str(error).split())}") from error
         _refuse_contradictions(self)
+        _refuse_trackers(self)
         if self.micro_batch_tokens is None:
             self.micro_batch_tokens = default_training_tokens(self.device)
 
@@ -151,6 +153,15 @@ def _refuse_contradictions(args: PretrainingArguments) -> None:
     for name, value in keywords.items():
         if isinstance(value, int | float) and not 0 <= value < math.inf:
             raise ValueError(f"--lr_scheduler_kwargs {name}={value} makes a learning rate below 0 or no number.")
+
+
+def _refuse_trackers(args: PretrainingArguments) -> None:
+    """Make the trackers as Trainer does, which comes after the documents."""
+    try:
+        for tracker in get_reporting_integration_callbacks(args.report_to):
+            tracker()
+    except (ValueError, RuntimeError) as error:
+        raise ValueError(f"--report_to {' '.join(args.report_to)}: {error}") from error
 
 
 ARGUMENTS = (ModelArguments, DataArguments, QueryArguments, PretrainingArguments)  # what the command line gives

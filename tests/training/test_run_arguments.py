@@ -39,6 +39,8 @@ QUERIES = {"view": "query_document"}
         (lambda: run_options(data=QUERIES | {"text_column": "body"}), "--text_column does not go with --view"),
         (lambda: run_options(data=QUERIES | {"probe_corpus": "x"}), "--probe_corpus does not go with --view"),
         (lambda: ModelArguments("x", config_overrides="hidden_size=8"), "--config_overrides is for a random start"),
+        (lambda: run_options(report_to=["wandb"]), r"--report_to wandb: .*pip install wandb"),  # not installed here
+        (lambda: run_options(report_to=["tensorbord"]), "--report_to tensorbord: .*, tensorboard, "),
         (lambda: run_options(hub_token="hf_x"), "--hub_token is refused: a token .* shows in process lists"),
     ],
 )
