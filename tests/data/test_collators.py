@@ -195,7 +195,7 @@ def test_a_view_of_passages_needs_the_beginning_of_one(documents, tokenizer, mon
     monkeypatch.setitem(
         collators.VIEWS, "mine", lambda lengths, rng: (np.arange(lengths.sum()) == 1, np.arange(lengths.sum()) > 1)
     )
-    with pytest.raises(ValueError, match="'mine' gave .*each with a token that begins a unit"):
+    with pytest.raises(ValueError, match=r"'mine' gave .*each with a token that begins a unit"):
         PassageCollator(tokenizer, "mine")([documents[0]])
 
 
