@@ -201,10 +201,10 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> Any:
         """Give the encoder, its MLM head and its copies rows for other ids, as `PreTrainedModel` does."""
         rows = self.encoder.resize_token_embeddings(*args, **kwargs)
-        for body in self.objective.further_encoders():
-            of_copy = body[0].model
-            before = of_copy.get_input_embeddings().num_embeddings
-            new = of_copy.resize_token_embeddings(*args, **kwargs).weight.data[before:]
+        copies: Any = self.objective.further_encoders()
+        for body in copies:
+            before = body[0].model.get_input_embeddings().num_embeddings
+            new = body[0].model.resize_token_embeddings(*args, **kwargs).weight.data[before:]
             new.copy_(rows.weight.data[before:])
         return rows
 

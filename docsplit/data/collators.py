@@ -244,7 +244,8 @@ class DocSplitCollator:
         views, size = self.view(unit_lengths, rng), int(unit_lengths.sum())
 
         def is_right(view: Any) -> bool:
-            return isinstance(view, np.ndarray) and (view.dtype, view.shape) == (bool, (size,)) and view[needed].any()
+            is_mask = isinstance(view, np.ndarray) and (view.dtype, view.shape) == (bool, (size,))
+            return is_mask and bool(view[needed].any())
 
         if not (isinstance(views, tuple | list) and len(views) == 2 and all(map(is_right, views))):
             raise ValueError(

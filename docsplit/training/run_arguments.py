@@ -5,6 +5,7 @@ import os
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import TrainingArguments
@@ -157,11 +158,12 @@ def _refuse_contradictions(args: PretrainingArguments) -> None:
 
 def _refuse_trackers(args: PretrainingArguments) -> None:
     """Make the trackers as Trainer does, which comes after the documents."""
+    names: Any = args.report_to  # a list by now
     try:
-        for tracker in get_reporting_integration_callbacks(args.report_to):
+        for tracker in get_reporting_integration_callbacks(names):
             tracker()
     except (ValueError, RuntimeError) as error:
-        raise ValueError(f"--report_to {' '.join(args.report_to)}: {error}") from error
+        raise ValueError(f"--report_to {' '.join(names)}: {error}") from error
 
 
 ARGUMENTS = (ModelArguments, DataArguments, QueryArguments, PretrainingArguments)  # what the command line gives
