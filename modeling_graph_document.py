@@ -236,6 +236,12 @@ class GraphDocumentModel(PreTrainedModel):
         """Return the passage encoder's input embeddings."""
         return self.passage_encoder.get_input_embeddings()
 
+    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> Any:
+        """Give the passage encoder rows for other ids, as `PreTrainedModel` does."""
+        rows = self.passage_encoder.resize_token_embeddings(*args, **kwargs)
+        self.config.vocab_size = self.config.passage_encoder.vocab_size = rows.num_embeddings
+        return rows
+
     def encode_passages(self, input_ids: Tensor, attention_mask: Any, pool: Any = None, **more: Any) -> Tensor:
         """Turn passages (P, T), padded on the right, into (P, H): equation 1; `pool` is for other layouts."""
         states = self.passage_encoder(input_ids=input_ids, attention_mask=attention_mask, **more)[0]

@@ -5,13 +5,16 @@ import os
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import TrainingArguments
+from transformers.integrations import get_reporting_integration_callbacks
 
 from docsplit.data.sets.set_arguments import check_folds
 from docsplit.data.views import QUERY_DOCUMENT, VIEWS
 from docsplit.modeling.distributed import WITHOUT_QUEUE
+from docsplit.modeling.encoding import default_training_tokens
 from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.start import Settings
 from docsplit.runtime.bounds import check_bounds, option
@@ -23,7 +26,6 @@ from docsplit.runtime.launching import (
     check_processes,
     connect,
     default_dtype,
-    default_training_tokens,
     refuse_sharded_parameters,
 )
 from docsplit.runtime.options import TOKEN_REFUSED, check_choices, first_lines
@@ -86,6 +88,7 @@ class PretrainingArguments(TrainingOptions, TrainingArguments):  # type: ignore[
         except (ValueError, TypeError, ImportError, AttributeError, KeyError) as error:
             raise ValueError(f"transformers refuses these options: {' '.join(str(error).split())}") from error
         _refuse_contradictions(self)
+        _refuse_trackers(self)
         if self.micro_batch_tokens is None:
             self.micro_batch_tokens = default_training_tokens(self.device)
 
@@ -151,6 +154,16 @@ def _refuse_contradictions(args: PretrainingArguments) -> None:
     for name, value in keywords.items():
         if isinstance(value, int | float) and not 0 <= value < math.inf:
             raise ValueError(f"--lr_scheduler_kwargs {name}={value} makes a learning rate below 0 or no number.")
+
+
+def _refuse_trackers(args: PretrainingArguments) -> None:
+    """Make the trackers as Trainer does, which comes after the documents."""
+    names: Any = args.report_to  # a list by now
+    try:
+        for tracker in get_reporting_integration_callbacks(names):
+            tracker()
+    except (ValueError, RuntimeError) as error:
+        raise ValueError(f"--report_to {' '.join(names)}: {error}") from error
 
 
 ARGUMENTS = (ModelArguments, DataArguments, QueryArguments, PretrainingArguments)  # what the command line gives
