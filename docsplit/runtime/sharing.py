@@ -209,7 +209,21 @@ class OutputFolder:
     def note_begin(self, checkpoint: Path | None) -> None:
         """Note that a training begins, from a checkpoint or as a new run, unless one of an earlier start has."""
         if begun_before(self.path) is None:
-            self._note(begun=Begun(time.time(), None if checkpoint is None else str(checkpoint), launch()))
+            begun = Begun(time.time(), None if checkpoint is None else str(checkpoint), launch())
+            self._note(begun=begun, ended=None)
+
+    def note_end(self, files: Sequence[Path], *what: str) -> None:
+        """Note that a run has ended, what it was, and the files that it leaves."""
+        self._note(ended={"what": what, "files": [path.relative_to(self.path).as_posix() for path in files]})
+
+    def has_ended(self, *what: str) -> bool:
+        """Whether this run ended here, none has begun since, and its files are there."""
+        ended = self._record().get("ended")
+        return (
+            bool(ended)
+            and tuple(ended["what"]) == what
+            and all((self.path / name).exists() for name in ended["files"])
+        )
 
     def close(self) -> None:
         """Let other runs in. Of a run that wrote nothing, nothing is left."""

@@ -95,15 +95,17 @@ def test_what_another_machine_reads_is_compared_by_its_content(options, corpus_f
     loaded = [load_documents(options({"corpus": str(path)} | probed), None) for path in (corpus_file, copied, fewer)]
     here, there, other = (data.fingerprints() for data in loaded)
     assert here == there
-    assert list(here) == ["the tokenizer", "the training documents", "the held-out documents", "the probe's documents"]
-    assert here["the training documents"] != other["the training documents"]
+    trained, held_out = ("the training documents (--corpus)", "the held-out documents (--corpus)")
+    tokenizer = "the tokenizer (--tokenizer_name)"
+    assert list(here) == [tokenizer, trained, held_out, "the probe's documents (--probe_corpus)"]
+    assert here[trained] != other[trained]
     loaded[0].tokenizer.add_tokens(["anchovy"])
-    assert loaded[0].fingerprints()["the tokenizer"] != here["the tokenizer"]
+    assert loaded[0].fingerprints()[tokenizer] != here[tokenizer]
     stream = stream_documents(options({"streaming": True}, max_steps=2), None).fingerprints()
-    assert list(stream) == ["the tokenizer", "the shards of the stream", "the held-out documents"]
+    assert list(stream) == [tokenizer, "the shards of the stream (--corpus)", held_out]
     folds = [load_queries(options(collection, {"fold": fold}), None, None).fingerprints() for fold in (0, 0, 1)]
     assert folds[0] == folds[1]
-    assert folds[0]["the training documents"] != folds[2]["the training documents"]
+    assert folds[0][trained] != folds[2][trained]
 
 
 def test_a_model_that_joins_passages_by_section_says_where_the_documents_have_none(caplog):
