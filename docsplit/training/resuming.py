@@ -88,10 +88,8 @@ class TrainingRecord(Record):
                 f"{steps}: raise them, or name an earlier checkpoint."
             )
         if steps != before:
-            kind = SchedulerType(args.lr_scheduler_type).value
-            self._note(
-                f"After step {step}: the {kind} schedule of the learning rate is one of {steps} steps; before {before}."
-            )
+            kind = f"the {SchedulerType(args.lr_scheduler_type).value} schedule of the learning rate"
+            self._note(f"After step {step}: {kind} is one of {steps} steps; before {before}.")
 
     def _note(self, change: str) -> None:
         logger.info(change)

@@ -80,10 +80,15 @@ def test_a_stream_holds_its_first_documents_and_the_probes_out(options, corpus_f
 
 def test_the_tokenizer_is_that_of_the_checkpoint_when_a_run_resumes(options, byte_level_bpe, corpus, tmp_path):
     byte_level_bpe.save_pretrained(tmp_path / "checkpoint-3")
-    named, resumed = (tokenizer_of_run(options(), corpus, place) for place in (None, tmp_path / "checkpoint-3"))
-    ids = [np.array(tokenizer("A ship.")["input_ids"]) for tokenizer in (byte_level_bpe, named, resumed)]
-    assert not np.array_equal(ids[0], ids[1])
-    np.testing.assert_array_equal(ids[0], ids[2])
+    makes = [options(model={}), options(model={"vocab_size": 300}), options()]  # trained here, and named
+    resumed, trained, named = (
+        tokenizer_of_run(made, corpus, place) for made, place in zip(makes, (tmp_path / "checkpoint-3", None, None))
+    )
+    ids = [tokenizer("A ship.")["input_ids"] for tokenizer in (byte_level_bpe, resumed, trained, named)]
+    assert ids[0] == ids[1]
+    assert ids[0] not in ids[2:]
+    again = tokenizer_of_run(options(), corpus, tmp_path / "checkpoint-3")  # compared with the checkpoint's
+    assert again("A ship.")["input_ids"] == ids[3]
 
 
 def test_what_another_machine_reads_is_compared_by_its_content(options, corpus_file, collection, tmp_path):
