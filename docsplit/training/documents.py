@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from datasets import Dataset
-from datasets.fingerprint import Hasher
 from pyarrow import compute
 
 from docsplit.data import corpora, preparation, tokenization
@@ -75,7 +74,7 @@ class TrainingData:
 
     def fingerprints(self) -> dict[str, str]:
         """Hash all that is read, which must be the same on each machine; the names are for messages."""
-        found = {"the tokenizer (--tokenizer_name)": Hasher.hash(sorted(self.tokenizer.get_vocab().items()))}
+        found = {"the tokenizer (--tokenizer_name)": fingerprint(preparation.state_of_tokenizer(self.tokenizer))}
         for name, dataset in (("training documents", self.train), ("held-out documents", self.held_out)):
             name = f"the {name} (--corpus)"
             if isinstance(dataset, DocumentStream):
@@ -84,8 +83,7 @@ class TrainingData:
                 content = fingerprint(dataset.collection.ranking.fingerprint(), dataset.numbers.tolist())
                 found[name] = f"{len(dataset):,} queries ({content})"
             elif dataset is not None:
-                content = Hasher.hash(np.asarray(dataset["document_id"][:]).astype("<i8").tobytes())
-                found[name] = f"{len(dataset):,} ({content})"
+                found[name] = f"{len(dataset):,} ({preparation.fingerprint_of_documents(dataset)})"
         if self.probe is not None:
             found["the probe's documents (--probe_corpus)"] = self.probe.fingerprint()
         return found

@@ -106,6 +106,14 @@ def test_what_another_machine_reads_is_compared_by_its_content(options, corpus_f
     assert here[trained] != other[trained]
     loaded[0].tokenizer.add_tokens(["anchovy"])
     assert loaded[0].fingerprints()[tokenizer] != here[tokenizer]
+    loaded[1].tokenizer.backend_tokenizer.normalizer = None  # the same vocabulary
+    assert loaded[1].fingerprints()[tokenizer] != here[tokenizer]
+    broken = tmp_path / "broken.jsonl"  # the same words, cut into other passages
+    broken.write_text(corpus_file.read_text().replace(" a ", "\\n\\na "))
+    passages = {"view": "passages", "passage_words": 12}
+    one, other = (load_documents(options(passages | {"corpus": str(path)}), None) for path in (corpus_file, broken))
+    assert one.document_ids().tolist() == other.document_ids().tolist()
+    assert one.fingerprints()[trained] != other.fingerprints()[trained]
     stream = stream_documents(options({"streaming": True}, max_steps=2), None).fingerprints()
     assert list(stream) == [tokenizer, "the shards of the stream (--corpus)", held_out]
     folds = [load_queries(options(collection, {"fold": fold}), None, None).fingerprints() for fold in (0, 0, 1)]
