@@ -68,8 +68,11 @@ class TrainingRecord(Record):
         if there.batch != self.batch:
             self._note(f"After step {_state(checkpoint)['global_step']}: {self.batch}; before {there.batch}.")
 
-    def check_length(self, trainer: Trainer, checkpoint: Path) -> None:
+    def check_length(self, trainer: Trainer, checkpoint: Path, changes_negatives: bool) -> None:
         """Note another length of the training; refuse one that the checkpoint is beyond, or that stopped early.
+
+        Args:
+            changes_negatives: whether negatives change when half of it is over.
 
         Raises:
             ValueError: naming both numbers.
@@ -89,7 +92,8 @@ class TrainingRecord(Record):
             )
         if steps != before:
             kind = f"the {SchedulerType(args.lr_scheduler_type).value} schedule of the learning rate"
-            self._note(f"After step {step}: {kind} is one of {steps} steps; before {before}.")
+            half = " So negatives change at another step, unless they have." if changes_negatives else ""
+            self._note(f"After step {step}: {kind} is one of {steps} steps; before {before}.{half}")
 
     def _note(self, change: str) -> None:
         logger.info(change)

@@ -183,8 +183,9 @@ class Run:
         return True
 
     def _end(self, last: Path | None) -> tuple[str, str]:
-        """Return what tells the end of this run from those of others: its options, and its last checkpoint."""
-        return fingerprint(self._facts("training", "release")), str(last and last.resolve().name)
+        """Return what tells the end of this run from those of others: options and data; and its last checkpoint."""
+        streamed = self.data.stream and self.data.stream.state["corpus"]
+        return fingerprint(self._facts("training", "release"), streamed), last.resolve().name if last else ""
 
     def prepare_objective(self) -> None:
         """Let the objective prepare its data."""
@@ -252,7 +253,7 @@ class Run:
             if self.checkpoint is None:
                 callbacks.probe.measure(with_test=True)  # logged by train(), whose clock should not count it
         if self.checkpoint is not None:
-            self.record.check_length(trainer, self.checkpoint)
+            self.record.check_length(trainer, self.checkpoint, len(self.options.queries.phases) > 1)
         if trainer.is_world_process_zero():
             remove(self.folder.path, checkpoints.RESULTS)  # of weights that are about to change
             if self.checkpoint is None:
