@@ -72,15 +72,14 @@ def main() -> None:
     if args.push_release and args.process_index == 0:
         args.hub_model_id = prepare_release(options.output_dir, args.hub_model_id, args.hub_private_repo)
     data = load_data(options, start, checkpoint)
-
     identity_of_start = identity(start.body) if start is not None else None
 
     # Prepare: the model for these documents, what its objective needs of the documents, and how both make batches
     model = prepare_model(start, options, data)
     run = Run(options, checkpoint, data, model, folder, identity_of_start)
-    run.refuse_changes()
     if run.has_ended():
         return
+    run.refuse_changes()
     run.prepare_objective()
     collator = make_collator(run)
     run.count_documents(collator)

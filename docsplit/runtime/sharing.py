@@ -212,16 +212,18 @@ class OutputFolder:
             begun = Begun(time.time(), None if checkpoint is None else str(checkpoint), launch())
             self._note(begun=begun, ended=None)
 
-    def note_end(self, files: Sequence[Path], *what: str) -> None:
-        """Note that a run has ended, what it was, and the files that it leaves."""
-        self._note(ended={"what": what, "files": [path.relative_to(self.path).as_posix() for path in files]})
+    def note_end(self, files: Sequence[Path], run: str, last: str) -> None:
+        """Note that a run has ended, its last checkpoint, and the files that it leaves."""
+        names = [path.relative_to(self.path).as_posix() for path in files]
+        self._note(ended={"run": run, "last": last, "files": names})
 
-    def has_ended(self, *what: str) -> bool:
-        """Whether this run ended here, none has begun since, and its files are there."""
+    def has_ended(self, run: str, last: str) -> bool:
+        """Whether this run was the last to begin, ended with this checkpoint if one is left, and left its files."""
         ended = self._record().get("ended")
         return (
             bool(ended)
-            and tuple(ended["what"]) == what
+            and ended["run"] == run
+            and last in ("", ended["last"])
             and all((self.path / name).exists() for name in ended["files"])
         )
 

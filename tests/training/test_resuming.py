@@ -121,6 +121,10 @@ def test_a_run_that_has_ended_stays_as_it_is(corpus, tmp_path, run_here, caplog)
         run_here(main, *command)
         assert "has ended: it stays as it is" in caplog.text
         assert files_of(folder) == before
+        for checkpoint in folder.glob("checkpoint-*"):  # they take much room
+            shutil.rmtree(checkpoint)
+        run_here(main, *command)
+        assert files_of(folder) == before
         (folder / "model.safetensors").unlink()  # a part of it is lost
         run_here(main, *command)
         assert files_of(folder)[Path("model.safetensors")] == before[Path("model.safetensors")]
