@@ -130,6 +130,19 @@ def test_a_run_that_has_ended_stays_as_it_is(corpus, tmp_path, run_here, caplog)
         assert files_of(folder)[Path("model.safetensors")] == before[Path("model.safetensors")]
 
 
+def test_a_stream_whose_files_changed_since_its_end_is_refused(corpus, tmp_path, run_here, failure_of, caplog):
+    caplog.set_level("INFO")
+    documents = shutil.copy(corpus, tmp_path / "documents.jsonl")
+    command = words(tmp_path / "out", documents, "--streaming", "--max_steps", 1, "--save_steps", 1, *RESUME)
+    for _ in range(2):
+        run_here(main, *command)
+    assert "has ended: it stays as it is" in caplog.text
+    before = files_of(tmp_path / "out")
+    documents.write_text(documents.read_text() + '{"text": "A new ship. It sails."}\n')
+    assert "when the stream was dealt out in another way" in failure_of(main, *command)
+    assert files_of(tmp_path / "out") == before
+
+
 # --- Other options and data ---
 
 
