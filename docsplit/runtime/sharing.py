@@ -221,7 +221,7 @@ class OutputFolder:
         """Whether this run was the last to begin, ended with this checkpoint if one is left, and left its files."""
         ended = self._record().get("ended")
         return (
-            bool(ended)
+            ended is not None
             and ended["run"] == run
             and last in ("", ended["last"])
             and all((self.path / name).exists() for name in ended["files"])

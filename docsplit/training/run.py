@@ -208,7 +208,8 @@ class Run:
 
         Options have the values that are in effect; names are those that messages have.
         """
-        args, body, processes = self.options.training, self.model.body, self.options.training.world_size
+        args: Any = self.options.training
+        body, processes = self.model.body, args.world_size
         groups = (self.options.data, self.options.queries, self.options.model, args)
         values = {name: value for group in groups for name, value in options_that_decide(group, *kinds).items()}
         config = checkpoints.of_the_model(json.loads(self.model.config.to_json_string()))

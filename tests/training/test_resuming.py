@@ -156,6 +156,7 @@ def test_a_stream_whose_files_changed_since_its_end_is_refused(corpus, tmp_path,
         ("gradient_accumulation_steps", 2, "--gradient_accumulation_steps 1 there, 2 here"),
         ("seed", 7, "--seed 42 there, 7 here"),
         ("max_train_samples", 50, "--max_train_samples None there, 50 here"),
+        ("probe_corpus", "CORPUS", r"the probe's documents \(--probe_corpus\) none there, .* here"),
         ("view_max_length", 16, "--view_max_length None there, 16 here"),
         ("view", "crop", "--view docsplit there, crop here"),
         ("mlm_weight", 0.5, "--mlm_weight 0.1 there, 0.5 here"),
@@ -169,6 +170,7 @@ def test_a_stream_whose_files_changed_since_its_end_is_refused(corpus, tmp_path,
 )  # fmt: skip
 def test_what_decides_the_weights_is_refused(stopped, corpus, failure_of, option, value, message):
     before = files_of(stopped)
+    value = corpus if value == "CORPUS" else value
     given = words(stopped, corpus, "--max_steps", 4, "--save_steps", 2, *RESUME, f"--{option}", value)
     assert re.search(message, failure_of(main, *given))
     assert files_of(stopped) == before
