@@ -318,7 +318,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         batch.refuse_longer_than(self.body.max_seq_length)
         batch.views_are_one = same_text and not (mlm or self.objective.has_dropout)
         if same_text and contrastive and self.training and self.objective.has_dropout:
-            start.refuse_without_dropout(self.body[0].config)
+            start.refuse_without_dropout(self)
         counts = gather_counts(batch.num_documents, batch.num_targets, input_ids.device) if return_loss else []
 
         # Encode them: the objective says which encoder reads which view

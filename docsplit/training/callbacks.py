@@ -4,11 +4,10 @@
     SeenDocumentsCallback     the record of the documents that the steps saw, beside each checkpoint
     StreamCallback            the position of a stream, in each checkpoint
     CheckpointCallback        a checkpoint counts when all of it is on the disk; older ones go only then
-    LastStepCallback          no step more where a run that has had its last one is resumed
     StopCallback              the first NaN, or a signal, ends the training on all processes after the same step
 
-Negatives (`docsplit.training.negatives`), the probe (`docsplit.training.probe`) and the screen
-(`docsplit.training.screen`) have files of their own.
+Resuming (`docsplit.training.resuming`), negatives (`docsplit.training.negatives`), the probe
+(`docsplit.training.probe`) and the screen (`docsplit.training.screen`) have files of their own.
 """
 
 import functools
@@ -377,20 +376,6 @@ class CheckpointCallback(TrainerCallback):
                     (checkpoint / f"rng_state_{rank}.pth").write_bytes(state)
 
 
-class LastStepCallback(TrainerCallback):
-    """Take no step where a run that has had its last one is resumed: stock Trainer looks only after one more."""
-
-    def __init__(self, trainer: Trainer):
-        self.trainer = trainer
-
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
-        """Give the loop no batches if there is nothing left to train."""
-        if state.global_step >= state.max_steps:
-            logger.info(f"All {state.max_steps} steps have been trained: only what comes after them is done.")
-            trainer: Any = self.trainer
-            trainer.get_batch_samples = lambda *_: ([], None)
-
-
 class StopCallback(TrainerCallback):
     """End the training on all processes after the same step: at the first NaN or infinity, or where a signal came.
 
@@ -484,7 +469,7 @@ class StopCallback(TrainerCallback):
         if not finite:
             raise FloatingPointError(
                 f"The loss or the parameters are not finite after step {step}: the training stops, and nothing of it "
-                "is written. Start anew, or with --resume_from_checkpoint where there is a checkpoint, with a lower "
+                "is written. Start anew, or from the weights of a checkpoint (--model_name_or_path), with a lower "
                 f"--learning_rate than {args.learning_rate}, --max_grad_norm 1, or --bf16 in place of --fp16."
             )
         if not goes_on:

@@ -51,6 +51,7 @@ UNSUPPORTED = {  # options of transformers, and why they are refused
     "auto_find_batch_size": "would take negatives away: use --cache_gradients instead",
     "dataloader_multiprocessing_context": "is not supported: only forked workers learn which epoch it is",
     "dataloader_persistent_workers": "would prefetch with the views of the epoch before: leave it out",
+    "ignore_data_skip": "would train on documents again when the run resumes: leave it out",
     "save_on_each_node": "would write checkpoints without the parts of other machines: share --output_dir instead",
 }
 
@@ -73,6 +74,7 @@ class PretrainingArguments(TrainingOptions, TrainingArguments):  # type: ignore[
         _refuse_unsupported(self)
         # Trainer's own push would overwrite the card and upload whatever lies in the folder.
         self.push_release, self.push_to_hub = self.push_to_hub, False
+        self.restore_callback_states_from_checkpoint = True  # the patience of early stopping
         if not self.use_cpu:
             refuse_unusable_gpu()
         check_processes(on_cpu=self.use_cpu)

@@ -235,6 +235,7 @@ def test_a_finished_run_that_is_resumed_takes_no_step(tmp_path, corpus_file, run
     )
     run_here(main, *given)
     before = weights_of(tmp_path)
+    (tmp_path / "model.safetensors").unlink()  # else nothing is done
     run_here(main, *given, "--resume_from_checkpoint", "--overwrite_output_dir")
     after = weights_of(tmp_path)
     assert all(torch.equal(before[name], after[name]) for name in before)
