@@ -56,7 +56,8 @@ def fit(options: argparse.Namespace) -> None:
     counts = ", ".join(f"{count:,} {name}" for name, count in classifier.counts_.items() if count)
     print(f"\nDocuments of {len(classifier.classes_)} classes: {counts}.")
     tried = ", ".join(f"{name} {100 * value:.1f}" for name, value in score["choice"].items())
-    print(f"Features: {classifier.features_}" + (f", the best of {tried} in the choice." if tried else "."))
+    read = classifier.features_ + " of labelled and unlabelled documents" * classifier.self_trained_
+    print(f"The head learnt from {read}" + (f", the best of {tried} in the choice." if tried else "."))
     if alone := score["copies_alone"]:
         print(f"No score for {some([str(label) for label in alone])}: all documents are near copies of one another.")
     if score["value"] is not None:

@@ -1,4 +1,4 @@
-"""A classifier to keep: an encoder, the words of your documents, and logistic regression on a few labels.
+"""A classifier to keep: an encoder, the words of your documents, and logistic regression on a few labels and a pile.
 
     classifier = Classifier("sentence-transformers/all-MiniLM-L6-v2").fit(texts, labels, documents="unlabelled/")
     classifier.save("outputs/classifier")
@@ -14,10 +14,15 @@ Rows of length one stand beside each other; the last factor, and C, were chosen 
 
 With 20 labels a class or more, cross-validation on the labels chooses among them; with fewer, the first is taken, for
 so few labels choose by chance. Words and TF-IDF read labelled and unlabelled documents alike. The head is trained on r
-by a fit without the document itself, as it will be of new ones. Folds outside of the choice, which keep near copies
-together, give the score, and the factor that makes scores of the head that is kept probabilities.
+by a fit without the document itself, as it will be of new ones.
 
-Folds of the choice are cheap: they share coordinates in the space that the documents span.
+The head learns from unlabelled documents too (`fit_self_trained`), except where a document may have several labels and
+on TF-IDF alone, which does not group documents: there the head's first guesses mislead it. With 20 labels a class or
+more, cross-validation decides whether it does.
+
+Folds outside of the choices, which keep near copies together, give the score, and the factor that makes scores of the
+head that is kept probabilities. Their heads see the unlabelled documents, and never the ones held out. Folds of the
+choice of features are cheap: they share coordinates in the space that the documents span.
 """
 
 import json
@@ -51,7 +56,7 @@ from docsplit.embedding.lexical_ridge import distinct
 from docsplit.evaluation.heads.logistic import (
     HeldOut,
     calibration,
-    fit_head,
+    fit_self_trained,
     held_out,
     in_row_space,
     items_of,
@@ -85,6 +90,8 @@ FEATURES: dict[str, tuple[str | None, float]] = {  # what stands beside how much
 LABELS_TO_CHOOSE = 20  # a class, on average
 FOLDS, INNER_FOLDS = 5, 3
 MOST_MEASURED = 1000  # labelled documents that choose, drawn from more; as many are held out
+MOST_UNLABELLED, MOST_TO_CHOOSE = 5000, 1000  # unlabelled documents, drawn from more; of these those of the choice
+SELF_TRAINED = "self-trained"  # beside the features, in `Score.choice`
 FILE, ARRAYS, VOCABULARY = "classifier.json", "classifier.safetensors", "vocabulary.json"
 WORDS, ENCODER = "words", "encoder"  # folders
 # In `FILE`, as they are
@@ -92,6 +99,7 @@ SAVED_ATTRIBUTES = (
     "identity_",
     "prompt_",
     "features_",
+    "self_trained_",
     "several_",
     "scale_",
     "shift_",
@@ -130,7 +138,8 @@ class Score:
         sure_accuracy: how many of these labels are right; None where there is none.
         classes: that were measured.
         copies_alone: classes without a score, whose documents are all near copies of one another.
-        choice: the metric of all features in the choice, which saw these documents; empty where nothing was chosen.
+        choice: the metric of all features in the choice, which saw these documents, and of the best of them
+            self-trained; empty where nothing was chosen.
     """
 
     metric: str
@@ -161,6 +170,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         classes_: (C,) labels, sorted.
         several_: whether a document may have several labels, or none.
         features_: that were chosen.
+        self_trained_: whether the head learnt from documents without labels.
         score_: on documents that were held out.
         counts_: documents that were read and left out.
         seconds_: of each part.
@@ -199,7 +209,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
                 vector of 0 and 1), as `docsplit.data.sets.labels.read_labels` reads them. Documents without (None,
                 NaN, an empty text) count among the unlabelled. Copies with several labels have the majority's; ties
                 are left out.
-            documents: without labels: texts, or a folder or file.
+            documents: without labels: texts, or a folder or file. Of more than 5,000, as many are drawn.
 
         Raises:
             ValueError: naming the labels, classes or options that do not go.
@@ -226,10 +236,15 @@ class Classifier(ClassifierMixin, BaseEstimator):
         others += [document.text for document in documents_of(documents)]
         everything = [*labelled, *others]
         everything = [everything[row] for row in distinct(everything)[0]]  # the labelled come first
+        unlabelled = len(everything) - len(labelled)
+        if unlabelled > MOST_UNLABELLED:
+            drawn = np.random.default_rng(self.seed).choice(unlabelled, MOST_UNLABELLED, replace=False)
+            everything = labelled + [everything[len(labelled) + row] for row in np.sort(drawn)]
         settled = Counter(label is not None for label in majority.values())
         self.counts_ = {
             "labelled": len(labelled),
             "unlabelled": len(everything) - len(labelled),
+            "unlabelled that were not drawn": unlabelled + len(labelled) - len(everything),
             "rows without a label": sum(label is None for label in found),
             "labelled rows without text": sum(label is not None for label in found) - len(there),
             "copies of labelled rows": len(there) - len(of_ids),
@@ -237,13 +252,14 @@ class Classifier(ClassifierMixin, BaseEstimator):
             "left out as ties": settled[False],
         }
         self.classes_, targets = encode_labels([*chosen.values()], self.several_, len(found))
-        features = self.fit_features(labelled, everything)
+        features = self.fit_features(everything)
         groups = near_copy_groups(labelled)
         self.counts_["near copies of labelled rows"] = len(groups) - len(np.unique(groups))
         with self._timed("choose and measure"):
             self.choose(features, targets, groups)
         with self._timed("head"):
-            self.coefficients_, self.intercepts_ = fit_head(features[self.features_], targets, len(self.classes_))
+            learnt = features[self.features_][: None if self.self_trained_ else len(targets)]
+            self.coefficients_, self.intercepts_ = fit_self_trained(learnt, targets, len(self.classes_))
         return self
 
     @contextmanager
@@ -252,14 +268,14 @@ class Classifier(ClassifierMixin, BaseEstimator):
         yield
         self.seconds_[part] = round(time.perf_counter() - started, 2)
 
-    def fit_features(self, labelled: list[str], everything: list[str]) -> dict[str, csr_matrix]:
-        """Fit what needs no labels on all documents, and return the features that there can be of the labelled ones.
+    def fit_features(self, documents: list[str]) -> dict[str, csr_matrix]:
+        """Fit what needs no labels, and return the features that there can be, (N, F) by name.
 
         Args:
-            everything: all documents, the labelled ones first.
+            documents: N, labelled or not.
         """
         wanted = {self.features: FEATURES[self.features]} if self.features != "auto" else FEATURES
-        bases: dict[str | None, np.ndarray] = {None: np.zeros((len(labelled), 0), dtype=np.float32)}
+        bases: dict[str | None, np.ndarray] = {None: np.zeros((len(documents), 0), dtype=np.float32)}
         self.model_, self.identity_, self.prompt_ = None, None, None
         if any(base for base, _ in wanted.values()):
             with self._timed("load"):
@@ -268,19 +284,17 @@ class Classifier(ClassifierMixin, BaseEstimator):
                 self.identity_, self.prompt_ = identity(self.model_), prompts_of(self.model_)[0]
                 if words_of(loaded) is not None:
                     logger.info(f"{self.encoder} has words: those of these documents take their place.")
-            reads_all = any(base == "words" for base, _ in wanted.values())
-            logger.info(f"{self.encoder}: {reading_of(self.model_, everything if reads_all else labelled)}.")
+            logger.info(f"{self.encoder}: {reading_of(self.model_, documents)}.")
             with self._timed("embed"):
-                vectors = unit(self._embed(everything if reads_all else labelled))
-            bases["encoder"] = vectors[: len(labelled)]
-            with self._timed("words"):
-                words = self._fit_words(everything, vectors) if reads_all else None
-            if words is not None:
-                bases["words"] = words[: len(labelled)]
+                bases["encoder"] = unit(self._embed(documents))
+            if any(base == "words" for base, _ in wanted.values()):
+                with self._timed("words"):
+                    words = self._fit_words(documents, bases["encoder"])
+                bases |= {} if words is None else {"words": words}
         self.tfidf_ = tfidf_counter(dtype=np.float32)
         beside: Any = None
         try:
-            beside = self.tfidf_.fit(everything).transform(labelled)
+            beside = self.tfidf_.fit_transform(documents)
         except ValueError:  # its only error for texts
             logger.warning("No document has a word that TF-IDF counts: it is left out.")
         features = {
@@ -307,42 +321,58 @@ class Classifier(ClassifierMixin, BaseEstimator):
         return add_words(torch.from_numpy(vectors), as_if_new, ridge.facts.weight).numpy()
 
     def choose(self, features: dict[str, csr_matrix], targets: np.ndarray, groups: np.ndarray | None = None) -> None:
-        """Choose the features, and measure and calibrate heads like the one that is kept, on folds outside of it.
+        """Choose what the head learns from, and measure and calibrate heads like it on folds outside of the choice.
 
         Args:
-            features: (N, F) of the labelled documents, by name.
+            features: (N + U, F) of the labelled documents and those without labels, by name.
             targets: (N,), or with several labels (N, C).
             groups: (N,) of near copies, which no fold parts; None: there are none.
         """
-        several, count = self.several_, len(self.classes_)
-        groups = np.arange(len(targets)) if groups is None else groups
-        names, labels = list(features), targets.sum() if several else len(targets)
-        names = names if labels >= LABELS_TO_CHOOSE * count else names[:1]
-        drawn = stratified_sample(np.zeros(len(targets)) if several else targets, MOST_MEASURED, self.seed)
-        points = {name: in_row_space(features[name][drawn])[0] for name in names if len(names) > 1}
+        several, count, known = self.several_, len(self.classes_), len(targets)
+        groups = np.arange(known) if groups is None else groups
+        names, labels = list(features), targets.sum() if several else known
+        is_chosen = labels >= LABELS_TO_CHOOSE * count
+        names = names if is_chosen else names[:1]
+        drawn = stratified_sample(np.zeros(known) if several else targets, MOST_MEASURED, self.seed)
+        points = {name: in_row_space(features[name][drawn])[0] for name in names if is_chosen}
+        unlabelled = np.arange(known, features[names[0]].shape[0])
+        few = np.random.default_rng(self.seed).permutation(unlabelled)[:MOST_TO_CHOOSE]
 
-        def best(train: np.ndarray) -> tuple[str, dict[str, float]]:
-            """Choose by these rows alone."""
+        def can_self_train(name: str) -> bool:
+            return len(unlabelled) > 0 and not several and FEATURES[name][0] is not None
+
+        def best(train: np.ndarray) -> tuple[str, bool, dict[str, float]]:
+            """Choose features, and whether to self-train, by these rows alone."""
             at = np.flatnonzero(np.isin(drawn, train))
-            of_drawn, values = targets[drawn[at]], {}
+            of_drawn = targets[drawn[at]]
             folds = list(folds_of(of_drawn, groups[drawn[at]], INNER_FOLDS, self.seed))
-            if len(names) == 1 or not folds:
-                return names[0], {}
-            for name, point in points.items():
-                held = held_out(point[at], of_drawn, count, folds)
-                values[name] = float(items_of(held.calibrated(), held.targets).of_runs()[0])
-            return max(values, key=lambda name: values[name]), values  # the first of equals
+            if not is_chosen or not folds or (len(names) == 1 and not can_self_train(names[0])):
+                return names[0], can_self_train(names[0]), {}
+
+            def value_of(rows: Any) -> float:
+                held = held_out(rows, of_drawn, count, folds)
+                return float(items_of(held.calibrated(), held.targets).of_runs()[0])
+
+            values = {name: value_of(point[at]) for name, point in points.items()}
+            name = max(names, key=lambda name: values[name])  # the first of equals
+            if not can_self_train(name):
+                return name, False, values
+            self_trained = value_of(features[name][np.concatenate([drawn[at], few])])
+            return name, self_trained > values[name], values | {SELF_TRAINED: self_trained}
+
+        def learnt(name: str, self_trained: bool) -> csr_matrix:
+            return features[name][: None if self_trained else known]
 
         # Of many documents two folds hold out enough, and their heads see nearly what the one that is kept sees
-        number = max(FOLDS, 2 * len(targets) // MOST_MEASURED)
-        enough = max(2, math.ceil(number * MOST_MEASURED / len(targets)))
+        number = max(FOLDS, 2 * known // MOST_MEASURED)
+        enough = max(2, math.ceil(number * MOST_MEASURED / known))
         folds = list(islice(folds_of(targets, groups, number, self.seed), enough))
-        self.features_, choice = best(np.arange(len(targets)))
-        chosen = [best(train)[0] for train, _ in folds]
-        measured = held_out([features[name] for name in chosen], targets, count, folds)
+        self.features_, self.self_trained_, choice = best(np.arange(known))
+        chosen = [best(train)[:2] for train, _ in folds]
+        measured = held_out([learnt(*of_fold) for of_fold in chosen], targets, count, folds)
         kept = measured
-        if set(chosen) != {self.features_}:
-            kept = held_out(features[self.features_], targets, count, folds)
+        if set(chosen) != {(self.features_, self.self_trained_)}:
+            kept = held_out(learnt(self.features_, self.self_trained_), targets, count, folds)
         self.scale_, self.shift_ = calibration(kept.scores[kept.calibrate], kept.targets[kept.calibrate])
         self.score_ = self._score(measured, targets, groups, choice)
 

@@ -22,13 +22,12 @@ from docsplit.classifier import (
     Damaged,
     calibration,
     encode_labels,
-    fit_head,
     probabilities_of,
 )
 from docsplit.data.readers.documents import documents_of
 from docsplit.data.words import tfidf_counter
 from docsplit.embedding import lexical_ridge
-from docsplit.evaluation.heads.logistic import C
+from docsplit.evaluation.heads.logistic import C, fit_head, fit_self_trained
 from docsplit.modeling.loading import load_encoder
 from docsplit.runtime.files import ROOT
 from tests.conftest import make_corpus
@@ -252,16 +251,16 @@ def test_unlabelled_documents_teach_words_and_heads_read_words_as_of_new_documen
     classifier = Classifier(ENCODER)
     everything = [*sorted(TEXTS[:30]), TEXTS[40], TEXTS[50]]
     classifier.seconds_ = {}
-    features = classifier.fit_features(everything[:30], everything)
+    features = classifier.fit_features(everything)
     model = load_encoder(ENCODER)
     vectors = model.encode(everything, normalize_embeddings=True)
     ridge = lexical_ridge.fit(model, everything, vectors)
     rows = vectors + ridge.facts.weight * ridge.leave_one_out()
-    rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True))[:30]
+    rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     width = rows.shape[1]
     np.testing.assert_allclose(features["words_and_tfidf"][:, :width].toarray(), rows, atol=1e-4)
-    np.testing.assert_allclose(features["encoder"].toarray(), vectors[:30], atol=1e-4)
-    words = tfidf_counter().fit(everything).transform(everything[:30]).toarray()
+    np.testing.assert_allclose(features["encoder"].toarray(), vectors, atol=1e-4)
+    words = tfidf_counter().fit_transform(everything).toarray()
     np.testing.assert_allclose(features["encoder_and_tfidf"][:, width:].toarray(), words / 2, atol=1e-6)
     np.testing.assert_allclose(features["tfidf"].toarray(), words, atol=1e-6)
     np.testing.assert_allclose(
@@ -272,8 +271,9 @@ def test_unlabelled_documents_teach_words_and_heads_read_words_as_of_new_documen
     both /= np.linalg.norm(both, axis=1, keepdims=True)
     np.testing.assert_allclose(classifier.features_of(NEW, "words_and_tfidf")[:, :width].toarray(), both, atol=1e-4)
     classifier.fit(texts, labels, documents=tmp_path)
-    assert list(classifier.counts_.values()) == [30, 2, 1, 1, 1, 0, 0, 0]
-    expected = fit_head(
+    assert list(classifier.counts_.values()) == [30, 2, 0, 1, 1, 1, 0, 0, 0]
+    assert classifier.self_trained_
+    expected = fit_self_trained(
         features["words_and_tfidf"],
         encode_labels([(label,) for label in LABELS[:30]], False, 30)[1][np.argsort(TEXTS[:30])],
         3,
@@ -396,7 +396,7 @@ def test_a_table_of_0_and_1_is_several_labels_and_copies_with_other_labels_are_s
     copies = [texts[0]] * 2 + [f" {texts[1]}"]
     classifier = Classifier(features="tfidf").fit([*texts, *copies], ["a"] * 6 + ["b"] * 6 + ["b", "a", "b"])
     assert classifier.predict(["milk cow", "", None]).tolist() == ["a", None, None]
-    assert list(classifier.counts_.values())[:7] == [11, 0, 0, 0, 3, 1, 1]
+    assert list(classifier.counts_.values())[:8] == [11, 0, 0, 0, 0, 3, 1, 1]
     with pytest.raises(ValueError, match="unsure is nan: give a probability"):
         classifier.predict(texts, unsure=math.nan)
     assert "2 texts had several labels: 1 took the majority's, 1 left out as ties." in caplog.text

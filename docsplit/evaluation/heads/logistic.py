@@ -1,6 +1,7 @@
 """Logistic regression: the one linear head of probes, of `adapt.py` and of the classifier.
 
 fit_head, fit_path      a head, or one for each C
+fit_self_trained        a head that learns from documents without labels too
 qualities               what the heads of each C are worth, which chooses among them
 held_out                scores of documents by heads that did not see them
 calibration             what makes scores probabilities
@@ -25,6 +26,8 @@ MAX_ITERATIONS = 2000
 MAX_ROW_SPACE = 2500  # documents, up to which sparse features are rotated into the space that they span
 LIKE_KEPT = 0.75  # of the documents of a class, that a head must have seen to calibrate the one that is kept
 ABSENT = -30.0  # the score of a class that no document has
+# Of self-training, chosen among five settings on seven sets (docs/classifying.md)
+ROUNDS, SHARPNESS, PILE_WEIGHT = 3, 2.0, 3.0
 
 
 def at_once(jobs: Iterable[Any]) -> list[Any]:
@@ -53,7 +56,7 @@ def in_row_space(train: Any, *others: Any) -> tuple[Any, ...]:
 
 
 def fit_path(
-    features: Any, targets: np.ndarray, num_classes: int, grid: Sequence[float]
+    features: Any, targets: np.ndarray, num_classes: int, grid: Sequence[float], weights: np.ndarray | None = None
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Fit logistic regression for each C, from the solution of the one before; several labels one against rest.
 
@@ -61,6 +64,7 @@ def fit_path(
         features: (N, F), dense or sparse.
         targets: class indices (N,), or with several labels 0 and 1, (N, C). A class that no document has, or every
             one, gets a constant score.
+        weights: (N,) of the documents' losses; None: 1.
 
     Yields: coefficients (F, C) and intercepts (C,); scores are features @ coefficients + intercepts.
     """
@@ -76,7 +80,7 @@ def fit_path(
             if len(present) < 2:
                 intercepts[column if several else present] = -ABSENT if not several or present[0] else ABSENT
                 continue
-            head.set_params(C=c).fit(features, of_column)
+            head.set_params(C=c).fit(features, of_column, weights)
             if several:
                 coefficients[:, column], intercepts[column] = head.coef_[0], head.intercept_[0]
             elif len(present) == 2:  # scikit-learn has one score for both
@@ -89,6 +93,32 @@ def fit_path(
 def fit_head(features: Any, targets: np.ndarray, num_classes: int, c: float = C) -> tuple[np.ndarray, np.ndarray]:
     """`fit_path` of one C."""
     return next(fit_path(features, targets, num_classes, (c,)))
+
+
+def fit_self_trained(features: Any, targets: np.ndarray, num_classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Fit a head to labelled documents and to its own guesses of others, in rounds (pseudo-labels, Lee 2013).
+
+    In each round p = softmax(2 scores) of the head before; each document without a label takes its likeliest class
+    with the weight p. All together weigh three times what the labelled do, and none more than a labelled one.
+
+    Args:
+        features: (N + U, F): of N labelled documents, then of U others, which may be none.
+        targets: class indices of the labelled, (N,).
+
+    Returns: as `fit_head`.
+    """
+    known, others = features[: len(targets)], features[len(targets) :]
+    head = fit_head(known, targets, num_classes)
+    if not others.shape[0]:
+        return head
+    for _ in range(ROUNDS):
+        probabilities = softmax(SHARPNESS * (others @ head[0] + head[1]), axis=1)
+        sure = probabilities.max(axis=1)
+        sure *= min(1.0, PILE_WEIGHT * len(targets) / sure.sum())
+        guessed = np.concatenate([targets, probabilities.argmax(axis=1)])
+        weights = np.concatenate([np.ones(len(targets)), sure])
+        head = next(fit_path(features, guessed, num_classes, (C,), weights))
+    return head
 
 
 def qualities(
@@ -155,7 +185,7 @@ def held_out(features: Any, targets: np.ndarray, num_classes: int, folds: list[A
     """Fit a head without each fold and score the fold, but for documents of classes that the head did not see.
 
     Args:
-        features: (N, F), or a list with those of each fold.
+        features: (N + U, F), or a list with those of each fold; heads are self-trained on the U rows without targets.
         folds: rows to train on and rows held out.
     """
 
@@ -164,7 +194,9 @@ def held_out(features: Any, targets: np.ndarray, num_classes: int, folds: list[A
         if targets.ndim == 1:
             seen, all_of = (np.bincount(targets[rows], minlength=num_classes)[targets[held]] for rows in (train, ...))
             held, calibrate = held[seen > 0], (seen >= LIKE_KEPT * all_of)[seen > 0]
-        coefficients, intercepts = fit_head(features[train], targets[train], num_classes)
+        without_labels = np.arange(len(targets), features.shape[0])
+        seen_by_head = features[np.concatenate([train, without_labels])]
+        coefficients, intercepts = fit_self_trained(seen_by_head, targets[train], num_classes)
         return held, features[held] @ coefficients + intercepts, calibrate
 
     of_folds = features if isinstance(features, list) else [features] * len(folds)
