@@ -34,6 +34,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,7 @@ from docsplit.embedding.encode import embed_documents, identity, reading_of
 from docsplit.embedding.lexical_ridge import distinct
 from docsplit.evaluation.heads.logistic import (
     HeldOut,
+    RowSpace,
     calibration,
     fit_self_trained,
     held_out,
@@ -255,11 +257,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
         features = self.fit_features(everything)
         groups = near_copy_groups(labelled)
         self.counts_["near copies of labelled rows"] = len(groups) - len(np.unique(groups))
-        with self._timed("choose and measure"):
-            self.choose(features, targets, groups)
-        with self._timed("head"):
-            learnt = features[self.features_][: None if self.self_trained_ else len(targets)]
-            self.coefficients_, self.intercepts_ = fit_self_trained(learnt, targets, len(self.classes_))
+        with self._timed("heads"):
+            self.fit_heads(features, targets, groups)
         return self
 
     @contextmanager
@@ -320,8 +319,10 @@ class Classifier(ClassifierMixin, BaseEstimator):
         as_if_new = torch.from_numpy(ridge.leave_one_out())
         return add_words(torch.from_numpy(vectors), as_if_new, ridge.facts.weight).numpy()
 
-    def choose(self, features: dict[str, csr_matrix], targets: np.ndarray, groups: np.ndarray | None = None) -> None:
-        """Choose what the head learns from, and measure and calibrate heads like it on folds outside of the choice.
+    def fit_heads(
+        self, features: dict[str, csr_matrix], targets: np.ndarray, groups: np.ndarray | None = None
+    ) -> None:
+        """Choose what a head learns from, fit it, and measure and calibrate heads like it on folds outside the choice.
 
         Args:
             features: (N + U, F) of the labelled documents and those without labels, by name.
@@ -335,6 +336,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         names = names if is_chosen else names[:1]
         drawn = stratified_sample(np.zeros(known) if several else targets, MOST_MEASURED, self.seed)
         points = {name: in_row_space(features[name][drawn])[0] for name in names if is_chosen}
+        space_of = lru_cache(maxsize=None)(lambda name: RowSpace.of(features[name]))
         unlabelled = np.arange(known, features[names[0]].shape[0])
         few = np.random.default_rng(self.seed).permutation(unlabelled)[:MOST_TO_CHOOSE]
 
@@ -357,11 +359,11 @@ class Classifier(ClassifierMixin, BaseEstimator):
             name = max(names, key=lambda name: values[name])  # the first of equals
             if not can_self_train(name):
                 return name, False, values
-            self_trained = value_of(features[name][np.concatenate([drawn[at], few])])
+            self_trained = value_of(space_of(name).coordinates[np.concatenate([drawn[at], few])])
             return name, self_trained > values[name], values | {SELF_TRAINED: self_trained}
 
-        def learnt(name: str, self_trained: bool) -> csr_matrix:
-            return features[name][: None if self_trained else known]
+        def learnt(name: str, self_trained: bool) -> Any:
+            return space_of(name).coordinates[: None if self_trained else known]
 
         # Of many documents two folds hold out enough, and their heads see nearly what the one that is kept sees
         number = max(FOLDS, 2 * known // MOST_MEASURED)
@@ -370,11 +372,13 @@ class Classifier(ClassifierMixin, BaseEstimator):
         self.features_, self.self_trained_, choice = best(np.arange(known))
         chosen = [best(train)[:2] for train, _ in folds]
         measured = held_out([learnt(*of_fold) for of_fold in chosen], targets, count, folds)
-        kept = measured
+        kept, learnt_from = measured, learnt(self.features_, self.self_trained_)
         if set(chosen) != {(self.features_, self.self_trained_)}:
-            kept = held_out(learnt(self.features_, self.self_trained_), targets, count, folds)
+            kept = held_out(learnt_from, targets, count, folds)
         self.scale_, self.shift_ = calibration(kept.scores[kept.calibrate], kept.targets[kept.calibrate])
         self.score_ = self._score(measured, targets, groups, choice)
+        coefficients, self.intercepts_ = fit_self_trained(learnt_from, targets, count)
+        self.coefficients_ = space_of(self.features_).weights(coefficients)
 
     def _score(self, held: HeldOut, targets: np.ndarray, groups: np.ndarray, choice: dict[str, float]) -> Score:
         """Sum up what was measured on documents that were held out."""

@@ -143,12 +143,12 @@ def test_the_score_is_that_of_a_slow_nested_loop():
     assert len(set(chosen)) > 1
     classifier = Classifier()
     classifier.several_, classifier.classes_ = False, np.arange(3)
-    classifier.choose({name: csr_matrix(rows) for name, rows in features.items()}, targets)
+    classifier.fit_heads({name: csr_matrix(rows) for name, rows in features.items()}, targets)
     assert classifier.score_.value == pytest.approx(right.mean())
     assert classifier.score_.low < right.mean() < classifier.score_.high
     assert classifier.score_.choice == pytest.approx(choose(np.arange(75))[1])
     assert classifier.features_ == choose(np.arange(75))[0]
-    classifier.choose({name: csr_matrix(rows[:45]) for name, rows in features.items()}, targets[:45])  # 15 a class
+    classifier.fit_heads({name: csr_matrix(rows[:45]) for name, rows in features.items()}, targets[:45])  # 15 a class
     assert (classifier.features_, classifier.score_.choice) == (names[0], {})
 
 
@@ -190,7 +190,7 @@ def test_rare_classes_do_not_drag_the_probabilities_down():
         classifier = Classifier("", "encoder")
         given = np.concatenate([targets, rare])[:rows]
         classifier.several_, classifier.classes_ = False, np.arange(given.max() + 1)
-        classifier.choose({"encoder": features[:rows]}, given)
+        classifier.fit_heads({"encoder": features[:rows]}, given)
         coefficients, intercepts = fit_head(features[:rows], given, len(classifier.classes_))
         probabilities = probabilities_of(new @ coefficients + intercepts, classifier.scale_, 0, False)
         right = probabilities.argmax(axis=1) == targets
@@ -205,7 +205,7 @@ def test_each_class_has_its_recall_and_many_classes_choose():
     good = csr_matrix(centres[targets] + 0.3 * generator.normal(size=(len(targets), 8)))
     classifier = Classifier()
     classifier.several_, classifier.classes_ = False, np.arange(51)
-    classifier.choose({"words_and_tfidf": noise, "encoder": good}, targets)
+    classifier.fit_heads({"words_and_tfidf": noise, "encoder": good}, targets)
     score = classifier.score_
     assert classifier.features_ == "encoder"
     assert set(score.choice) == {"words_and_tfidf", "encoder"}
@@ -216,7 +216,7 @@ def test_each_class_has_its_recall_and_many_classes_choose():
     # A class that looks like another is not found
     rows = csr_matrix(np.eye(2)[[0] * 90 + [1] * 10 + [0] * 10])
     classifier.classes_ = np.array(["a", "b", "rare"])
-    classifier.choose({"encoder": rows}, np.array([0] * 90 + [1] * 10 + [2] * 10))
+    classifier.fit_heads({"encoder": rows}, np.array([0] * 90 + [1] * 10 + [2] * 10))
     assert [(one.label, one.found, one.documents) for one in classifier.score_.classes] == [
         ("a", 90, 90), ("b", 10, 10), ("rare", 0, 10)]  # fmt: skip
     assert (classifier.score_.commonest, classifier.score_.baseline) == ("a", pytest.approx(90 / 110))
@@ -373,7 +373,7 @@ def test_micro_f1_of_folds_is_that_of_a_loop():
     rows = np.concatenate([targets, targets[:, :2]], axis=1) + generator.normal(size=(50, 5))
     classifier = Classifier("", "encoder")
     classifier.several_, classifier.classes_ = True, np.arange(3)
-    classifier.choose({"encoder": csr_matrix(rows)}, targets)
+    classifier.fit_heads({"encoder": csr_matrix(rows)}, targets)
     scores, given = np.empty((50, 3)), np.empty((50, 3), dtype=bool)
     folds = list(KFold(5, shuffle=True, random_state=0).split(rows))
     for train, held in folds:

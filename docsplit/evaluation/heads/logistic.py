@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
+from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import minimize_scalar
 from scipy.sparse import issparse
 from scipy.special import expit, log_softmax, softmax
@@ -23,7 +24,8 @@ from docsplit.evaluation.results.bootstrap import ItemScores, accuracy_items, mi
 
 C = 10.0  # of a head whose C nothing chooses: the classifier's
 MAX_ITERATIONS = 2000
-MAX_ROW_SPACE = 2500  # documents, up to which sparse features are rotated into the space that they span
+MAX_ROW_SPACE = 7500  # documents, up to which sparse features are rotated into the space that they span
+LEAST_SQUARE = 1e-8  # of a coordinate, beside the longest row's
 LIKE_KEPT = 0.75  # of the documents of a class, that a head must have seen to calibrate the one that is kept
 ABSENT = -30.0  # the score of a class that no document has
 # Of self-training, chosen among five settings on seven sets (docs/classifying.md)
@@ -40,19 +42,57 @@ def at_once(jobs: Iterable[Any]) -> list[Any]:
         return Parallel(n_jobs=-1, prefer="threads")(jobs)
 
 
-def in_row_space(train: Any, *others: Any) -> tuple[Any, ...]:
-    """Sparse features of few documents, (n, V), as coordinates in the space that they span, (n, r) with r <= n.
+@dataclass(frozen=True)
+class RowSpace:
+    """Sparse rows of few documents, (n, F), as coordinates in the space that they span, (n, n): X X' = Z Z'.
 
     The weights of logistic regression with an L2 penalty lie in that space (Kimeldorf and Wahba, 1971), and the
-    penalty does not change under rotation: the same probabilities, for a hundredth of the time in few-shot draws.
+    penalty does not change under rotation: the same probabilities, for a fraction of the time. Z is triangular
+    (Cholesky), which costs less than eigenvectors do. Dense or many rows stay as they are.
+
+    Attributes:
+        rows: X.
+        factor: Z; None where rows stay as they are.
     """
-    if not issparse(train) or not train.nnz or train.shape[0] > min(MAX_ROW_SPACE, train.shape[1]):
-        return train, *others
-    rows = train.astype(np.float64)
-    values, vectors = np.linalg.eigh((rows @ rows.T).toarray())
-    spanned = values > 1e-9 * values.max()  # equal documents span one dimension
-    basis = vectors[:, spanned] / np.sqrt(values[spanned])  # (n, r)
-    return tuple(((features @ rows.T).toarray() @ basis).astype(np.float32) for features in (rows, *others))
+
+    rows: Any
+    factor: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, rows: Any) -> "RowSpace":
+        """Rotate rows, (n, F)."""
+        if not issparse(rows) or not rows.nnz or rows.shape[0] > min(MAX_ROW_SPACE, rows.shape[1]):
+            return cls(rows)
+        in_all = np.bincount(rows.indices, minlength=rows.shape[1]) == rows.shape[0]  # an encoder's dimensions
+        dense, sparse = rows[:, in_all].toarray().astype(np.float64), rows[:, ~in_all].astype(np.float64)
+        gram = dense @ dense.T + (sparse @ sparse.T).toarray()
+        gram[np.diag_indices_from(gram)] += LEAST_SQUARE * gram.max()  # for equal documents
+        return cls(rows, cholesky(gram, lower=True, overwrite_a=True, check_finite=False))
+
+    @property
+    def coordinates(self) -> Any:
+        """Z, (n, n) float32, or the rows."""
+        return self.rows if self.factor is None else self.factor.astype(np.float32)
+
+    def points(self, others: Any) -> Any:
+        """Return the coordinates of other rows, (m, F)."""
+        if self.factor is None:
+            return others
+        products = (self.rows @ others.T).toarray().astype(np.float64)
+        return solve_triangular(self.factor, products, lower=True, check_finite=False).T.astype(np.float32)
+
+    def weights(self, coefficients: np.ndarray) -> np.ndarray:
+        """Return the weights of features, (F, C), that weights of coordinates, (n, C), stand for."""
+        if self.factor is None:
+            return coefficients
+        dual = solve_triangular(self.factor, coefficients, trans=1, lower=True, check_finite=False)
+        return (self.rows.T @ dual).astype(np.float32)
+
+
+def in_row_space(train: Any, *others: Any) -> tuple[Any, ...]:
+    """Return the coordinates of rows and of others in the space of the first."""
+    space = RowSpace.of(train)
+    return space.coordinates, *map(space.points, others)
 
 
 def fit_path(
