@@ -26,6 +26,7 @@ from docsplit.runtime.options import CommandParser, add_plugin
 logger = logging.getLogger(__name__)
 
 WORST = 5  # classes that are printed; the folder and --json have all
+BEGINNING = 100  # characters of a document, for who looks at its label
 FEATURE_CHOICES = ("auto", "words_and_tfidf", "encoder_and_tfidf", "encoder", "tfidf")
 
 
@@ -36,17 +37,23 @@ def fit(options: argparse.Namespace) -> None:
     from docsplit.classifier import Classifier
     from docsplit.data.sets.labelled import some
     from docsplit.runtime.sharing import refuse_used
-    from docsplit.training.adapting import texts_to_adapt
 
     refuse_used(options.output_dir, "name another folder")  # before any long work
-    texts, labels = read_labelled(options)
-    documents = []
-    if options.documents:
-        documents = texts_to_adapt(options.documents, options.text_column[0], options.encoding)
+    ids, texts, labels, documents = read_labelled(options)
     classifier = Classifier(options.model, options.features, options.seed, options.prompt, options.max_seq_length)
     classifier.fit(texts, labels, documents)
     classifier.columns_ = options.text_column
     classifier.save(options.output_dir, options.include_encoder)
+    held_out = [
+        {"id": ids[one.row], "label": one.label, "guess": one.guess, "probability": round(one.probability, 4)}
+        | {"of_label": one.of_label and round(one.of_label, 4)}
+        | {"beginning": " ".join(texts[one.row].split())[:BEGINNING]}
+        for one in classifier.held_out_
+    ]
+    doubtful = [row for row, one in zip(held_out, classifier.held_out_) if one.is_doubtful]
+    doubtful.sort(key=lambda row: row["of_label"] / row["probability"])
+    write_table(options.output_dir / "held_out.csv", held_out)
+    write_table(options.output_dir / "doubtful.csv", doubtful)
     score = asdict(classifier.score_)
     if options.json:
         about = {"output_dir": str(options.output_dir), "features": classifier.features_, "score": score}
@@ -69,6 +76,10 @@ def fit(options: argparse.Namespace) -> None:
         worst = sorted(classifier.score_.classes, key=lambda of_class: of_class.recall)[:WORST]
         found = ", ".join(f"{shown(str(one.label))} {one.found} of {one.documents}" for one in worst)
         print(f"Found least of: {found}.")
+    if doubtful:
+        print(
+            f"Labels that look wrong: {len(doubtful):,}. See {options.output_dir / 'doubtful.csv'}, the surest first."
+        )
     if score["sure_accuracy"] is not None:
         share, right = 100 * score["sure"], 100 * score["sure_accuracy"]
         print(f"With --unsure 0.5, {share:.0f} % of documents get a label, and {right:.0f} % of these are right.")
@@ -76,15 +87,20 @@ def fit(options: argparse.Namespace) -> None:
     print(f"Next: {command_line('classify.py', 'predict', options.output_dir, 'new_documents/')}")
 
 
-def read_labelled(options: argparse.Namespace) -> tuple[list[str | None], Any]:
-    """Read the texts and labels of a table; of python_docs without those that are sealed.
+def read_labelled(options: argparse.Namespace) -> tuple[list[str], list[Any], Any, list[str]]:
+    """Read the ids, texts and labels of a table, and the documents without labels; of python_docs none that is sealed.
+
+    Texts are in the table, or, if it has no column of them, in the documents, which then have the table's ids.
 
     Raises:
-        ValueError: naming the columns that there are.
+        ValueError: naming the columns that there are, or ids that no document has.
     """
-    from docsplit.data.corpora import EXPECTED_CORPUS, for_pretraining, load_corpus
-    from docsplit.data.sets.labelled import read_labelled_texts
+    from docsplit.data.corpora import EXPECTED_CORPUS, documents_to_search, for_pretraining, load_corpus
+    from docsplit.data.readers.base import TableColumns
+    from docsplit.data.readers.rows import ID_COLUMNS
+    from docsplit.data.sets.labelled import read_labelled_texts, some
     from docsplit.data.sets.labels import LabelColumn
+    from docsplit.training.adapting import texts_to_adapt
 
     refuse_missing_path(options.labelled, EXPECTED_CORPUS)
     dataset = for_pretraining(options.labelled, load_corpus(options.labelled, encoding=options.encoding))
@@ -92,7 +108,21 @@ def read_labelled(options: argparse.Namespace) -> tuple[list[str | None], Any]:
     if separator := options.label_separator:
         cells = [cell and [part for part in str(cell).split(separator) if part.strip()] for cell in column.values]
         column = LabelColumn(cells, source=options.labelled)
-    return read_labelled_texts(dataset, options.text_column, (), options.labelled), column
+    wanted = (options.id_column,) if options.id_column else (*ID_COLUMNS, "file")
+    named = next((name for name in wanted if name in dataset.column_names), None)
+    ids = [str(value) for value in dataset[named][:]] if named else [str(row) for row in range(len(dataset))]
+    text, *more = options.text_column
+    if text in dataset.column_names or not named or not options.documents:
+        documents = texts_to_adapt(options.documents, text, options.encoding) if options.documents else []
+        return ids, read_labelled_texts(dataset, options.text_column, (), options.labelled), column, documents
+    columns = TableColumns(text, options.id_column, options.encoding, tuple(more))
+    text_of = {document.id: document.text for document in documents_to_search(Path(options.documents), columns)}
+    if missing := [name for name in ids if name not in text_of]:
+        raise ValueError(
+            f"{len(missing):,} of {len(ids):,} ids of {options.labelled} are no document of {options.documents}: "
+            f"{some(missing)}. Its documents have ids such as {some([*text_of])}."
+        )
+    return ids, [text_of[name] for name in ids], column, [*text_of.values()]
 
 
 def predict(options: argparse.Namespace) -> None:
@@ -114,15 +144,17 @@ def predict(options: argparse.Namespace) -> None:
     texts = [document.text for document in documents]
     if classifier.model_ is not None:
         logger.info(f"{classifier.encoder}: {reading_of(classifier.model_, texts, can_change=False)}.")
-    labels_of_all = classifier.labels_of(texts, options.unsure)
-    for document, of_document in zip(documents, labels_of_all):
-        given = [(label, round(value, 4)) for label, value in of_document]
+    top = options.top if options.top is not None else int(options.unsure > 0)
+    for document, of in zip(documents, classifier.predictions(texts, options.unsure, options.threshold, top)):
         row: dict[str, Any]
         if classifier.several_:
-            row = {"labels": [label for label, _ in given], "probabilities": [value for _, value in given]}
+            row = {"labels": [label for label, _ in of.labels], "probabilities": [round(p, 4) for _, p in of.labels]}
         else:
-            label, value = given[0] if given else (None, None)
-            row = {"label": label, "probability": value}
+            label, probability = of.labels[0] if of.labels else (None, None)
+            row = {"label": label, "probability": probability and round(probability, 4)}
+        for place in range(1, 1 + min(top, len(classifier.classes_))):
+            label, probability = of.likeliest[place - 1] if of.likeliest else (None, None)
+            row |= {f"likeliest_{place}": label, f"probability_{place}": probability and round(probability, 4)}
         rows.append({"id": document.id} | row)
     if options.output_file is not None:
         write_whole(options.output_file, lambda path: write_table(path, rows))
@@ -130,8 +162,9 @@ def predict(options: argparse.Namespace) -> None:
         print(as_json(rows))
         return
     for row in rows if options.output_file is None else rows[:10]:
-        document_id, labels, values = map(text_of, row.values())
-        print(f"{shown(document_id)}  {shown(labels or '-')}  {values}".rstrip())
+        document_id, labels, values, *likeliest = map(text_of, row.values())
+        beside = ", ".join(f"{shown(label)} {value}" for label, value in zip(likeliest[::2], likeliest[1::2]) if value)
+        print(f"{shown(document_id)}  {shown(labels or '-')}  {values}".rstrip() + f"  ({beside})" * bool(beside))
     if options.output_file is not None:
         print(f"All {len(rows):,} documents are in {options.output_file}.")
     without = sum(list(row.values())[1] in (None, []) for row in rows)
@@ -163,6 +196,7 @@ def parse_options(words: list[str] | None = None) -> argparse.Namespace:
     add("--documents", help="documents without labels: folder of files, table, python_docs, or a data set of the Hub")
     add("--text_column", nargs="+", default=["text"], help="columns of the text; several are joined (default: text)")
     add("--label_column", default="label", help="column of the label, or of a list of labels (default: label)")
+    add("--id_column", help="column of the ids; without texts, of --documents (default: id, _id, doc_id or file)")
     add("--label_separator", help="what stands between several labels in one cell of a .csv, such as ;")
     add("--encoding", help="encoding of text files (default: UTF-8, or what is detected)")
     features = "what the head reads; auto: chosen by cross-validation with 20 labels a class or more (default: auto)"
@@ -182,6 +216,10 @@ def parse_options(words: list[str] | None = None) -> argparse.Namespace:
     add(
         "--unsure", type=Bound(0, 1, kind=float), default=0.0, help="give no label below this probability (default: 0)"
     )
+    threshold = "of several labels, give those from this probability on (default: 0.5)"
+    add("--threshold", type=Bound(0, 1, kind=float), default=0.5, help=threshold)
+    top_help = "likeliest labels to name in columns of their own, given or not (default: with --unsure 1, else none)"
+    add("--top", type=Bound(1), help=top_help)
     add("--output_file", type=Path, help="new CSV file to write: id, label, probability")
     add("--model", help="where the classifier's encoder is now (default: where it was)")
     add("--text_column", nargs="+", help="columns of the text, in .jsonl, .csv ... (default: those that fit read)")

@@ -33,11 +33,11 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -64,7 +64,7 @@ from docsplit.evaluation.heads.logistic import (
     items_of,
     probabilities_of,
 )
-from docsplit.evaluation.results.bootstrap import ItemScores, interval, resample
+from docsplit.evaluation.results.bootstrap import ItemScores, interval, resample, wilson
 from docsplit.modeling.encoder_with_words import TABLE, TOKENIZER, Words, add_words
 from docsplit.modeling.loading import load_encoder, prompts_of, save_plain, with_words, without_words, words_of
 from docsplit.runtime.files import (
@@ -93,6 +93,7 @@ LABELS_TO_CHOOSE = 20  # a class, on average
 FOLDS, INNER_FOLDS = 5, 3
 MOST_MEASURED = 1000  # labelled documents that choose, drawn from more; as many are held out
 MOST_UNLABELLED, MOST_TO_CHOOSE = 5000, 1000  # unlabelled documents, drawn from more; of these those of the choice
+DOUBTFUL = 10  # times as probable as a document's label another has to be, for the label to look wrong
 SELF_TRAINED = "self-trained"  # beside the features, in `Score.choice`
 FILE, ARRAYS, VOCABULARY = "classifier.json", "classifier.safetensors", "vocabulary.json"
 WORDS, ENCODER = "words", "encoder"  # folders
@@ -125,6 +126,42 @@ class OfClass:
         return self.found / self.documents
 
 
+class Prediction(NamedTuple):
+    """What a document gets, each label with its probability.
+
+    Attributes:
+        labels: that are given; of one label a document at most one, of several in the order of the classes.
+        likeliest: the likeliest, given or not, the first first.
+    """
+
+    labels: list[tuple[Any, float]]
+    likeliest: list[tuple[Any, float]]
+
+
+@dataclass(frozen=True)
+class HeldOutDocument:
+    """What a head that did not see a labelled document says of it.
+
+    Attributes:
+        row: of the document, among the texts of `fit`.
+        label: that it has; with several labels a list.
+        guess: that it gets; with several labels a list.
+        probability: of the guess; with several labels of the likeliest label.
+        of_label: the probability of the label that it has; None with several labels.
+    """
+
+    row: int
+    label: Any
+    guess: Any
+    probability: float
+    of_label: float | None
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether the label looks wrong."""
+        return self.of_label is not None and self.probability > DOUBTFUL * self.of_label
+
+
 @dataclass(frozen=True)
 class Score:
     """What a classifier is worth on documents that neither its head nor the choice of its features saw.
@@ -132,7 +169,8 @@ class Score:
     Attributes:
         metric: accuracy; with several labels micro-F1.
         value: None where nothing could be measured, for all documents of a class are near copies of one another.
-        low, high: a 95 % interval over the documents; near copies are drawn together.
+        low, high: a 95 % interval over the documents (of accuracy Wilson's, of micro-F1 by bootstrap); near copies
+            count as one.
         documents: that were measured on.
         commonest: the class that most documents have.
         baseline: the metric of giving it to all documents.
@@ -174,6 +212,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         features_: that were chosen.
         self_trained_: whether the head learnt from documents without labels.
         score_: on documents that were held out.
+        held_out_: these documents by their rows, after `fit`; of more than 1,000 labelled ones a sample.
         counts_: documents that were read and left out.
         seconds_: of each part.
         columns_: of tables, with the texts of documents; several are joined.
@@ -236,7 +275,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         labelled = [texts[row] for row in chosen]
         others = [texts[row] for row, label in enumerate(found) if label is None and texts[row].strip()]
         others += [document.text for document in documents_of(documents)]
-        everything = [*labelled, *others]
+        everything = [*labelled, *sorted(others)]
         everything = [everything[row] for row in distinct(everything)[0]]  # the labelled come first
         unlabelled = len(everything) - len(labelled)
         if unlabelled > MOST_UNLABELLED:
@@ -254,11 +293,14 @@ class Classifier(ClassifierMixin, BaseEstimator):
             "left out as ties": settled[False],
         }
         self.classes_, targets = encode_labels([*chosen.values()], self.several_, len(found))
+        rows = list(chosen)
         features = self.fit_features(everything)
         groups = near_copy_groups(labelled)
         self.counts_["near copies of labelled rows"] = len(groups) - len(np.unique(groups))
         with self._timed("heads"):
             self.fit_heads(features, targets, groups)
+        self.held_out_ = [replace(document, row=rows[document.row]) for document in self.held_out_]
+        self.held_out_.sort(key=lambda document: document.row)
         return self
 
     @contextmanager
@@ -376,7 +418,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         if set(chosen) != {(self.features_, self.self_trained_)}:
             kept = held_out(learnt_from, targets, count, folds)
         self.scale_, self.shift_ = calibration(kept.scores[kept.calibrate], kept.targets[kept.calibrate])
-        self.score_ = self._score(measured, targets, groups, choice)
+        self.score_, self.held_out_ = self._score(measured, targets, groups, choice), self._of_documents(measured)
         coefficients, self.intercepts_ = fit_self_trained(learnt_from, targets, count)
         self.coefficients_ = space_of(self.features_).weights(coefficients)
 
@@ -392,10 +434,14 @@ class Classifier(ClassifierMixin, BaseEstimator):
         probabilities = held.calibrated()
         items = items_of(probabilities, held.targets)
         group_of = np.unique(groups[held.rows], return_inverse=True)[1]  # copies are drawn together
-        parts = (
-            np.bincount(group_of, of_documents[0])[None] for of_documents in (items.numerators, items.denominators)
+        numerators, denominators = (
+            np.bincount(group_of, of_documents[0]) for of_documents in (items.numerators, items.denominators)
         )
-        low, high = interval(resample([ItemScores(*parts)])[0])
+        value = float(items.of_runs()[0])
+        if several:
+            low, high = interval(resample([ItemScores(numerators[None], denominators[None])])[0])
+        else:  # as many independent documents as there would be of groups of equal size (Kish 1965)
+            low, high = wilson(value, denominators.sum() ** 2 / np.square(denominators).sum())
         always = np.zeros((len(held.targets), count)) + np.eye(count)[commonest]
         is_of_class = held.targets if several else np.eye(count, dtype=np.int64)[held.targets]
         highest = probabilities.max(axis=1)
@@ -404,7 +450,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         found = (given * is_of_class).sum(axis=0).tolist()
         return Score(
             metric="micro-F1" if several else "accuracy",
-            value=float(items.of_runs()[0]),
+            value=value,
             low=low,
             high=high,
             documents=len(held.targets),
@@ -416,6 +462,23 @@ class Classifier(ClassifierMixin, BaseEstimator):
             copies_alone=alone,
             choice=choice,
         )
+
+    def _of_documents(self, held: HeldOut) -> list[HeldOutDocument]:
+        """List what was measured, a document a line."""
+        if not len(held.targets):
+            return []
+        probabilities, names = held.calibrated(), self.classes_.tolist()
+        highest = probabilities.max(axis=1).tolist()
+        if self.several_:
+            labels, guesses = (
+                [[names[column] for column in np.flatnonzero(row)] for row in given]
+                for given in (held.targets, probabilities >= 0.5)
+            )
+            of_label = [None] * len(labels)
+        else:
+            labels, guesses = ([names[column] for column in of] for of in (held.targets, probabilities.argmax(axis=1)))
+            of_label = probabilities[np.arange(len(labels)), held.targets].tolist()
+        return [HeldOutDocument(*of) for of in zip(held.rows.tolist(), labels, guesses, highest, of_label)]
 
     # --- Predict ---
 
@@ -443,33 +506,43 @@ class Classifier(ClassifierMixin, BaseEstimator):
         scores = self.features_of(texts, self.features_) @ self.coefficients_ + self.intercepts_
         return probabilities_of(scores, self.scale_, self.shift_, self.several_)
 
-    def predict(self, texts: Sequence[str], unsure: float = 0.0) -> np.ndarray | list[list[Any]]:
-        """Return the label of each document, (N,); with several labels a list of those with a probability of a half.
+    def predict(
+        self, texts: Sequence[str], unsure: float = 0.0, threshold: float = 0.5
+    ) -> np.ndarray | list[list[Any]]:
+        """Return the label of each document, (N,); with several labels a list of them.
 
         Args:
-            unsure: a document whose best label has a lower probability gets None, and so does one without text; of
-                several labels, only those of this probability are given.
+            unsure: a document whose best label has a lower probability gets None, and so does one without text.
+            threshold: of several labels, the probability from which one is given.
         """
-        given = self.labels_of(texts, unsure)
+        given = [[label for label, _ in of.labels] for of in self.predictions(texts, unsure, threshold)]
         if self.several_:
-            return [[label for label, _ in labels] for labels in given]
-        labels = [labels[0][0] if labels else None for labels in given]
+            return given
+        labels = [labels[0] if labels else None for labels in given]
         return np.array(labels, dtype=object if None in labels else self.classes_.dtype)
 
-    def labels_of(self, texts: Sequence[str], unsure: float = 0.0) -> list[list[tuple[Any, float]]]:
-        """Return the labels that `predict` gives, each with its probability; a document without text has none."""
-        if not 0 <= unsure <= 1:
-            raise ValueError(f"unsure is {unsure}: give a probability, from 0 to 1.")
-        texts = checked_texts(texts)
-        probabilities = self.predict_proba(texts)
-        names, least = self.classes_.tolist(), max(unsure, 0.5) if self.several_ else unsure
-        columns_of = (
-            [range(len(names))] * len(probabilities) if self.several_ else probabilities.argmax(axis=1)[:, None]
-        )
-        return [
-            [(names[column], float(row[column])) for column in columns if row[column] >= least and text.strip()]
-            for columns, row, text in zip(columns_of, probabilities, texts)
-        ]
+    def predictions(
+        self, texts: Sequence[str], unsure: float = 0.0, threshold: float = 0.5, top: int = 0
+    ) -> list[Prediction]:
+        """Return the labels that `predict` gives, each with its probability, and the `top` likeliest ones.
+
+        A document without text has none.
+        """
+        for name, value in (("unsure", unsure), ("threshold", threshold)):
+            if not 0 <= value <= 1:
+                raise ValueError(f"{name} is {value}: give a probability, from 0 to 1.")
+        if self.several_ and unsure:
+            raise ValueError("This classifier gives several labels: threshold is the least probability of each.")
+        if not self.several_ and threshold != 0.5:
+            raise ValueError("This classifier gives one label: unsure is its least probability.")
+        texts, names = checked_texts(texts), self.classes_.tolist()
+        found = []
+        for text, row in zip(texts, self.predict_proba(texts)):
+            order = (np.argsort(-row, kind="stable") if text.strip() else np.zeros(0, dtype=np.int64)).tolist()
+            given = sorted(column for column in order if row[column] >= threshold) if self.several_ else order[:1]
+            labels, likeliest = ([(names[column], float(row[column])) for column in of] for of in (given, order[:top]))
+            found.append(Prediction([of for of in labels if of[1] >= unsure], likeliest))
+        return found
 
     # --- Files ---
 

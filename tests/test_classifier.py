@@ -27,7 +27,7 @@ from docsplit.classifier import (
 from docsplit.data.readers.documents import documents_of
 from docsplit.data.words import tfidf_counter
 from docsplit.embedding import lexical_ridge
-from docsplit.evaluation.heads.logistic import C, fit_head, fit_self_trained
+from docsplit.evaluation.heads.logistic import C, RowSpace, fit_head, fit_self_trained
 from docsplit.modeling.loading import load_encoder
 from docsplit.runtime.files import ROOT
 from tests.conftest import make_corpus
@@ -59,6 +59,10 @@ def test_new_documents_get_their_topic(fitted):
     sure = fitted.predict(NEW, unsure=least)
     assert [label is None for label in sure] == (probabilities.max(axis=1) < least).tolist()
     assert any(sure == None) and any(sure != None)  # noqa: E711, PT018
+    for row, of in zip(probabilities, fitted.predictions(NEW, unsure=1, top=2)):
+        assert of == ([], sorted(zip(fitted.classes_.tolist(), row.tolist()), key=lambda pair: -pair[1])[:2])
+    with pytest.raises(ValueError, match="unsure is its least probability"):
+        fitted.predict(NEW, threshold=0.8)
     assert fitted.predict_proba([]).shape == (0, 3)
     assert set(fitted.score_.choice) == {"words_and_tfidf", "encoder_and_tfidf", "encoder", "tfidf"}
 
@@ -67,8 +71,10 @@ def test_several_labels_are_those_of_a_half(several):
     probabilities = several.predict_proba(NEW)
     for labels, row in zip(several.predict(NEW), probabilities):
         assert labels == several.classes_[row >= 0.5].tolist()
-    for labels, row in zip(several.predict(NEW, unsure=0.8), probabilities):
-        assert labels == several.classes_[row >= 0.8].tolist()
+    for labels, row in zip(several.predict(NEW, threshold=0.2), probabilities):
+        assert labels == several.classes_[row >= 0.2].tolist()
+    with pytest.raises(ValueError, match="threshold is the least probability of each"):
+        several.predict(NEW, unsure=0.8)
     assert several.score_.metric == "micro-F1"
     assert sum("long" in labels for labels in several.predict(NEW)) > 2
 
@@ -281,6 +287,14 @@ def test_unlabelled_documents_teach_words_and_heads_read_words_as_of_new_documen
     np.testing.assert_allclose(classifier.coefficients_, expected[0], atol=1e-3)
 
 
+def test_of_a_large_pile_some_documents_are_drawn_whatever_their_order(monkeypatch):
+    monkeypatch.setattr("docsplit.classifier.MOST_UNLABELLED", 20)
+    pile = [row["text"] for row in make_corpus(60, seed=3)]
+    fitted = [Classifier(ENCODER, "encoder").fit(TEXTS[:12], LABELS[:12], of) for of in (pile, pile[::-1])]
+    assert [fitted[0].counts_[name] for name in ("unlabelled", "unlabelled that were not drawn")] == [20, 40]
+    np.testing.assert_allclose(*(one.predict_proba(NEW) for one in fitted), atol=1e-4)
+
+
 TWO = ["a", "b"] * 15
 
 
@@ -353,6 +367,74 @@ def test_heads_are_those_of_scikit_learn():
     for present in ([0, 0, 0], [0, 1, 1]):  # of three classes, in a fold
         coefficients, intercepts = fit_head(rows[:3], np.array(present), 3)
         assert set((rows[:3] @ coefficients + intercepts).argmax(axis=1)) <= set(present)
+
+
+def blobs(number, spread=1.0, seed=0):
+    """Documents of three classes in eight dimensions, and their classes."""
+    generator = np.random.default_rng(seed)
+    targets = np.arange(number) % 3
+    return (2 * np.eye(8)[targets] + spread * generator.normal(size=(number, 8))).astype(np.float32), targets
+
+
+@pytest.mark.parametrize("number", [9, 150])  # documents without labels: as many as the weight 3 allows, and more
+def test_self_training_equals_a_loop(number):
+    rows, targets = blobs(9 + number)
+    targets = np.where(targets[:9] == 2, 0, targets[:9])  # no document of the third class
+    head = LogisticRegression(C=C, max_iter=1000).fit(rows[:9], targets)
+    for _ in range(3):
+        logits = np.outer(head.decision_function(rows[9:]), [0, 1])
+        probabilities = probabilities_of(logits, 2, 0, False)
+        weights = [max(row) for row in probabilities]
+        weights = [min(weight, weight * 27 / sum(weights)) for weight in weights]
+        given, guesses = np.vstack([rows[:9], rows[9:]]), [*targets, *(row.argmax() for row in probabilities)]
+        head = LogisticRegression(C=C, max_iter=1000).fit(given, guesses, [1.0] * 9 + weights)
+    coefficients, intercepts = fit_self_trained(rows, targets, 3)
+    found = probabilities_of(rows @ coefficients + intercepts, 1, 0, False)
+    np.testing.assert_allclose(found[:, :2], head.predict_proba(rows), atol=2e-3)
+    np.testing.assert_allclose(found[:, 2], 0, atol=1e-6)
+    others = csr_matrix(np.hstack([rows, np.eye(len(rows))]))
+    space, weights = RowSpace.of(others), np.random.default_rng(0).normal(size=(len(rows), 3))
+    np.testing.assert_allclose(others @ space.weights(weights), space.coordinates @ weights, atol=1e-3)
+
+
+def test_cross_validation_leaves_out_a_pile_that_misleads():
+    """What has no label lies apart from what has one, and is of one class wherever the head puts it."""
+    rows, targets = blobs(90)
+    pile, of_pile = blobs(300, seed=1)
+    misleading = pile + 4 * np.roll(np.eye(8), 1, axis=0)[of_pile]
+    for others, expected in ((pile, None), (misleading, False)):
+        classifier = Classifier("", "encoder")
+        classifier.several_, classifier.classes_ = False, np.arange(3)
+        classifier.fit_heads({"encoder": csr_matrix(np.vstack([rows, others]))}, targets)
+        values = classifier.score_.choice
+        assert classifier.self_trained_ == (values["self-trained"] > values["encoder"])
+        assert expected is None or classifier.self_trained_ == expected
+        learnt_from = np.vstack([rows, others[: 300 * classifier.self_trained_]])
+        np.testing.assert_allclose(
+            rows @ classifier.coefficients_, rows @ fit_self_trained(learnt_from, targets, 3)[0], atol=0.05
+        )
+    classifier.fit_heads({"encoder": csr_matrix(np.vstack([rows[:30], misleading]))}, targets[:30])  # 10 a class
+    assert (classifier.self_trained_, classifier.score_.choice) == (True, {})
+    classifier.fit_heads({"tfidf": csr_matrix(np.vstack([rows[:30], pile]))}, targets[:30])  # does not group documents
+    assert not classifier.self_trained_
+
+
+def test_labels_that_were_exchanged_are_doubtful():
+    rows, targets = blobs(600, 0.5)
+    exchanged = np.random.default_rng(2).choice(600, 30, replace=False)
+    labels = targets.copy()
+    labels[exchanged] = (targets[exchanged] + 1) % 3
+    classifier = Classifier("", "encoder")
+    classifier.several_, classifier.classes_ = False, np.array(["a", "b", "c"])
+    classifier.fit_heads({"encoder": csr_matrix(rows)}, labels)
+    held = classifier.held_out_
+    assert sorted(one.row for one in held) == list(range(600))
+    assert all(one.label == "abc"[labels[one.row]] for one in held)
+    assert np.mean([one.label == one.guess for one in held]) == classifier.score_.value
+    doubtful = {one.row for one in held if one.is_doubtful}
+    assert doubtful == {one.row for one in held if one.probability > 10 * one.of_label}
+    assert len(doubtful & set(exchanged)) > 0.7 * len(exchanged)
+    assert len(doubtful - set(exchanged)) < 0.1 * len(exchanged)
 
 
 def test_scores_become_probabilities():

@@ -40,12 +40,49 @@ def test_fit_then_predict(tmp_path, answer):
     assert [list(row) for row in rows] == [["id", "label", "probability"]] * 7
     assert {row["id"]: row["label"] for row in rows}.pop("empty.txt") is None
     assert all(row["label"] in row["id"] for row in rows if row["label"])
-    text = answer("predict", folder, new, "--unsure", 0.9999, "--output_file", tmp_path / "labels.csv")
+    text = answer("predict", folder, new, "--unsure", 0.9999, "--top", 2, "--output_file", tmp_path / "labels.csv")
     sure = [row["id"] for row in rows if row["label"] and row["probability"] >= 0.99995]
     assert text.splitlines()[-1] == f"7 documents; {7 - len(sure)} of them without a label."
     with (tmp_path / "labels.csv").open(newline="") as file:
         table = list(csv.DictReader(file))
     assert [row["id"] for row in table if row["label"]] == sure
+    for line, row in zip(table, rows):
+        assert (line["likeliest_1"], line["probability_1"]) == (row["label"] or "", str(row["probability"] or ""))
+        assert bool(line["likeliest_2"]) == (line["id"] != "empty.txt")
+
+
+def test_the_loop_of_a_person_who_labels(tmp_path, answer, failure_of):
+    """Labels by file name; a wrong label is found, put right in the table that `predict` wrote, and read again."""
+    rows, folder = make_corpus(40), tmp_path / "folder"
+    folder.mkdir()
+    for number, row in enumerate(rows):
+        (folder / f"{number}.txt").write_text(row["text"])
+    labels = [row["label"] for row in rows[:30]]
+    wrong = {"harbour": "kitchen", "kitchen": "orchard", "orchard": "harbour"}[labels[4]]
+    table = tmp_path / "labels.csv"
+
+    def write(labels):
+        table.write_text("file,label\n" + "".join(f"{number}.txt,{label}\n" for number, label in enumerate(labels)))
+
+    write([*labels[:4], wrong, *labels[5:]])
+    words = ["fit", table, "--documents", folder, "--model", ENCODER, "--features", "tfidf"]
+    text = answer(*words, "--output_dir", tmp_path / "first")
+    assert "30 labelled, 10 unlabelled" in text
+    assert f"Labels that look wrong: 1. See {tmp_path / 'first' / 'doubtful.csv'}" in text
+    with (tmp_path / "first" / "doubtful.csv").open(newline="") as file:
+        ((doubtful),) = csv.DictReader(file)
+    assert (doubtful["id"], doubtful["label"], doubtful["guess"]) == ("4.txt", wrong, labels[4])
+    assert rows[4]["text"].startswith(doubtful["beginning"][:20])
+    with (tmp_path / "first" / "held_out.csv").open(newline="") as file:
+        assert {row["id"] for row in csv.DictReader(file)} == {f"{number}.txt" for number in range(30)}
+    corrected = tmp_path / "corrected.csv"
+    answer("predict", tmp_path / "first", folder, "--output_file", corrected)
+    words[1] = corrected
+    assert "40 labelled.\n" in answer(*words, "--output_dir", tmp_path / "second")
+    corrected.write_text(corrected.read_text().replace("4.txt", "400.txt", 1))
+    message = failure_of(classify.main, *words, "--output_dir", tmp_path / "third")
+    assert "1 of 40 ids" in message
+    assert "are no document of" in message
 
 
 def test_several_labels_in_a_cell(tmp_path, answer, failure_of):
