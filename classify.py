@@ -88,9 +88,9 @@ def fit(options: argparse.Namespace) -> None:
 
 
 def read_labelled(options: argparse.Namespace) -> tuple[list[str], list[Any], Any, list[str]]:
-    """Read the ids, texts and labels of a table, and the documents without labels; of python_docs none that is sealed.
+    """Read the ids, texts and labels of tables, and the documents without labels; of python_docs none that is sealed.
 
-    Texts are in the table, or, if it has no column of them, in the documents, which then have the table's ids.
+    Texts are in a table, or, if it has no column of them, in the documents, which then have the table's ids.
 
     Raises:
         ValueError: naming the columns that there are, or ids that no document has.
@@ -102,31 +102,44 @@ def read_labelled(options: argparse.Namespace) -> tuple[list[str], list[Any], An
     from docsplit.data.sets.labels import LabelColumn
     from docsplit.training.adapting import texts_to_adapt
 
-    refuse_missing_path(options.labelled, EXPECTED_CORPUS)
-    dataset = for_pretraining(options.labelled, load_corpus(options.labelled, encoding=options.encoding))
-    column = LabelColumn.of(dataset, options.label_column, options.labelled)
-    if separator := options.label_separator:
-        cells = [cell and [part for part in str(cell).split(separator) if part.strip()] for cell in column.values]
-        column = LabelColumn(cells, source=options.labelled)
-    wanted = (options.id_column,) if options.id_column else (*ID_COLUMNS, "file")
-    named = next((name for name in wanted if name in dataset.column_names), None)
-    ids = [str(value) for value in dataset[named][:]] if named else [str(row) for row in range(len(dataset))]
     text, *more = options.text_column
-    if text in dataset.column_names or not named or not options.documents:
-        documents = texts_to_adapt(options.documents, text, options.encoding) if options.documents else []
-        return ids, read_labelled_texts(dataset, options.text_column, (), options.labelled), column, documents
-    columns = TableColumns(text, options.id_column, options.encoding, tuple(more))
-    text_of = {document.id: document.text for document in documents_to_search(Path(options.documents), columns)}
-    if missing := [name for name in ids if name not in text_of]:
-        raise ValueError(
-            f"{len(missing):,} of {len(ids):,} ids of {options.labelled} are no document of {options.documents}: "
-            f"{some(missing)}. Its documents have ids such as {some([*text_of])}."
-        )
-    return ids, [text_of[name] for name in ids], column, [*text_of.values()]
+    ids: list[str] = []
+    texts: list[Any] = []
+    columns: list[LabelColumn] = []
+    text_of: dict[str, str] = {}
+    for table in options.labelled:
+        refuse_missing_path(table, EXPECTED_CORPUS)
+        dataset = for_pretraining(table, load_corpus(table, encoding=options.encoding))
+        column = LabelColumn.of(dataset, options.label_column, table)
+        if separator := options.label_separator:
+            cells = [cell and [part for part in str(cell).split(separator) if part.strip()] for cell in column.values]
+            column = LabelColumn(cells, source=table)
+        columns.append(column)
+        wanted = (options.id_column,) if options.id_column else (*ID_COLUMNS, "file")
+        named = next((name for name in wanted if name in dataset.column_names), None)
+        of_table = [str(value) for value in dataset[named][:]] if named else [str(row) for row in range(len(dataset))]
+        if text in dataset.column_names or not named or not options.documents:
+            texts += read_labelled_texts(dataset, options.text_column, (), table)
+        else:
+            of_documents = TableColumns(text, options.id_column, options.encoding, tuple(more))
+            found = documents_to_search(Path(options.documents), of_documents)
+            text_of = text_of or {document.id: document.text for document in found}
+            if missing := [name for name in of_table if name not in text_of]:
+                raise ValueError(
+                    f"{len(missing):,} of {len(of_table):,} ids of {table} are no document of {options.documents}: "
+                    f"{some(missing)}. Its documents have ids such as {some([*text_of])}."
+                )
+            texts += [text_of[name] for name in of_table]
+        ids += of_table
+    if text_of or not options.documents:
+        documents = [*text_of.values()]
+    else:
+        documents = texts_to_adapt(options.documents, text, options.encoding)
+    return ids, texts, columns, documents
 
 
-def predict(options: argparse.Namespace) -> None:
-    """Label documents, and print or write a line for each."""
+def read_documents(options: argparse.Namespace) -> tuple[Any, list[Any]]:
+    """Load the classifier, and read the documents that it is for."""
     from docsplit.classifier import Classifier
     from docsplit.data.corpora import documents_to_search
     from docsplit.data.readers.base import TableColumns
@@ -140,10 +153,38 @@ def predict(options: argparse.Namespace) -> None:
     text, *more = options.text_column or classifier.columns_
     columns = TableColumns(text, options.id_column, options.encoding, tuple(more))
     documents = list(documents_to_search(options.documents, columns))
-    rows: list[dict[str, Any]] = []
-    texts = [document.text for document in documents]
     if classifier.model_ is not None:
-        logger.info(f"{classifier.encoder}: {reading_of(classifier.model_, texts, can_change=False)}.")
+        read = reading_of(classifier.model_, [document.text for document in documents], can_change=False)
+        logger.info(f"{classifier.encoder}: {read}.")
+    return classifier, documents
+
+
+def to_label(options: argparse.Namespace) -> None:
+    """Name the documents whose labels help most, and write a table to fill in."""
+    classifier, documents = read_documents(options)
+    rows = [
+        {"id": documents[row].id, "label": None, "likeliest": label, "probability": round(probability, 4)}
+        | dict(zip(classifier.columns_, [documents[row].text, *[""] * len(classifier.columns_)]))
+        for row, label, probability in classifier.to_label([document.text for document in documents], options.count)
+    ]
+    if options.output_file is not None:
+        write_whole(options.output_file, lambda path: write_table(path, rows))
+    if options.json:
+        print(as_json(rows))
+        return
+    for row in rows if options.output_file is None else rows[:10]:
+        beginning = " ".join(row[classifier.columns_[0]].split())[:BEGINNING]
+        print(f"{shown(row['id'])}  {shown(text_of(row['likeliest']))} {row['probability']}  {shown(beginning)}")
+    if options.output_file is not None:
+        print(f"All {len(rows):,} are in {options.output_file}: fill in its column label, and fit again with it:")
+        print(command_line("classify.py", "fit", "labelled.csv", options.output_file, "--output_dir", "..."))
+
+
+def predict(options: argparse.Namespace) -> None:
+    """Label documents, and print or write a line for each."""
+    classifier, documents = read_documents(options)
+    texts = [document.text for document in documents]
+    rows: list[dict[str, Any]] = []
     top = options.top if options.top is not None else int(options.unsure > 0)
     for document, of in zip(documents, classifier.predictions(texts, options.unsure, options.threshold, top)):
         row: dict[str, Any]
@@ -190,7 +231,11 @@ def parse_options(words: list[str] | None = None) -> argparse.Namespace:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     fit_help = "Fit a classifier to labelled documents, and say what it is worth."
     add = (of_fit := verbs.add_parser("fit", help=fit_help, description=fit_help)).add_argument
-    add("labelled", help="a table of documents with labels: .csv, .xlsx, .jsonl ..., python_docs, or of the Hub")
+    add(
+        "labelled",
+        nargs="+",
+        help="a table of documents with labels: .csv, .xlsx, .jsonl ..., python_docs, or of the Hub; or several",
+    )
     add("--model", required=True, help="SentenceTransformer or any AutoModel: Hub name or folder")
     add("--output_dir", type=Path, required=True, help="new folder to write the classifier into")
     add("--documents", help="documents without labels: folder of files, table, python_docs, or a data set of the Hub")
@@ -211,8 +256,6 @@ def parse_options(words: list[str] | None = None) -> argparse.Namespace:
     add("--seed", type=Bound(0, 2**31 - 1), default=0, help="of folds (default: 0)")
     predict_help = "Label new documents."
     add = (of_predict := verbs.add_parser("predict", help=predict_help, description=predict_help)).add_argument
-    add("classifier", type=Path, help="the folder of the classifier")
-    add("documents", type=Path, help="folder of files, one file, or python_docs:test")
     add(
         "--unsure", type=Bound(0, 1, kind=float), default=0.0, help="give no label below this probability (default: 0)"
     )
@@ -221,11 +264,18 @@ def parse_options(words: list[str] | None = None) -> argparse.Namespace:
     top_help = "likeliest labels to name in columns of their own, given or not (default: with --unsure 1, else none)"
     add("--top", type=Bound(1), help=top_help)
     add("--output_file", type=Path, help="new CSV file to write: id, label, probability")
-    add("--model", help="where the classifier's encoder is now (default: where it was)")
-    add("--text_column", nargs="+", help="columns of the text, in .jsonl, .csv ... (default: those that fit read)")
-    add("--id_column", help="column of the ids (default: id, _id or doc_id, else the row's number)")
-    add("--encoding", help="encoding of text files (default: UTF-8, or what is detected)")
-    for verb in (of_fit, of_predict):
+    next_help = "Name the documents whose labels help most."
+    add = (of_next := verbs.add_parser("next", help=next_help, description=next_help)).add_argument
+    add("--count", type=Bound(1), default=20, help="documents (default: 20)")
+    add("--output_file", type=Path, help="new CSV file to fill in: id, label, likeliest, probability, text")
+    for add in (of_predict.add_argument, of_next.add_argument):
+        add("classifier", type=Path, help="the folder of the classifier")
+        add("documents", type=Path, help="folder of files, one file, or python_docs:test")
+        add("--model", help="where the classifier's encoder is now (default: where it was)")
+        add("--text_column", nargs="+", help="columns of the text, in .jsonl, .csv ... (default: those that fit read)")
+        add("--id_column", help="column of the ids (default: id, _id or doc_id, else the row's number)")
+        add("--encoding", help="encoding of text files (default: UTF-8, or what is detected)")
+    for verb in (of_fit, of_predict, of_next):
         add_plugin(verb)
         verb.add_argument("--json", action="store_true", help="print JSON on standard output")
     return parser.parse_args(words)
@@ -235,7 +285,7 @@ def main() -> None:
     """Do what the verb says."""
     options = parse_options()
     log_messages(logging.WARNING if options.json else logging.INFO)
-    {"fit": fit, "predict": predict}[options.verb](options)
+    {"fit": fit, "predict": predict, "next": to_label}[options.verb](options)
 
 
 command = as_command(main)

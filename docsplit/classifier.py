@@ -44,6 +44,8 @@ import torch
 from safetensors.numpy import load_file, save_file
 from scipy.sparse import csr_matrix, hstack
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.cluster import KMeans
+from sklearn.decomposition import TruncatedSVD
 
 from docsplit.data.copies import document_id, near_copy_groups
 from docsplit.data.readers.base import normalized
@@ -94,6 +96,10 @@ FOLDS, INNER_FOLDS = 5, 3
 MOST_MEASURED = 1000  # labelled documents that choose, drawn from more; as many are held out
 MOST_UNLABELLED, MOST_TO_CHOOSE = 5000, 1000  # unlabelled documents, drawn from more; of these those of the choice
 DOUBTFUL = 10  # times as probable as a document's label another has to be, for the label to look wrong
+# Of what to label next
+TYPICAL = 6  # labels a class, below which typical documents help more than doubtful ones
+AS_DOUBTFUL = 5  # times as many doubtful documents as are named are parted into clusters
+DIMENSIONS = 128  # of clusters
 SELF_TRAINED = "self-trained"  # beside the features, in `Score.choice`
 FILE, ARRAYS, VOCABULARY = "classifier.json", "classifier.safetensors", "vocabulary.json"
 WORDS, ENCODER = "words", "encoder"  # folders
@@ -212,6 +218,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         features_: that were chosen.
         self_trained_: whether the head learnt from documents without labels.
         score_: on documents that were held out.
+        labelled_: (N,) `document_id` of the labelled documents.
         held_out_: these documents by their rows, after `fit`; of more than 1,000 labelled ones a sample.
         counts_: documents that were read and left out.
         seconds_: of each part.
@@ -239,17 +246,15 @@ class Classifier(ClassifierMixin, BaseEstimator):
 
     # --- Fit ---
 
-    def fit(
-        self, texts: Sequence[Any], labels: Sequence[Any] | LabelColumn, documents: Documents = ()
-    ) -> "Classifier":
+    def fit(self, texts: Sequence[Any], labels: Sequence[Any], documents: Documents = ()) -> "Classifier":
         """Fit words, choose features, measure them, and train the head.
 
         Args:
             texts: N documents. Empty ones (None too) and copies are left out.
             labels: of each, a text, whole number or bool, or a list of them where a document may have several (or a
-                vector of 0 and 1), as `docsplit.data.sets.labels.read_labels` reads them. Documents without (None,
-                NaN, an empty text) count among the unlabelled. Copies with several labels have the majority's; ties
-                are left out.
+                vector of 0 and 1), as `docsplit.data.sets.labels.read_labels` reads them; or a `LabelColumn` of each
+                table. Documents without (None, NaN, an empty text) count among the unlabelled. Copies with several
+                labels have the majority's; ties are left out.
             documents: without labels: texts, or a folder or file. Of more than 5,000, as many are drawn.
 
         Raises:
@@ -260,7 +265,11 @@ class Classifier(ClassifierMixin, BaseEstimator):
         texts = checked_texts(texts)
         self.seconds_: dict[str, float] = {}
         self.columns_ = ["text"]
-        (found,), self.several_ = read_labels(labels if isinstance(labels, LabelColumn) else LabelColumn(labels))
+        tables = [labels] if not len(labels) or not isinstance(labels[0], LabelColumn) else labels
+        columns, self.several_ = read_labels(
+            *(of if isinstance(of, LabelColumn) else LabelColumn(of) for of in tables)
+        )
+        found = [label for column in columns for label in column]
         if len(texts) != len(found):
             raise ValueError(f"{len(texts):,} texts came with {len(found):,} labels: give one label a text.")
         # Labelled documents, each once, in an order of their own, and all others
@@ -294,6 +303,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         }
         self.classes_, targets = encode_labels([*chosen.values()], self.several_, len(found))
         rows = list(chosen)
+        self.labelled_ = np.array([ids[row] for row in rows])
         features = self.fit_features(everything)
         groups = near_copy_groups(labelled)
         self.counts_["near copies of labelled rows"] = len(groups) - len(np.unique(groups))
@@ -503,7 +513,10 @@ class Classifier(ClassifierMixin, BaseEstimator):
         """Return the probability of each class, (N, C); with several labels each is of its own."""
         if not (texts := checked_texts(texts)):
             return np.zeros((0, len(self.classes_)))
-        scores = self.features_of(texts, self.features_) @ self.coefficients_ + self.intercepts_
+        return self._probabilities(self.features_of(texts, self.features_))
+
+    def _probabilities(self, features: csr_matrix) -> np.ndarray:
+        scores = features @ self.coefficients_ + self.intercepts_
         return probabilities_of(scores, self.scale_, self.shift_, self.several_)
 
     def predict(
@@ -544,6 +557,40 @@ class Classifier(ClassifierMixin, BaseEstimator):
             found.append(Prediction([of for of in labels if of[1] >= unsure], likeliest))
         return found
 
+    def to_label(self, texts: Sequence[str], count: int = 20) -> list[tuple[int, Any, float]]:
+        """Name the documents whose labels help most: their rows, likeliest labels and the probabilities of these.
+
+        Few labels need typical documents, more labels doubtful ones (Hacohen et al. 2022): below six labels a class
+        those nearest to the centres of clusters that have no labelled document, the largest first; above, the same of
+        those whose two likeliest classes are closest. Of more than 5,000 documents as many are drawn.
+
+        Args:
+            texts: documents; those with a label are known, and taken for clusters.
+
+        Raises:
+            ValueError: if documents may have several labels.
+        """
+        if self.several_:
+            raise ValueError("Documents with several labels cannot be put in order: label some at random.")
+        texts = checked_texts(texts)
+        rows = np.array([row for row in distinct(texts)[0] if texts[row].strip()], dtype=np.int64)
+        rows = np.random.default_rng(self.seed).permutation(rows)[:MOST_UNLABELLED]
+        is_labelled = np.isin([document_id(texts[row]) for row in rows], self.labelled_)
+        features = self.features_of([texts[row] for row in rows], self.features_)
+        probabilities = self._probabilities(features)
+        likeliest = probabilities.argmax(axis=1)
+        two = np.sort(probabilities, axis=1)[:, -2:]
+        order = np.argsort(two[:, 1] - two[:, 0], kind="stable")  # the most doubtful first
+        order = order[~is_labelled[order]]
+        if self.counts_["labelled"] < TYPICAL * len(self.classes_):
+            candidates = np.arange(len(rows))
+        else:
+            candidates = order[: AS_DOUBTFUL * count]
+        first = central(features[candidates], is_labelled[candidates], count, self.seed)
+        chosen = list(dict.fromkeys([*candidates[first].tolist(), *order.tolist()]))[:count]
+        names = self.classes_.tolist()
+        return [(int(rows[of]), names[likeliest[of]], float(probabilities[of, likeliest[of]])) for of in chosen]
+
     # --- Files ---
 
     def save(self, folder: str | Path, include_encoder: bool = False) -> None:
@@ -560,7 +607,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         refuse_used(folder, "name another folder")
         folder.parent.mkdir(parents=True, exist_ok=True)
         base, factor = FEATURES[self.features_]
-        arrays = {"coefficients": self.coefficients_, "intercepts": self.intercepts_}
+        arrays = {"coefficients": self.coefficients_, "intercepts": self.intercepts_, "labelled": self.labelled_}
         with (
             tempfile.TemporaryDirectory(prefix=f".{folder.name}.", suffix=PARTIAL, dir=folder.parent) as place,
             name_failed_writes(folder),
@@ -616,7 +663,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
         classifier.model_ = None
         for name in SAVED_ATTRIBUTES:
             setattr(classifier, name, about[name])
-        classifier.coefficients_, classifier.intercepts_ = arrays["coefficients"], arrays["intercepts"]
+        for name in ("coefficients", "intercepts", "labelled"):
+            setattr(classifier, f"{name}_", arrays[name])
         classifier.classes_ = array_of(about["classes"])
         classifier.score_ = checked(about["score"], Score, f"{folder / FILE}: score")
         base, factor = FEATURES[classifier.features_]
@@ -675,6 +723,28 @@ def encode_labels(labels: list[Labels], several: bool, rows: int) -> tuple[np.nd
     for row, of_row in enumerate(labels):
         targets[row, [index[label] for label in of_row]] = 1
     return array_of(classes), targets
+
+
+def central(features: csr_matrix, is_known: np.ndarray, count: int, seed: int) -> np.ndarray:
+    """Return at most this many rows, each of a cluster of its own and nearest to its centre.
+
+    Clusters with fewest known rows come first, and of these the largest.
+
+    Args:
+        features: (N, F).
+        is_known: (N,) bool; such rows are not returned.
+    """
+    if is_known.all() or not features.nnz:
+        return np.zeros(0, dtype=np.int64)
+    points = TruncatedSVD(min(DIMENSIONS, *features.shape), random_state=seed).fit_transform(features)
+    number = min(int(is_known.sum()) + count, len(points))
+    clusters = KMeans(number, n_init=1, random_state=seed).fit(points)
+    of_row = clusters.labels_
+    distances = np.square(points - clusters.cluster_centers_[of_row]).sum(axis=1)
+    sizes, known = (np.bincount(of_row, weights, number) for weights in (None, is_known))
+    nearest = [row for row in np.argsort(distances, kind="stable") if not is_known[row]]
+    first = {of_row[row]: row for row in reversed(nearest)}
+    return np.array([first[of] for of in sorted(first, key=lambda of: (known[of], -sizes[of]))][:count])
 
 
 def array_of(classes: list[Any]) -> np.ndarray:

@@ -437,6 +437,31 @@ def test_labels_that_were_exchanged_are_doubtful():
     assert len(doubtful - set(exchanged)) < 0.1 * len(exchanged)
 
 
+def test_what_to_label_next_is_typical_then_doubtful(monkeypatch):
+    """Documents of five themes; two have labels. Then a document of two themes, which no label has settled."""
+    themes = ["boat sail harbour", "flour oven bread", "goal match league", "tax law court", "star moon orbit"]
+    generator = np.random.default_rng(0)
+    pile = [
+        " ".join([*generator.permutation(theme.split() * 3), f"n{number}{copy}"])
+        for number, theme in enumerate(themes)
+        for copy in range(12)
+    ]
+    labelled, labels = [pile[row] for row in (0, 1, 12, 13)], ["sea", "sea", "kitchen", "kitchen"]
+    classifier = Classifier(features="tfidf").fit(labelled, labels, pile)
+    found = classifier.to_label([*pile, " ", pile[20]], 3)
+    assert sorted(row // 12 for row, _, _ in found) == [2, 3, 4]  # a cluster without a label each
+    for row, label, probability in found:
+        given = classifier.predict_proba([pile[row]])[0]
+        assert (label, probability) == (classifier.classes_[given.argmax()], pytest.approx(given.max()))
+    rows = [row for row, _, _ in classifier.to_label(pile, 100)]
+    assert sorted(rows) == sorted(set(range(60)) - {0, 1, 12, 13})  # each once, and none that has a label
+    monkeypatch.setattr("docsplit.classifier.TYPICAL", 1)
+    between = [f"boat sail oven flour m{number}" for number in range(3)]
+    ((doubtful, _, _),) = classifier.to_label([*pile[:24], *between], 1)
+    assert doubtful >= 24
+    assert classifier.to_label(labelled, 3) == []
+
+
 def test_scores_become_probabilities():
     """A head that is three times as sure as it may be is put right; folds of several labels are plain ones."""
     generator = np.random.default_rng(0)

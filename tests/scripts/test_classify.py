@@ -83,6 +83,19 @@ def test_the_loop_of_a_person_who_labels(tmp_path, answer, failure_of):
     message = failure_of(classify.main, *words, "--output_dir", tmp_path / "third")
     assert "1 of 40 ids" in message
     assert "are no document of" in message
+    # What to label next is read beside the first table
+    write([*labels[:12], *[""] * 18])
+    answer("fit", table, *words[2:], "--output_dir", tmp_path / "few")
+    assert '"labelled": 12' in answer("fit", table, *words[2:], "--output_dir", tmp_path / "again", "--json")
+    more = tmp_path / "more.csv"
+    text = answer("next", tmp_path / "few", folder, "--count", 5, "--output_file", more)
+    assert f"All 5 are in {more}: fill in its column label" in text
+    with more.open(newline="") as file:
+        to_fill = list(csv.DictReader(file))
+    assert not {row["id"] for row in to_fill} & {f"{number}.txt" for number in range(12)}
+    filled = [f"{row['id']},{rows[int(row['id'].split('.')[0])]['label']}" for row in to_fill]
+    more.write_text("\n".join(["file,label", *filled]) + "\n")
+    assert '"labelled": 17' in answer("fit", table, more, *words[2:], "--output_dir", tmp_path / "more", "--json")
 
 
 def test_several_labels_in_a_cell(tmp_path, answer, failure_of):
