@@ -26,7 +26,7 @@ from docsplit.runtime.options import CommandParser, add_plugin
 logger = logging.getLogger(__name__)
 
 WORST = 5  # classes that are printed; the folder and --json have all
-BEGINNING = 100  # characters of a document, for who looks at its label
+BEGINNING, SHORT = 100, 70  # characters of a document, for who looks at its label: in a table, on the screen
 FEATURE_CHOICES = ("auto", "words_and_tfidf", "encoder_and_tfidf", "encoder", "tfidf")
 
 
@@ -39,21 +39,34 @@ def fit(options: argparse.Namespace) -> None:
     from docsplit.runtime.sharing import refuse_used
 
     refuse_used(options.output_dir, "name another folder")  # before any long work
+    if not options.classes and not options.labelled:
+        raise ValueError("Nothing is labelled: name a table with labels, or --classes with the names of the classes.")
+    classes = options.classes and options.classes.read_text(encoding="utf-8-sig").splitlines()
     ids, texts, labels, documents = read_labelled(options)
     classifier = Classifier(options.model, options.features, options.seed, options.prompt, options.max_seq_length)
-    classifier.fit(texts, labels, documents)
+    classifier.fit(texts, labels, documents, classes)
     classifier.columns_ = options.text_column
     classifier.save(options.output_dir, options.include_encoder)
     held_out = [
         {"id": ids[one.row], "label": one.label, "guess": one.guess, "probability": round(one.probability, 4)}
         | {"of_label": one.of_label and round(one.of_label, 4)}
-        | {"beginning": " ".join(texts[one.row].split())[:BEGINNING]}
+        | {"beginning": beginning_of(texts[one.row])}
         for one in classifier.held_out_
     ]
     doubtful = [row for row, one in zip(held_out, classifier.held_out_) if one.is_doubtful]
     doubtful.sort(key=lambda row: row["of_label"] / row["probability"])
     write_table(options.output_dir / "held_out.csv", held_out)
     write_table(options.output_dir / "doubtful.csv", doubtful)
+    examples = [
+        {"class": of.label, "documents": of.documents, "kind": kind, "next": second, "beginning": beginning_of(text)}
+        for of in classifier.examples_
+        for kind, second, text in [
+            *(("typical", None, text) for text in of.typical),
+            *(("doubtful", second, text) for text, second in of.doubtful),
+        ]
+    ]
+    if classifier.examples_:
+        write_table(options.output_dir / "examples.csv", examples)
     score = asdict(classifier.score_)
     if options.json:
         about = {"output_dir": str(options.output_dir), "features": classifier.features_, "score": score}
@@ -64,7 +77,18 @@ def fit(options: argparse.Namespace) -> None:
     print(f"\nDocuments of {len(classifier.classes_)} classes: {counts}.")
     tried = ", ".join(f"{name} {100 * value:.1f}" for name, value in score["choice"].items())
     read = classifier.features_ + " of labelled and unlabelled documents" * classifier.self_trained_
+    read += " and of the names of classes" * bool(classes)
     print(f"The head learnt from {read}" + (f", the best of {tried} in the choice." if tried else "."))
+    if examples:
+        for of in sorted(classifier.examples_, key=lambda of: of.documents)[:WORST]:
+            print(f"{shown(of.label)}: {of.documents:,} documents")
+            for text in of.typical:
+                print(f"  typical   {shown(beginning_of(text)[:SHORT])}")
+            for text, second in of.doubtful:
+                print(f"  doubtful, or {shown(second)}   {shown(beginning_of(text)[:SHORT])}")
+        print(f"Do the names fit? {options.output_dir / 'examples.csv'} has such documents of all classes.")
+    if not classifier.counts_["labelled"]:
+        print("No score, and probabilities that nothing measures: label 30 documents, drawn by chance, for both.")
     if alone := score["copies_alone"]:
         print(f"No score for {some([str(label) for label in alone])}: all documents are near copies of one another.")
     if score["value"] is not None:
@@ -131,7 +155,7 @@ def read_labelled(options: argparse.Namespace) -> tuple[list[str], list[Any], An
                 )
             texts += [text_of[name] for name in of_table]
         ids += of_table
-    if text_of or not options.documents:
+    if text_of or not options.documents:  # which have been read, or are none
         documents = [*text_of.values()]
     else:
         documents = texts_to_adapt(options.documents, text, options.encoding)
@@ -173,8 +197,8 @@ def to_label(options: argparse.Namespace) -> None:
         print(as_json(rows))
         return
     for row in rows if options.output_file is None else rows[:10]:
-        beginning = " ".join(row[classifier.columns_[0]].split())[:BEGINNING]
-        print(f"{shown(row['id'])}  {shown(text_of(row['likeliest']))} {row['probability']}  {shown(beginning)}")
+        likeliest = f"{shown(text_of(row['likeliest']))} {row['probability']}"
+        print(f"{shown(row['id'])}  {likeliest}  {shown(beginning_of(row[classifier.columns_[0]]))}")
     if options.output_file is not None:
         print(f"All {len(rows):,} are in {options.output_file}: fill in its column label, and fit again with it:")
         print(command_line("classify.py", "fit", "labelled.csv", options.output_file, "--output_dir", "..."))
@@ -183,6 +207,8 @@ def to_label(options: argparse.Namespace) -> None:
 def predict(options: argparse.Namespace) -> None:
     """Label documents, and print or write a line for each."""
     classifier, documents = read_documents(options)
+    if not classifier.counts_["labelled"]:
+        logger.warning("No document had a label when this classifier was fitted: its probabilities are not measured.")
     texts = [document.text for document in documents]
     rows: list[dict[str, Any]] = []
     top = options.top if options.top is not None else int(options.unsure > 0)
@@ -212,6 +238,11 @@ def predict(options: argparse.Namespace) -> None:
     print(f"{len(rows):,} documents; {without:,} of them without a label.")
 
 
+def beginning_of(text: str) -> str:
+    """Return how a text begins, in a line."""
+    return " ".join(text.split())[:BEGINNING]
+
+
 def text_of(value: Any) -> str:
     """Write a value of a row as a cell."""
     return "; ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
@@ -233,11 +264,15 @@ def parse_options(words: list[str] | None = None) -> argparse.Namespace:
     add = (of_fit := verbs.add_parser("fit", help=fit_help, description=fit_help)).add_argument
     add(
         "labelled",
-        nargs="+",
+        nargs="*",
         help="a table of documents with labels: .csv, .xlsx, .jsonl ..., python_docs, or of the Hub; or several",
     )
     add("--model", required=True, help="SentenceTransformer or any AutoModel: Hub name or folder")
     add("--output_dir", type=Path, required=True, help="new folder to write the classifier into")
+    classes_help = (
+        "file with a line for each class: its name, or `name: what it is about`; with labels, or without any"
+    )
+    add("--classes", type=Path, help=classes_help)
     add("--documents", help="documents without labels: folder of files, table, python_docs, or a data set of the Hub")
     add("--text_column", nargs="+", default=["text"], help="columns of the text; several are joined (default: text)")
     add("--label_column", default="label", help="column of the label, or of a list of labels (default: label)")

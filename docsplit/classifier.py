@@ -31,7 +31,7 @@ import math
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -56,11 +56,12 @@ from docsplit.data.words import CUT, tfidf_counter
 from docsplit.embedding import lexical_ridge
 from docsplit.embedding.encode import embed_documents, identity, reading_of
 from docsplit.embedding.lexical_ridge import distinct
+from docsplit.evaluation.heads.class_names import LEAST_SPREAD, NamedClasses
 from docsplit.evaluation.heads.logistic import (
     HeldOut,
     RowSpace,
     calibration,
-    fit_self_trained,
+    fit_labelled,
     held_out,
     in_row_space,
     items_of,
@@ -95,6 +96,7 @@ LABELS_TO_CHOOSE = 20  # a class, on average
 FOLDS, INNER_FOLDS = 5, 3
 MOST_MEASURED = 1000  # labelled documents that choose, drawn from more; as many are held out
 MOST_UNLABELLED, MOST_TO_CHOOSE = 5000, 1000  # unlabelled documents, drawn from more; of these those of the choice
+EXAMPLES = 3  # typical, and as many doubtful, documents of a class with a name
 DOUBTFUL = 10  # times as probable as a document's label another has to be, for the label to look wrong
 # Of what to label next
 TYPICAL = 6  # labels a class, below which typical documents help more than doubtful ones
@@ -130,6 +132,22 @@ class OfClass:
     def recall(self) -> float:
         """The share that was found."""
         return self.found / self.documents
+
+
+class OfName(NamedTuple):
+    """What a class with a name got of all documents.
+
+    Attributes:
+        label: the class.
+        documents: that it got.
+        typical: the likeliest, the first first.
+        doubtful: the least likely, the least first, each with the class that comes next.
+    """
+
+    label: str
+    documents: int
+    typical: list[str]
+    doubtful: list[tuple[str, str]]
 
 
 class Prediction(NamedTuple):
@@ -178,7 +196,7 @@ class Score:
         low, high: a 95 % interval over the documents (of accuracy Wilson's, of micro-F1 by bootstrap); near copies
             count as one.
         documents: that were measured on.
-        commonest: the class that most documents have.
+        commonest: the class that most labelled documents have; None without any.
         baseline: the metric of giving it to all documents.
         sure: the share of documents that get a label with `unsure=0.5`.
         sure_accuracy: how many of these labels are right; None where there is none.
@@ -220,6 +238,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         score_: on documents that were held out.
         labelled_: (N,) `document_id` of the labelled documents.
         held_out_: these documents by their rows, after `fit`; of more than 1,000 labelled ones a sample.
+        examples_: of each class documents that show what its name found, after `fit` with names; else nothing.
         counts_: documents that were read and left out.
         seconds_: of each part.
         columns_: of tables, with the texts of documents; several are joined.
@@ -246,19 +265,28 @@ class Classifier(ClassifierMixin, BaseEstimator):
 
     # --- Fit ---
 
-    def fit(self, texts: Sequence[Any], labels: Sequence[Any], documents: Documents = ()) -> "Classifier":
+    def fit(
+        self,
+        texts: Sequence[Any] = (),
+        labels: Sequence[Any] = (),
+        documents: Documents = (),
+        classes: Sequence[str] | None = None,
+    ) -> "Classifier":
         """Fit words, choose features, measure them, and train the head.
 
         Args:
-            texts: N documents. Empty ones (None too) and copies are left out.
+            texts: N documents; none where names of classes do. Empty ones (None too) and copies are left out.
             labels: of each, a text, whole number or bool, or a list of them where a document may have several (or a
                 vector of 0 and 1), as `docsplit.data.sets.labels.read_labels` reads them; or a `LabelColumn` of each
                 table. Documents without (None, NaN, an empty text) count among the unlabelled. Copies with several
                 labels have the majority's; ties are left out.
             documents: without labels: texts, or a folder or file. Of more than 5,000, as many are drawn.
+            classes: all classes by their names, each `name` or `name: what it is about`, of which the head learns too.
+                None: names say nothing.
 
         Raises:
-            ValueError: naming the labels, classes or options that do not go.
+            ValueError: naming the labels, classes or options that do not go, and names that say nothing of the
+                documents.
         """
         if self.features not in ("auto", *FEATURES):
             raise ValueError(f"--features has no {self.features}. Choose among auto, {', '.join(FEATURES)}.")
@@ -301,14 +329,19 @@ class Classifier(ClassifierMixin, BaseEstimator):
             "labelled by a majority": settled[True],
             "left out as ties": settled[False],
         }
-        self.classes_, targets = encode_labels([*chosen.values()], self.several_, len(found))
+        lines = None if classes is None else lines_of_classes(classes)
+        self.classes_, targets = encode_labels([*chosen.values()], self.several_, len(found), lines)
         rows = list(chosen)
         self.labelled_ = np.array([ids[row] for row in rows])
         features = self.fit_features(everything)
         groups = near_copy_groups(labelled)
         self.counts_["near copies of labelled rows"] = len(groups) - len(np.unique(groups))
+        self.examples_ = []
+        named = None if lines is None else self._named(features, [lines[name] for name in self.classes_])
         with self._timed("heads"):
-            self.fit_heads(features, targets, groups)
+            self.fit_heads(features, targets, groups, named)
+        if named is not None:
+            self.examples_ = self._examples(features[self.features_], everything)
         self.held_out_ = [replace(document, row=rows[document.row]) for document in self.held_out_]
         self.held_out_.sort(key=lambda document: document.row)
         return self
@@ -371,8 +404,44 @@ class Classifier(ClassifierMixin, BaseEstimator):
         as_if_new = torch.from_numpy(ridge.leave_one_out())
         return add_words(torch.from_numpy(vectors), as_if_new, ridge.facts.weight).numpy()
 
+    def _named(self, features: dict[str, csr_matrix], lines: list[str]) -> NamedClasses:
+        """Embed the names of classes as documents, beside the first features that an encoder makes."""
+        name = next((name for name in features if FEATURES[name][0]), None)
+        if name is None:
+            raise ValueError("Names of classes are read by an encoder: choose --features other than tfidf.")
+        for other in [*features]:
+            if other != name:
+                del features[other]
+        vectors = unit(self._embed(lines, FEATURES[name][0] == "words"))
+        named = NamedClasses.of(features[name][:, : vectors.shape[1]].toarray(), vectors)
+        if named.spread < LEAST_SPREAD:
+            raise ValueError(
+                f"These names of classes do not tell the documents apart (spread {named.spread:.2f}, that "
+                f"of names that do is at least {LEAST_SPREAD}): {some(lines)}. Say what each is about, in lines such "
+                "as `rivers: a river, a stream or a lake`, or label documents and leave the names out."
+            )
+        return named
+
+    def _examples(self, features: csr_matrix, texts: list[str]) -> list[OfName]:
+        """Return typical and doubtful documents of each class."""
+        probabilities = self._probabilities(features)
+        best, names = probabilities.argmax(axis=1), self.classes_.tolist()
+        second = np.argsort(-probabilities, axis=1, kind="stable")[:, 1]
+        examples = []
+        for column, name in enumerate(names):
+            rows = np.flatnonzero(best == column)
+            rows = rows[np.argsort(-probabilities[rows, column], kind="stable")]
+            half = min(EXAMPLES, (len(rows) + 1) // 2)
+            doubtful = [(texts[row], names[second[row]]) for row in rows[half:][-EXAMPLES:][::-1]]
+            examples.append(OfName(name, len(rows), [texts[row] for row in rows[:half]], doubtful))
+        return examples
+
     def fit_heads(
-        self, features: dict[str, csr_matrix], targets: np.ndarray, groups: np.ndarray | None = None
+        self,
+        features: dict[str, csr_matrix],
+        targets: np.ndarray,
+        groups: np.ndarray | None = None,
+        named: NamedClasses | None = None,
     ) -> None:
         """Choose what a head learns from, fit it, and measure and calibrate heads like it on folds outside the choice.
 
@@ -380,11 +449,12 @@ class Classifier(ClassifierMixin, BaseEstimator):
             features: (N + U, F) of the labelled documents and those without labels, by name.
             targets: (N,), or with several labels (N, C).
             groups: (N,) of near copies, which no fold parts; None: there are none.
+            named: the names of the classes; then there is nothing to choose.
         """
         several, count, known = self.several_, len(self.classes_), len(targets)
         groups = np.arange(known) if groups is None else groups
         names, labels = list(features), targets.sum() if several else known
-        is_chosen = labels >= LABELS_TO_CHOOSE * count
+        is_chosen = labels >= LABELS_TO_CHOOSE * count and named is None
         names = names if is_chosen else names[:1]
         drawn = stratified_sample(np.zeros(known) if several else targets, MOST_MEASURED, self.seed)
         points = {name: in_row_space(features[name][drawn])[0] for name in names if is_chosen}
@@ -419,28 +489,30 @@ class Classifier(ClassifierMixin, BaseEstimator):
 
         # Of many documents two folds hold out enough, and their heads see nearly what the one that is kept sees
         number = max(FOLDS, 2 * known // MOST_MEASURED)
-        enough = max(2, math.ceil(number * MOST_MEASURED / known))
+        enough = max(2, math.ceil(number * MOST_MEASURED / max(1, known)))
         folds = list(islice(folds_of(targets, groups, number, self.seed), enough))
         self.features_, self.self_trained_, choice = best(np.arange(known))
         chosen = [best(train)[:2] for train, _ in folds]
-        measured = held_out([learnt(*of_fold) for of_fold in chosen], targets, count, folds)
+        measured = held_out([learnt(*of_fold) for of_fold in chosen], targets, count, folds, named)
         kept, learnt_from = measured, learnt(self.features_, self.self_trained_)
         if set(chosen) != {(self.features_, self.self_trained_)}:
-            kept = held_out(learnt_from, targets, count, folds)
+            kept = held_out(learnt_from, targets, count, folds, named)
         self.scale_, self.shift_ = calibration(kept.scores[kept.calibrate], kept.targets[kept.calibrate])
         self.score_, self.held_out_ = self._score(measured, targets, groups, choice), self._of_documents(measured)
-        coefficients, self.intercepts_ = fit_self_trained(learnt_from, targets, count)
+        (coefficients, self.intercepts_), _ = fit_labelled(learnt_from, targets, count, np.arange(known), named)
         self.coefficients_ = space_of(self.features_).weights(coefficients)
 
     def _score(self, held: HeldOut, targets: np.ndarray, groups: np.ndarray, choice: dict[str, float]) -> Score:
         """Sum up what was measured on documents that were held out."""
         names, several, count = self.classes_.tolist(), self.several_, len(self.classes_)
         is_of_class = targets if several else np.eye(count, dtype=np.int64)[targets]  # (N, C)
-        alone = [name for name, of_class in zip(names, is_of_class.T) if len(np.unique(groups[of_class == 1])) < 2]
+        alone = [
+            name for name, rows in zip(names, is_of_class.T == 1) if rows.sum() > 1 == len(np.unique(groups[rows]))
+        ]
         commonest = int(is_of_class.sum(axis=0).argmax())
         if not len(held.targets):
-            metric = "micro-F1" if several else "accuracy"
-            return Score(metric, None, None, None, 0, names[commonest], None, None, None, [], alone, choice)
+            metric, most = "micro-F1" if several else "accuracy", names[commonest] if len(targets) else None
+            return Score(metric, None, None, None, 0, most, None, None, None, [], alone, choice)
         probabilities = held.calibrated()
         items = items_of(probabilities, held.targets)
         group_of = np.unique(groups[held.rows], return_inverse=True)[1]  # copies are drawn together
@@ -701,15 +773,42 @@ def checked_texts(texts: Sequence[Any]) -> list[str]:
     return [normalized(text) if isinstance(text, str) else "" for text in texts]
 
 
-def encode_labels(labels: list[Labels], several: bool, rows: int) -> tuple[np.ndarray, np.ndarray]:
+def lines_of_classes(classes: Sequence[str]) -> dict[str, str]:
+    """Return the lines of classes, `name` or `name: what it is about`, by their names.
+
+    Raises:
+        ValueError: for fewer than two, and for names that stand there twice.
+    """
+    lines = [" ".join(normalized(line).split()) for line in classes if line.strip()]
+    names = [line.split(":")[0].strip() for line in lines]
+    if twice := [name for name, count in Counter(names).items() if count > 1 or not name]:
+        raise ValueError(
+            f"Each class needs a name of its own before the colon, but these do not have one: {some(twice)}."
+        )
+    if len(lines) < 2:
+        raise ValueError(f"There are names of {len(lines)} classes: give at least two, a line each.")
+    return dict(zip(names, lines))
+
+
+def encode_labels(
+    labels: list[Labels], several: bool, rows: int, named: Iterable[str] | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the classes (C,), and targets: class indices (N,), or with several labels 0 and 1, (N, C).
 
     Args:
         rows: that were read, for the message.
+        named: all classes, if they have names; then they need no labels.
 
     Raises:
-        ValueError: for fewer than two classes, and for classes with a single document.
+        ValueError: for fewer than two classes, and for classes with a single document; for labels without a name.
     """
+    if named is not None:
+        if several:
+            raise ValueError("Names of classes are for documents with one label each: leave them out.")
+        index = {label: column for column, label in enumerate(sorted(named))}
+        if without := sorted({str(label) for (label,) in labels if label not in index}):
+            raise ValueError(f"These labels are no names of classes: {some(without)}. The names are {some([*index])}.")
+        return array_of([*index]), np.array([index[label] for (label,) in labels], dtype=np.int64)
     if not labels:
         raise ValueError(f"None of the {rows:,} rows has a text and a label: name their columns, or label some.")
     classes = classes_of(labels, "the labelled rows")

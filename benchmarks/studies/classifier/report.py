@@ -31,6 +31,7 @@ from docsplit.classifier import FEATURES, Classifier
 from docsplit.data.copies import near_copy_groups
 from docsplit.data.sets.labelled import LabelledSplit
 from docsplit.evaluation.heads.base import HeadInput, HeadRun, head_runs
+from docsplit.evaluation.heads.class_names import NamedClasses
 from docsplit.evaluation.heads.finetuning import FineTuningStart
 from docsplit.evaluation.heads.logistic import probabilities_of
 from docsplit.evaluation.heads.setfit import setfit
@@ -43,7 +44,8 @@ from docsplit.runtime.vectors import unit
 
 logger = logging.getLogger(__name__)
 
-DRAWS, LABELS = 3, (2, 5, 10, 20, None)  # labels a class; None: all
+DRAWS, LABELS = 3, ("none", "2", "5", "10", "20", "all")  # labels a class
+CLASS_NAMES = Path(__file__).with_name("class_names.json")  # of each set and class three wordings: label, name, about
 SKEWED = "_skewed"  # after the name of a set
 MOST_SKEWED = 10  # labels a class, for whose draws a rare class has documents enough
 SETS = ("docstrings", "20newsgroups", "banking77", "dbpedia", "ecthr")
@@ -54,6 +56,8 @@ NAMES = {  # of methods, in a reader's words
     "tfidf": "TF-IDF, logistic regression",
     "probe_linear": "encoder, logistic regression, C chosen",
     "class_means": "class means by EM (reads the pile)",
+    "names": "the classifier with names of classes (reads the pile)",
+    "nearest_name": "the nearest name",
     "setfit": "SetFit (trains the encoder)",
 }
 PARTS = ("labelled", "encoder", "tfidf")
@@ -98,29 +102,52 @@ class DataSet:
 
     split: LabelledSplit
     model: str
+    wordings: dict[str, list[str]] | None = None  # of the names of classes
+
+    def __post_init__(self) -> None:
+        self.classifier = Classifier(self.model)
+        self.classifier.seconds_ = {}
 
     @cached_property
     def features(self) -> dict[str, tuple[csr_matrix, csr_matrix]]:
         """Training and test features by name; those of the classifier."""
-        classifier = Classifier(self.model)
-        classifier.seconds_ = {}
         train, test = self.split.train_texts, self.split.test_texts
+        features = self.classifier.fit_features(train)
+        return {name: (rows, self.classifier.features_of(test, name)) for name, rows in features.items()}
+
+    @cached_property
+    def name_vectors(self) -> dict[str, np.ndarray]:
+        """Vectors of the names, (W, C, H) of W wordings, by features."""
+        width = self.features["encoder"][0].shape[1]  # the classifier is fitted
+        assert self.wordings is not None
+        by_wording = [*zip(*(self.wordings[name] for name in self.split.class_names))]
         return {
-            name: (rows, classifier.features_of(test, name)) for name, rows in classifier.fit_features(train).items()
+            of: np.stack(
+                [unit(self.classifier.features_of([*names], of)[:, :width].toarray()) for names in by_wording]
+            )
+            for of in ("encoder", "words_and_tfidf")
         }
 
-    def by_classifier(self, names: tuple[str, ...], run: HeadRun, pile: np.ndarray) -> np.ndarray:
+    def by_classifier(
+        self, names: tuple[str, ...], run: HeadRun, pile: np.ndarray, wording: int | None = None
+    ) -> np.ndarray:
         """Return the probabilities (M, C) by the classifier's head on the best of these features.
 
         Args:
             pile: training documents that the head reads without their labels.
+            wording: of names that it reads.
         """
         classifier = Classifier()
         classifier.several_, classifier.classes_ = self.split.multi_label, np.arange(len(self.split.class_names))
         groups = near_copy_groups([self.split.train_texts[row] for row in run.indices])
         rows = np.concatenate([run.indices, pile])
         targets = self.split.train_labels[run.indices].astype(np.int64)
-        classifier.fit_heads({name: self.features[name][0][rows] for name in names}, targets, groups)
+        of_rows = {name: self.features[name][0][rows] for name in names}
+        named = None
+        if wording is not None:
+            vectors = self.name_vectors[names[0]][wording]
+            named = NamedClasses.of(of_rows[names[0]][:, : vectors.shape[1]].toarray(), vectors)
+        classifier.fit_heads(of_rows, targets, groups, named)
         scores = self.features[classifier.features_][1] @ classifier.coefficients_ + classifier.intercepts_
         return probabilities_of(scores, classifier.scale_, classifier.shift_, classifier.several_)
 
@@ -134,6 +161,8 @@ class DataSet:
                 train.toarray(), self.split.train_labels, runs, test.toarray(), len(self.split.class_names), few
             )
             return HEADS[method.removeprefix("probe_")](data).scores
+        if method == "nearest_name":
+            return np.stack([test @ names.T for names in self.name_vectors["encoder"]])
         piles = [np.setdiff1d(np.arange(len(self.split.train_texts)), run.indices) for run in runs]
         if method == "class_means":
             width = train.shape[1]
@@ -143,6 +172,13 @@ class DataSet:
                 [
                     class_means(train[run.indices], labels[run.indices], train[pile], test)
                     for run, pile in zip(runs, piles)
+                ]
+            )
+        if method == "names":
+            return np.stack(
+                [
+                    self.by_classifier(("words_and_tfidf",), run, pile, wording)
+                    for wording, (run, pile) in enumerate(zip(runs, piles))
                 ]
             )
         names = tuple(FEATURES) if method in ("classifier", "labelled") else (method,)
@@ -165,20 +201,31 @@ def items_of(scores: np.ndarray, split: LabelledSplit) -> ItemScores:
     return ItemScores(both, (given.sum(axis=2) + wanted.sum(axis=1)).astype(np.float32))
 
 
-def measure(data: DataSet, labels: int | None, method: str, path: Path) -> None:
-    """Write what a method brings on a set, unless it is there."""
-    of_the_pile = method in ("labelled", "class_means") and (data.split.multi_label or not labels)
-    if path.exists() or of_the_pile or (method == "setfit" and not labels):  # which would take hours
+def can_measure(data: DataSet, labels: str, method: str) -> bool:
+    """Tell whether a method is one for so many labels."""
+    if labels == "none":
+        return method in ("names", "nearest_name") and data.wordings is not None
+    if labels == "all":  # without a pile; SetFit would take hours
+        return method not in ("labelled", "class_means", "names", "nearest_name", "setfit")
+    return method != "nearest_name" and not data.split.multi_label and (method != "names" or data.wordings is not None)
+
+
+def measure(data: DataSet, labels: str, method: str, path: Path) -> None:
+    """Write what a method brings on a set, unless it is there: the mean of draws of labels or wordings of names."""
+    if path.exists() or not can_measure(data, labels, method):
         return
     try:
-        runs = head_runs(data.split, labels, DRAWS, 1)
+        if labels == "none":
+            runs = [HeadRun(np.zeros(0, dtype=np.int64), wording) for wording in range(DRAWS)]
+        else:
+            runs = head_runs(data.split, None if labels == "all" else int(labels), DRAWS, 1)
     except ValueError as error:  # too few documents of a class
         logger.info(f"{path.stem}: {error}")
         return
     if method != "setfit":
         data.features  # noqa: B018 (made before the clock starts)
     started = time.process_time()
-    scores = data.scores(method, runs, labels is not None)
+    scores = data.scores(method, runs, labels != "all")
     items = items_of(scores, data.split)
     seconds = (time.process_time() - started) / len(runs)
     logger.info(f"{path.stem}: {100 * items.of_runs().mean():.1f} %, {seconds:.1f} s a run")
@@ -206,7 +253,7 @@ def rows_of(work_dir: Path, sets: dict[str, str]) -> list[dict[str, Any]]:
         for labels in LABELS:
             found: dict[str, tuple[ItemScores, dict[str, float]]] = {}
             for method in NAMES:
-                if (path := work_dir / f"{name}-{labels or 'all'}-{method}.npz").exists():
+                if (path := work_dir / f"{name}-{labels}-{method}.npz").exists():
                     with np.load(path) as stored:
                         others = {
                             key: round(float(stored[key]), 4) for key in ("macro_f1", "seconds") if key in stored
@@ -215,7 +262,7 @@ def rows_of(work_dir: Path, sets: dict[str, str]) -> list[dict[str, Any]]:
             drawn = dict(zip(found, resample([items for items, _ in found.values()])))
             for method, (items, others) in found.items():
                 low, high = interval(drawn[method])
-                row = {"data": name, "labels": labels or "all", "method": method, "metric": metric}
+                row = {"data": name, "labels": labels, "method": method, "metric": metric}
                 row |= {"value": float(items.of_runs().mean()), "low": low, "high": high}
                 row |= others | {"draws": items.runs, "documents": items.size}
                 if method != "classifier" and "classifier" in found:
@@ -230,8 +277,7 @@ def markdown(rows: list[dict[str, Any]]) -> str:
     lines = ["Percent, mean of draws; in brackets the 95 % interval over test documents, then the macro-F1. Bold: the "
              "best of all. Heads that read the pile learn from all training documents, others from labelled ones. "
              "Words and TF-IDF read all of them.", ""]  # fmt: skip
-    for labels in dict.fromkeys(row["labels"] for row in sorted(rows, key=lambda row: LABELS.index(
-            None if row["labels"] == "all" else row["labels"]))):  # fmt: skip
+    for labels in sorted({row["labels"] for row in rows}, key=LABELS.index):
         of_labels = {(row["data"], row["method"]): row for row in rows if row["labels"] == labels}
         sets = list(dict.fromkeys(data for data, _ in of_labels))
         best = {data: max(row["value"] for (other, _), row in of_labels.items() if other == data) for data in sets}
@@ -253,7 +299,8 @@ def markdown(rows: list[dict[str, Any]]) -> str:
         body.append(["the classifier less the best of its parts", *below])
         taken = [f"{data}: {NAMES[method]} {row['seconds']:.0f}" for (data, method), row in of_labels.items()
                  if method in ("classifier", "setfit")]  # fmt: skip
-        title = "All labels" if labels == "all" else f"{labels} labels a class"
+        titles = {"all": "All labels", "none": "No labels: three wordings of the names of classes"}
+        title = titles.get(labels, f"{labels} labels a class")
         lines += [f"## {title}", "", markdown_table(["", *(f"{data}, {metrics[data]}" for data in sets)],
                                                     [line for line in body if any(line[1:])])]  # fmt: skip
         lines += ["", f"Seconds of processor time a draw, without those of embedding: {'; '.join(taken)}.", ""]
@@ -268,7 +315,7 @@ def main() -> None:
     add("--model", required=True, help="the encoder: a SentenceTransformer, here or on the Hub")
     all_sets = [*SETS, *(name + SKEWED for name in SETS if name != "ecthr")]
     add("--sets", nargs="+", choices=all_sets, default=all_sets)
-    add("--labels", nargs="+", type=int, default=[label or 0 for label in LABELS], help="a class; 0: all")
+    add("--labels", nargs="+", choices=LABELS, default=LABELS, help="a class")
     add("--methods", nargs="+", choices=list(NAMES), default=list(NAMES)[:-1], help="SetFit has to be named")
     add("--work_dir", type=Path, default=Path("outputs/classifier_study"))
     add("--output", type=Path, default=Path("benchmarks/results/classifier.json"))
@@ -279,12 +326,13 @@ def main() -> None:
     metrics |= {name + SKEWED: "accuracy" for name, metric in metrics.items() if metric == "accuracy"}
     for name in options.sets:
         split = labelled(name.removesuffix(SKEWED), options.data_dir)
-        data = DataSet(skewed(split) if name.endswith(SKEWED) else split, options.model)
+        wordings = read_any_json(CLASS_NAMES).get(name.removesuffix(SKEWED))
+        data = DataSet(skewed(split) if name.endswith(SKEWED) else split, options.model, wordings)
         for labels in options.labels:
-            if name.endswith(SKEWED) and not 0 < labels <= MOST_SKEWED:
+            if name.endswith(SKEWED) and labels != "none" and (labels == "all" or int(labels) > MOST_SKEWED):
                 continue
             for method in options.methods:
-                measure(data, labels or None, method, options.work_dir / f"{name}-{labels or 'all'}-{method}.npz")
+                measure(data, labels, method, options.work_dir / f"{name}-{labels}-{method}.npz")
             rows = rows_of(options.work_dir, metrics)
             before = read_any_json(options.output)["rows"] if options.output.exists() else []
             key = ("data", "labels", "method")

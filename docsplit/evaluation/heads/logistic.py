@@ -2,6 +2,7 @@
 
 fit_head, fit_path      a head, or one for each C
 fit_self_trained        a head that learns from documents without labels too
+fit_labelled            the same of some labelled documents, and of seeds of the classes' names
 qualities               what the heads of each C are worth, which chooses among them
 held_out                scores of documents by heads that did not see them
 calibration             what makes scores probabilities
@@ -20,6 +21,7 @@ from scipy.special import expit, log_softmax, softmax
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
+from docsplit.evaluation.heads.class_names import NamedClasses
 from docsplit.evaluation.results.bootstrap import ItemScores, accuracy_items, micro_f1_items
 
 C = 10.0  # of a head whose C nothing chooses: the classifier's
@@ -135,7 +137,9 @@ def fit_head(features: Any, targets: np.ndarray, num_classes: int, c: float = C)
     return next(fit_path(features, targets, num_classes, (c,)))
 
 
-def fit_self_trained(features: Any, targets: np.ndarray, num_classes: int) -> tuple[np.ndarray, np.ndarray]:
+def fit_self_trained(
+    features: Any, targets: np.ndarray, num_classes: int, weights: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Fit a head to labelled documents and to its own guesses of others, in rounds (pseudo-labels, Lee 2013).
 
     In each round p = softmax(2 scores) of the head before; each document without a label takes its likeliest class
@@ -144,21 +148,44 @@ def fit_self_trained(features: Any, targets: np.ndarray, num_classes: int) -> tu
     Args:
         features: (N + U, F): of N labelled documents, then of U others, which may be none.
         targets: class indices of the labelled, (N,).
+        weights: of the labelled, (N,), at most 1; None: 1.
 
     Returns: as `fit_head`.
     """
     known, others = features[: len(targets)], features[len(targets) :]
-    head = fit_head(known, targets, num_classes)
+    given = np.ones(len(targets)) if weights is None else weights
+    head = next(fit_path(known, targets, num_classes, (C,), given))
     if not others.shape[0]:
         return head
     for _ in range(ROUNDS):
         probabilities = softmax(SHARPNESS * (others @ head[0] + head[1]), axis=1)
         sure = probabilities.max(axis=1)
-        sure *= min(1.0, PILE_WEIGHT * len(targets) / sure.sum())
+        sure *= min(1.0, PILE_WEIGHT * given.sum() / sure.sum())
         guessed = np.concatenate([targets, probabilities.argmax(axis=1)])
-        weights = np.concatenate([np.ones(len(targets)), sure])
-        head = next(fit_path(features, guessed, num_classes, (C,), weights))
+        head = next(fit_path(features, guessed, num_classes, (C,), np.concatenate([given, sure])))
     return head
+
+
+def fit_labelled(
+    features: Any, targets: np.ndarray, num_classes: int, train: np.ndarray, named: NamedClasses | None = None
+) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
+    """Fit a head to some of the labelled documents, to seeds of the classes' names, and to all without labels.
+
+    Args:
+        features: (N + U, F): of N labelled documents, then of U others, which may be none.
+        targets: (N,), or with several labels (N, C), where there are no others.
+        train: labelled documents that the head sees.
+
+    Returns: the head; and the class indices of all that it was given, (T,), or targets.
+    """
+    pile = np.arange(len(targets), features.shape[0])
+    rows, given, weights = train, targets[train], None
+    if named is not None:
+        seeds, classes, of_seeds = named.seeds(train, given, pile)
+        rows, given = np.concatenate([train, seeds]), np.concatenate([given, classes])
+        weights = np.concatenate([np.ones(len(train)), of_seeds])
+        pile = np.setdiff1d(pile, seeds)
+    return fit_self_trained(features[np.concatenate([rows, pile])], given, num_classes, weights), given
 
 
 def qualities(
@@ -221,22 +248,23 @@ class HeldOut:
         return probabilities
 
 
-def held_out(features: Any, targets: np.ndarray, num_classes: int, folds: list[Any]) -> HeldOut:
+def held_out(
+    features: Any, targets: np.ndarray, num_classes: int, folds: list[Any], named: NamedClasses | None = None
+) -> HeldOut:
     """Fit a head without each fold and score the fold, but for documents of classes that the head did not see.
 
     Args:
         features: (N + U, F), or a list with those of each fold; heads are self-trained on the U rows without targets.
         folds: rows to train on and rows held out.
+        named: the names of the classes, of whose seeds each head learns too.
     """
 
     def scores_of(features: Any, train: np.ndarray, held: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        (coefficients, intercepts), given = fit_labelled(features, targets, num_classes, train, named)
         calibrate = np.ones(len(held), dtype=bool)
         if targets.ndim == 1:
-            seen, all_of = (np.bincount(targets[rows], minlength=num_classes)[targets[held]] for rows in (train, ...))
+            seen, all_of = (np.bincount(of, minlength=num_classes)[targets[held]] for of in (given, targets))
             held, calibrate = held[seen > 0], (seen >= LIKE_KEPT * all_of)[seen > 0]
-        without_labels = np.arange(len(targets), features.shape[0])
-        seen_by_head = features[np.concatenate([train, without_labels])]
-        coefficients, intercepts = fit_self_trained(seen_by_head, targets[train], num_classes)
         return held, features[held] @ coefficients + intercepts, calibrate
 
     of_folds = features if isinstance(features, list) else [features] * len(folds)

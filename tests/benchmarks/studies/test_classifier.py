@@ -23,9 +23,9 @@ def data():
 def test_rows_are_of_what_a_user_gets(data, tmp_path):
     split = data.split
     for method in ("classifier", "tfidf", "probe_knn"):
-        measure(data, 5, method, tmp_path / f"dbpedia-5-{method}.npz")
+        measure(data, "5", method, tmp_path / f"dbpedia-5-{method}.npz")
     before = (tmp_path / "dbpedia-5-tfidf.npz").stat().st_mtime_ns
-    measure(data, 5, "tfidf", tmp_path / "dbpedia-5-tfidf.npz")
+    measure(data, "5", "tfidf", tmp_path / "dbpedia-5-tfidf.npz")
     assert (tmp_path / "dbpedia-5-tfidf.npz").stat().st_mtime_ns == before
     rows = {row["method"]: row for row in rows_of(tmp_path, {"dbpedia": "accuracy"})}
     right = []
