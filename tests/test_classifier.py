@@ -437,6 +437,58 @@ def test_labels_that_were_exchanged_are_doubtful():
     assert len(doubtful - set(exchanged)) < 0.1 * len(exchanged)
 
 
+NAMES = [
+    "harbour: a ship with a sail, a wharf and a captain in the storm",
+    "kitchen: flour and dough in the oven, bread with butter and salt",
+    "orchard: apple and pear on a branch, blossom, a ladder and cider",
+]
+
+
+def test_names_of_classes_label_what_nobody_labelled(tmp_path):
+    classifier = Classifier(ENCODER).fit(documents=TEXTS, classes=NAMES)
+    topics = [row["label"] for row in make_corpus(24, seed=1)]
+    assert classifier.score(NEW, topics) > 0.9
+    assert (classifier.score_.value, classifier.score_.commonest, classifier.held_out_) == (None, None, [])
+    for of in classifier.examples_:
+        given = dict(zip(TEXTS, classifier.predict_proba(TEXTS)))
+        column = classifier.classes_.tolist().index(of.label)
+        of_class = sorted((row[column], text) for text, row in given.items() if row.argmax() == column)
+        assert of.documents == len(of_class)
+        assert [text for _, text in of_class[:3]] == [text for text, _ in of.doubtful]
+        assert [text for _, text in of_class[::-1][:3]] == of.typical
+        for text, second in of.doubtful:
+            assert classifier.classes_[given[text].argsort()[-2]] == second
+    classifier.save(tmp_path / "c")
+    np.testing.assert_array_equal(Classifier.load(tmp_path / "c").predict_proba(NEW), classifier.predict_proba(NEW))
+    both = Classifier(ENCODER).fit(TEXTS[:12], LABELS[:12], TEXTS[12:], [*NAMES, "sky: stars"])
+    assert both.classes_.tolist() == ["harbour", "kitchen", "orchard", "sky"]
+    assert both.score_.documents == 12
+    assert both.score_.copies_alone == []
+    one = Classifier(ENCODER).fit(TEXTS[:1], LABELS[:1], TEXTS[1:], NAMES)  # no second of any class
+    assert (one.score_.value, one.score_.copies_alone, one.score_.commonest) == (None, [], LABELS[0])
+
+
+@pytest.mark.parametrize(
+    ("classes", "labels", "features", "message"),
+    [
+        (
+            ["C01", "C02", "C03"],
+            [],
+            "auto",
+            r"do not tell the documents apart .*: C01, C02, C03\. Say what each is about",
+        ),
+        (NAMES[:1], [], "auto", "names of 1 classes: give at least two"),
+        ([*NAMES, "kitchen"], [], "auto", "do not have one: kitchen"),
+        (NAMES, ["cellar"], "auto", r"no names of classes: cellar\. The names are harbour, kitchen, orchard"),
+        (NAMES, [["kitchen"]], "auto", "for documents with one label each"),
+        (NAMES, [], "tfidf", "read by an encoder"),
+    ],
+)
+def test_names_that_say_nothing_are_refused(classes, labels, features, message):
+    with pytest.raises(ValueError, match=message):
+        Classifier(ENCODER, features).fit(TEXTS[: len(labels)], labels, TEXTS, classes)
+
+
 def test_what_to_label_next_is_typical_then_doubtful(monkeypatch):
     """Documents of five themes; two have labels. Then a document of two themes, which no label has settled."""
     themes = ["boat sail harbour", "flour oven bread", "goal match league", "tax law court", "star moon orbit"]

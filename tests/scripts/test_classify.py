@@ -8,7 +8,7 @@ import pytest
 import classify
 from docsplit import Classifier
 from tests.conftest import make_corpus
-from tests.test_classifier import ENCODER
+from tests.test_classifier import ENCODER, NAMES
 
 
 @pytest.fixture
@@ -96,6 +96,29 @@ def test_the_loop_of_a_person_who_labels(tmp_path, answer, failure_of):
     filled = [f"{row['id']},{rows[int(row['id'].split('.')[0])]['label']}" for row in to_fill]
     more.write_text("\n".join(["file,label", *filled]) + "\n")
     assert '"labelled": 17' in answer("fit", table, more, *words[2:], "--output_dir", tmp_path / "more", "--json")
+
+
+def test_names_of_classes_need_no_labels(tmp_path, answer, failure_of):
+    folder, names = tmp_path / "folder", tmp_path / "names.txt"
+    folder.mkdir()
+    for number, row in enumerate(make_corpus(40)):
+        (folder / f"{number}-{row['label']}.txt").write_text(row["text"])
+    names.write_text("\ufeff" + "\n\n".join(NAMES) + "\n", encoding="utf-8")
+    words = ["fit", "--classes", names, "--documents", folder, "--model", ENCODER]
+    text = answer(*words, "--output_dir", tmp_path / "c")
+    assert "40 unlabelled" in text
+    assert "No score" in text
+    assert "  typical " in text
+    with (tmp_path / "c" / "examples.csv").open(newline="") as file:
+        examples = list(csv.DictReader(file))
+    assert len(examples) == 3 * 6
+    assert {row["class"] for row in examples} == {"harbour", "kitchen", "orchard"}
+    rows = json.loads(answer("predict", tmp_path / "c", folder, "--json"))
+    assert sum(row["label"] in row["id"] for row in rows) > 36
+    assert "Nothing is labelled" in failure_of(classify.main, *words[:1], *words[3:], "--output_dir", tmp_path / "d")
+    assert f"{tmp_path / 'none.txt'}" in failure_of(
+        classify.main, *words[:2], tmp_path / "none.txt", *words[3:], "--output_dir", tmp_path / "d"
+    )
 
 
 def test_several_labels_in_a_cell(tmp_path, answer, failure_of):
