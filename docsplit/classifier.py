@@ -650,17 +650,9 @@ class Classifier(ClassifierMixin, BaseEstimator):
         is_labelled = np.isin([document_id(texts[row]) for row in rows], self.labelled_)
         features = self.features_of([texts[row] for row in rows], self.features_)
         probabilities = self._probabilities(features)
-        likeliest = probabilities.argmax(axis=1)
-        two = np.sort(probabilities, axis=1)[:, -2:]
-        order = np.argsort(two[:, 1] - two[:, 0], kind="stable")  # the most doubtful first
-        order = order[~is_labelled[order]]
-        if self.counts_["labelled"] < TYPICAL * len(self.classes_):
-            candidates = np.arange(len(rows))
-        else:
-            candidates = order[: AS_DOUBTFUL * count]
-        first = central(features[candidates], is_labelled[candidates], count, self.seed)
-        chosen = list(dict.fromkeys([*candidates[first].tolist(), *order.tolist()]))[:count]
-        names = self.classes_.tolist()
+        few = self.counts_["labelled"] < TYPICAL * len(self.classes_)
+        likeliest, names = probabilities.argmax(axis=1), self.classes_.tolist()
+        chosen = next_to_label(features, probabilities, is_labelled, count, few, self.seed)
         return [(int(rows[of]), names[likeliest[of]], float(probabilities[of, likeliest[of]])) for of in chosen]
 
     # --- Files ---
@@ -822,6 +814,25 @@ def encode_labels(
     for row, of_row in enumerate(labels):
         targets[row, [index[label] for label in of_row]] = 1
     return array_of(classes), targets
+
+
+def next_to_label(
+    features: csr_matrix, probabilities: np.ndarray, is_labelled: np.ndarray, count: int, few: bool, seed: int
+) -> np.ndarray:
+    """Return the rows whose labels help most, at most this many: typical or doubtful ones (`Classifier.to_label`).
+
+    Args:
+        features: (N, F).
+        probabilities: (N, C).
+        is_labelled: (N,) bool; such rows are not returned.
+        few: whether there are few labels, and typical documents help most.
+    """
+    two = np.sort(probabilities, axis=1)[:, -2:]
+    order = np.argsort(two[:, 1] - two[:, 0], kind="stable")  # the most doubtful first
+    order = order[~is_labelled[order]]
+    candidates = np.arange(len(order) + is_labelled.sum()) if few else order[: AS_DOUBTFUL * count]
+    first = candidates[central(features[candidates], is_labelled[candidates], count, seed)]
+    return np.concatenate([first, order[~np.isin(order, first)]])[:count]
 
 
 def central(features: csr_matrix, is_known: np.ndarray, count: int, seed: int) -> np.ndarray:
