@@ -1,14 +1,17 @@
-"""Label documents by a few that you have labelled: fit a classifier, keep it, and use it on new documents.
+"""Label documents by a few that you have labelled, or by the names of the classes: fit, keep and use a classifier.
 
-    python classify.py fit labelled.csv --model sentence-transformers/all-MiniLM-L6-v2 --output_dir outputs/classifier
-    python classify.py fit labelled.jsonl --model my/encoder --documents unlabelled/ --output_dir outputs/classifier
+    MODEL=sentence-transformers/all-MiniLM-L6-v2
+    python classify.py fit labelled.csv --documents unlabelled/ --model $MODEL --output_dir outputs/classifier
+    python classify.py fit --classes names.txt --documents unlabelled/ --model $MODEL --output_dir outputs/classifier
     python classify.py predict outputs/classifier new_documents/ --output_file labels.csv
     python classify.py predict outputs/classifier new_documents/ --unsure 0.5     # no label below that probability
+    python classify.py next outputs/classifier unlabelled/ --output_file next.csv  # what to label next
 
 Labelled documents are rows of .csv, .xlsx, .jsonl or .parquet with a text and a label; a document with several labels
-has a list of them, or in a .csv `a; b` with --label_separator ";". Documents without labels make the words better. The
-score that is printed comes from documents that neither the head nor the choice of features saw (docs/classifying.md).
-Every verb takes --json, for other programs.
+has a list of them, or in a .csv `a; b` with --label_separator ";". A table without texts names files of --documents, in
+a column `file` or `id`. Documents without labels teach the words and the head. The score that is printed comes from
+documents that neither the head nor the choice of features saw (docs/classifying.md). Every verb takes --json, for
+other programs.
 """
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)
