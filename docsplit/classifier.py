@@ -342,8 +342,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
             self.fit_heads(features, targets, groups, named)
         if named is not None:
             self.examples_ = self._examples(features[self.features_], everything)
-        self.held_out_ = [replace(document, row=rows[document.row]) for document in self.held_out_]
-        self.held_out_.sort(key=lambda document: document.row)
+        held_out = [replace(document, row=rows[document.row]) for document in self.held_out_]
+        self.held_out_ = sorted(held_out, key=lambda document: document.row)
         return self
 
     @contextmanager
@@ -797,10 +797,13 @@ def encode_labels(
     if named is not None:
         if several:
             raise ValueError("Names of classes are for documents with one label each: leave them out.")
-        index = {label: column for column, label in enumerate(sorted(named))}
-        if without := sorted({str(label) for (label,) in labels if label not in index}):
-            raise ValueError(f"These labels are no names of classes: {some(without)}. The names are {some([*index])}.")
-        return array_of([*index]), np.array([index[label] for (label,) in labels], dtype=np.int64)
+        columns = {label: column for column, label in enumerate(sorted(named))}
+        given = [str(label) for (label,) in labels]  # 1 is the class named 1
+        if without := sorted({*given} - {*columns}):
+            raise ValueError(
+                f"These labels are no names of classes: {some(without)}. The names are {some([*columns])}."
+            )
+        return array_of([*columns]), np.array([columns[label] for label in given], dtype=np.int64)
     if not labels:
         raise ValueError(f"None of the {rows:,} rows has a text and a label: name their columns, or label some.")
     classes = classes_of(labels, "the labelled rows")
