@@ -8,8 +8,8 @@
     python classify.py next outputs/classifier unlabelled/ --output_file next.csv  # what to label next
 
 Labelled documents are rows of .csv, .xlsx, .jsonl or .parquet with a text and a label; a document with several labels
-has a list of them, or in a .csv `a; b` with --label_separator ";". A table without texts names files of --documents, in
-a column `file` or `id`. Documents without labels teach the words and the head. The score that is printed comes from
+has a list of them, or in a .csv `a; b` with --label_separator ";". A table without texts names files of --documents,
+in a column `file` or `id`. Documents without labels teach the words and the head. The score that is printed comes from
 documents that neither the head nor the choice of features saw (docs/classifying.md). Every verb takes --json, for
 other programs.
 """

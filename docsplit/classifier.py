@@ -498,7 +498,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
         if set(chosen) != {(self.features_, self.self_trained_)}:
             kept = held_out(learnt_from, targets, count, folds, named)
         self.scale_, self.shift_ = calibration(kept.scores[kept.calibrate], kept.targets[kept.calibrate])
-        self.score_, self.held_out_ = self._score(measured, targets, groups, choice), self._of_documents(measured)
+        self.score_ = self._score(measured, targets, groups, choice)
+        self.held_out_ = self._of_documents(measured)
         (coefficients, self.intercepts_), _ = fit_labelled(learnt_from, targets, count, np.arange(known), named)
         self.coefficients_ = space_of(self.features_).weights(coefficients)
 
