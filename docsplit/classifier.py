@@ -336,7 +336,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
         features = self.fit_features(everything)
         groups = near_copy_groups(labelled)
         self.counts_["near copies of labelled rows"] = len(groups) - len(np.unique(groups))
-        self.examples_ = []
+        self.held_out_: list[HeldOutDocument] = []
+        self.examples_: list[OfName] = []
         named = None if lines is None else self._named(features, [lines[name] for name in self.classes_])
         with self._timed("heads"):
             self.fit_heads(features, targets, groups, named)
