@@ -1,14 +1,17 @@
-"""Label documents by a few that you have labelled: fit a classifier, keep it, and use it on new documents.
+"""Label documents by a few that you have labelled, or by the names of the classes: fit, keep and use a classifier.
 
-    python classify.py fit labelled.csv --model sentence-transformers/all-MiniLM-L6-v2 --output_dir outputs/classifier
-    python classify.py fit labelled.jsonl --model my/encoder --documents unlabelled/ --output_dir outputs/classifier
+    MODEL=sentence-transformers/all-MiniLM-L6-v2
+    python classify.py fit labelled.csv --documents unlabelled/ --model $MODEL --output_dir outputs/classifier
+    python classify.py fit --classes names.txt --documents unlabelled/ --model $MODEL --output_dir outputs/classifier
     python classify.py predict outputs/classifier new_documents/ --output_file labels.csv
     python classify.py predict outputs/classifier new_documents/ --unsure 0.5     # no label below that probability
+    python classify.py next outputs/classifier unlabelled/ --output_file next.csv  # what to label next
 
 Labelled documents are rows of .csv, .xlsx, .jsonl or .parquet with a text and a label; a document with several labels
-has a list of them, or in a .csv `a; b` with --label_separator ";". Documents without labels make the words better. The
-score that is printed comes from documents that neither the head nor the choice of features saw (docs/classifying.md).
-Every verb takes --json, for other programs.
+has a list of them, or in a .csv `a; b` with --label_separator ";". A table without texts names files of --documents,
+in a column `file` or `id`. Documents without labels teach the words and the head. The score that is printed comes from
+documents that neither the head nor the choice of features saw (docs/classifying.md). Every verb takes --json, for
+other programs.
 """
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)
@@ -26,6 +29,7 @@ from docsplit.runtime.options import CommandParser, add_plugin
 logger = logging.getLogger(__name__)
 
 WORST = 5  # classes that are printed; the folder and --json have all
+BEGINNING, SHORT = 100, 70  # characters of a document, for who looks at its label: in a table, on the screen
 FEATURE_CHOICES = ("auto", "words_and_tfidf", "encoder_and_tfidf", "encoder", "tfidf")
 
 
@@ -36,17 +40,36 @@ def fit(options: argparse.Namespace) -> None:
     from docsplit.classifier import Classifier
     from docsplit.data.sets.labelled import some
     from docsplit.runtime.sharing import refuse_used
-    from docsplit.training.adapting import texts_to_adapt
 
     refuse_used(options.output_dir, "name another folder")  # before any long work
-    texts, labels = read_labelled(options)
-    documents = []
-    if options.documents:
-        documents = texts_to_adapt(options.documents, options.text_column[0], options.encoding)
+    if not options.classes and not options.labelled:
+        raise ValueError("Nothing is labelled: name a table with labels, or --classes with the names of the classes.")
+    classes = options.classes and options.classes.read_text(encoding="utf-8-sig").splitlines()
+    ids, texts, labels, documents = read_labelled(options)
     classifier = Classifier(options.model, options.features, options.seed, options.prompt, options.max_seq_length)
-    classifier.fit(texts, labels, documents)
+    classifier.fit(texts, labels, documents, classes)
     classifier.columns_ = options.text_column
     classifier.save(options.output_dir, options.include_encoder)
+    held_out = [
+        {"id": ids[one.row], "label": one.label, "guess": one.guess, "probability": round(one.probability, 4)}
+        | {"of_label": one.of_label and round(one.of_label, 4)}
+        | {"beginning": beginning_of(texts[one.row])}
+        for one in classifier.held_out_
+    ]
+    doubtful = [row for row, one in zip(held_out, classifier.held_out_) if one.is_doubtful]
+    doubtful.sort(key=lambda row: row["of_label"] / row["probability"])
+    write_table(options.output_dir / "held_out.csv", held_out)
+    write_table(options.output_dir / "doubtful.csv", doubtful)
+    examples = [
+        {"class": of.label, "documents": of.documents, "kind": kind, "next": second, "beginning": beginning_of(text)}
+        for of in classifier.examples_
+        for kind, second, text in [
+            *(("typical", None, text) for text in of.typical),
+            *(("doubtful", second, text) for text, second in of.doubtful),
+        ]
+    ]
+    if classifier.examples_:
+        write_table(options.output_dir / "examples.csv", examples)
     score = asdict(classifier.score_)
     if options.json:
         about = {"output_dir": str(options.output_dir), "features": classifier.features_, "score": score}
@@ -56,7 +79,19 @@ def fit(options: argparse.Namespace) -> None:
     counts = ", ".join(f"{count:,} {name}" for name, count in classifier.counts_.items() if count)
     print(f"\nDocuments of {len(classifier.classes_)} classes: {counts}.")
     tried = ", ".join(f"{name} {100 * value:.1f}" for name, value in score["choice"].items())
-    print(f"Features: {classifier.features_}" + (f", the best of {tried} in the choice." if tried else "."))
+    read = classifier.features_ + " of labelled and unlabelled documents" * classifier.self_trained_
+    read += " and of the names of classes" * bool(classes)
+    print(f"The head learnt from {read}" + (f", the best of {tried} in the choice." if tried else "."))
+    if examples:
+        for of in sorted(classifier.examples_, key=lambda of: of.documents)[:WORST]:
+            print(f"{shown(of.label)}: {of.documents:,} documents")
+            for text in of.typical:
+                print(f"  typical   {shown(beginning_of(text)[:SHORT])}")
+            for text, second in of.doubtful:
+                print(f"  doubtful, or {shown(second)}   {shown(beginning_of(text)[:SHORT])}")
+        print(f"Do the names fit? {options.output_dir / 'examples.csv'} has such documents of all classes.")
+    if not classifier.counts_["labelled"]:
+        print("No score, and probabilities that nothing measures: label 30 documents, drawn by chance, for both.")
     if alone := score["copies_alone"]:
         print(f"No score for {some([str(label) for label in alone])}: all documents are near copies of one another.")
     if score["value"] is not None:
@@ -68,6 +103,10 @@ def fit(options: argparse.Namespace) -> None:
         worst = sorted(classifier.score_.classes, key=lambda of_class: of_class.recall)[:WORST]
         found = ", ".join(f"{shown(str(one.label))} {one.found} of {one.documents}" for one in worst)
         print(f"Found least of: {found}.")
+    if doubtful:
+        print(
+            f"Labels that look wrong: {len(doubtful):,}. See {options.output_dir / 'doubtful.csv'}, the surest first."
+        )
     if score["sure_accuracy"] is not None:
         share, right = 100 * score["sure"], 100 * score["sure_accuracy"]
         print(f"With --unsure 0.5, {share:.0f} % of documents get a label, and {right:.0f} % of these are right.")
@@ -75,27 +114,59 @@ def fit(options: argparse.Namespace) -> None:
     print(f"Next: {command_line('classify.py', 'predict', options.output_dir, 'new_documents/')}")
 
 
-def read_labelled(options: argparse.Namespace) -> tuple[list[str | None], Any]:
-    """Read the texts and labels of a table; of python_docs without those that are sealed.
+def read_labelled(options: argparse.Namespace) -> tuple[list[str], list[Any], Any, list[str]]:
+    """Read the ids, texts and labels of tables, and the documents without labels; of python_docs none that is sealed.
+
+    Texts are in a table, or, if it has no column of them, in the documents, which then have the table's ids.
 
     Raises:
-        ValueError: naming the columns that there are.
+        ValueError: naming the columns that there are, or ids that no document has.
     """
-    from docsplit.data.corpora import EXPECTED_CORPUS, for_pretraining, load_corpus
-    from docsplit.data.sets.labelled import read_labelled_texts
+    from docsplit.data.corpora import EXPECTED_CORPUS, documents_to_search, for_pretraining, load_corpus
+    from docsplit.data.readers.base import TableColumns
+    from docsplit.data.readers.rows import ID_COLUMNS
+    from docsplit.data.sets.labelled import read_labelled_texts, some
     from docsplit.data.sets.labels import LabelColumn
+    from docsplit.training.adapting import texts_to_adapt
 
-    refuse_missing_path(options.labelled, EXPECTED_CORPUS)
-    dataset = for_pretraining(options.labelled, load_corpus(options.labelled, encoding=options.encoding))
-    column = LabelColumn.of(dataset, options.label_column, options.labelled)
-    if separator := options.label_separator:
-        cells = [cell and [part for part in str(cell).split(separator) if part.strip()] for cell in column.values]
-        column = LabelColumn(cells, source=options.labelled)
-    return read_labelled_texts(dataset, options.text_column, (), options.labelled), column
+    text, *more = options.text_column
+    ids: list[str] = []
+    texts: list[Any] = []
+    columns: list[LabelColumn] = []
+    text_of: dict[str, str] = {}
+    for table in options.labelled:
+        refuse_missing_path(table, EXPECTED_CORPUS)
+        dataset = for_pretraining(table, load_corpus(table, encoding=options.encoding))
+        column = LabelColumn.of(dataset, options.label_column, table)
+        if separator := options.label_separator:
+            cells = [cell and [part for part in str(cell).split(separator) if part.strip()] for cell in column.values]
+            column = LabelColumn(cells, source=table)
+        columns.append(column)
+        wanted = (options.id_column,) if options.id_column else (*ID_COLUMNS, "file")
+        named = next((name for name in wanted if name in dataset.column_names), None)
+        of_table = [str(value) for value in dataset[named][:]] if named else [str(row) for row in range(len(dataset))]
+        if text in dataset.column_names or not named or not options.documents:
+            texts += read_labelled_texts(dataset, options.text_column, (), table)
+        else:
+            of_documents = TableColumns(text, options.id_column, options.encoding, tuple(more))
+            found = documents_to_search(Path(options.documents), of_documents)
+            text_of = text_of or {document.id: document.text for document in found}
+            if missing := [name for name in of_table if name not in text_of]:
+                raise ValueError(
+                    f"{len(missing):,} of {len(of_table):,} ids of {table} are no document of {options.documents}: "
+                    f"{some(missing)}. Its documents have ids such as {some([*text_of])}."
+                )
+            texts += [text_of[name] for name in of_table]
+        ids += of_table
+    if text_of or not options.documents:  # which have been read, or are none
+        documents = [*text_of.values()]
+    else:
+        documents = texts_to_adapt(options.documents, text, options.encoding)
+    return ids, texts, columns, documents
 
 
-def predict(options: argparse.Namespace) -> None:
-    """Label documents, and print or write a line for each."""
+def read_documents(options: argparse.Namespace) -> tuple[Any, list[Any]]:
+    """Load the classifier, and read the documents that it is for."""
     from docsplit.classifier import Classifier
     from docsplit.data.corpora import documents_to_search
     from docsplit.data.readers.base import TableColumns
@@ -109,19 +180,51 @@ def predict(options: argparse.Namespace) -> None:
     text, *more = options.text_column or classifier.columns_
     columns = TableColumns(text, options.id_column, options.encoding, tuple(more))
     documents = list(documents_to_search(options.documents, columns))
-    rows: list[dict[str, Any]] = []
-    texts = [document.text for document in documents]
     if classifier.model_ is not None:
-        logger.info(f"{classifier.encoder}: {reading_of(classifier.model_, texts, can_change=False)}.")
-    labels_of_all = classifier.labels_of(texts, options.unsure)
-    for document, of_document in zip(documents, labels_of_all):
-        given = [(label, round(value, 4)) for label, value in of_document]
+        read = reading_of(classifier.model_, [document.text for document in documents], can_change=False)
+        logger.info(f"{classifier.encoder}: {read}.")
+    return classifier, documents
+
+
+def to_label(options: argparse.Namespace) -> None:
+    """Name the documents whose labels help most, and write a table to fill in."""
+    classifier, documents = read_documents(options)
+    rows = [
+        {"id": documents[row].id, "label": None, "likeliest": label, "probability": round(probability, 4)}
+        | dict(zip(classifier.columns_, [documents[row].text, *[""] * len(classifier.columns_)]))
+        for row, label, probability in classifier.to_label([document.text for document in documents], options.count)
+    ]
+    if options.output_file is not None:
+        write_whole(options.output_file, lambda path: write_table(path, rows))
+    if options.json:
+        print(as_json(rows))
+        return
+    for row in rows if options.output_file is None else rows[:10]:
+        likeliest = f"{shown(text_of(row['likeliest']))} {row['probability']}"
+        print(f"{shown(row['id'])}  {likeliest}  {shown(beginning_of(row[classifier.columns_[0]]))}")
+    if options.output_file is not None:
+        print(f"All {len(rows):,} are in {options.output_file}: fill in its column label, and fit again with it:")
+        print(command_line("classify.py", "fit", "labelled.csv", options.output_file, "--output_dir", "..."))
+
+
+def predict(options: argparse.Namespace) -> None:
+    """Label documents, and print or write a line for each."""
+    classifier, documents = read_documents(options)
+    if not classifier.counts_["labelled"]:
+        logger.warning("No document had a label when this classifier was fitted: its probabilities are not measured.")
+    texts = [document.text for document in documents]
+    rows: list[dict[str, Any]] = []
+    top = options.top if options.top is not None else int(options.unsure > 0)
+    for document, of in zip(documents, classifier.predictions(texts, options.unsure, options.threshold, top)):
         row: dict[str, Any]
         if classifier.several_:
-            row = {"labels": [label for label, _ in given], "probabilities": [value for _, value in given]}
+            row = {"labels": [label for label, _ in of.labels], "probabilities": [round(p, 4) for _, p in of.labels]}
         else:
-            label, value = given[0] if given else (None, None)
-            row = {"label": label, "probability": value}
+            label, probability = of.labels[0] if of.labels else (None, None)
+            row = {"label": label, "probability": probability and round(probability, 4)}
+        for place in range(1, 1 + min(top, len(classifier.classes_))):
+            label, probability = of.likeliest[place - 1] if of.likeliest else (None, None)
+            row |= {f"likeliest_{place}": label, f"probability_{place}": probability and round(probability, 4)}
         rows.append({"id": document.id} | row)
     if options.output_file is not None:
         write_whole(options.output_file, lambda path: write_table(path, rows))
@@ -129,12 +232,18 @@ def predict(options: argparse.Namespace) -> None:
         print(as_json(rows))
         return
     for row in rows if options.output_file is None else rows[:10]:
-        document_id, labels, values = map(text_of, row.values())
-        print(f"{shown(document_id)}  {shown(labels or '-')}  {values}".rstrip())
+        document_id, labels, values, *likeliest = map(text_of, row.values())
+        beside = ", ".join(f"{shown(label)} {value}" for label, value in zip(likeliest[::2], likeliest[1::2]) if value)
+        print(f"{shown(document_id)}  {shown(labels or '-')}  {values}".rstrip() + f"  ({beside})" * bool(beside))
     if options.output_file is not None:
         print(f"All {len(rows):,} documents are in {options.output_file}.")
     without = sum(list(row.values())[1] in (None, []) for row in rows)
     print(f"{len(rows):,} documents; {without:,} of them without a label.")
+
+
+def beginning_of(text: str) -> str:
+    """Return how a text begins, in a line."""
+    return " ".join(text.split())[:BEGINNING]
 
 
 def text_of(value: Any) -> str:
@@ -156,12 +265,21 @@ def parse_options(words: list[str] | None = None) -> argparse.Namespace:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     fit_help = "Fit a classifier to labelled documents, and say what it is worth."
     add = (of_fit := verbs.add_parser("fit", help=fit_help, description=fit_help)).add_argument
-    add("labelled", help="a table of documents with labels: .csv, .xlsx, .jsonl ..., python_docs, or of the Hub")
+    add(
+        "labelled",
+        nargs="*",
+        help="a table of documents with labels: .csv, .xlsx, .jsonl ..., python_docs, or of the Hub; or several",
+    )
     add("--model", required=True, help="SentenceTransformer or any AutoModel: Hub name or folder")
     add("--output_dir", type=Path, required=True, help="new folder to write the classifier into")
+    classes_help = (
+        "file with a line for each class: its name, or `name: what it is about`; with labels, or without any"
+    )
+    add("--classes", type=Path, help=classes_help)
     add("--documents", help="documents without labels: folder of files, table, python_docs, or a data set of the Hub")
     add("--text_column", nargs="+", default=["text"], help="columns of the text; several are joined (default: text)")
     add("--label_column", default="label", help="column of the label, or of a list of labels (default: label)")
+    add("--id_column", help="column of the ids; without texts, of --documents (default: id, _id, doc_id or file)")
     add("--label_separator", help="what stands between several labels in one cell of a .csv, such as ;")
     add("--encoding", help="encoding of text files (default: UTF-8, or what is detected)")
     features = "what the head reads; auto: chosen by cross-validation with 20 labels a class or more (default: auto)"
@@ -176,17 +294,26 @@ def parse_options(words: list[str] | None = None) -> argparse.Namespace:
     add("--seed", type=Bound(0, 2**31 - 1), default=0, help="of folds (default: 0)")
     predict_help = "Label new documents."
     add = (of_predict := verbs.add_parser("predict", help=predict_help, description=predict_help)).add_argument
-    add("classifier", type=Path, help="the folder of the classifier")
-    add("documents", type=Path, help="folder of files, one file, or python_docs:test")
     add(
         "--unsure", type=Bound(0, 1, kind=float), default=0.0, help="give no label below this probability (default: 0)"
     )
+    threshold = "of several labels, give those from this probability on (default: 0.5)"
+    add("--threshold", type=Bound(0, 1, kind=float), default=0.5, help=threshold)
+    top_help = "likeliest labels to name in columns of their own, given or not (default: with --unsure 1, else none)"
+    add("--top", type=Bound(1), help=top_help)
     add("--output_file", type=Path, help="new CSV file to write: id, label, probability")
-    add("--model", help="where the classifier's encoder is now (default: where it was)")
-    add("--text_column", nargs="+", help="columns of the text, in .jsonl, .csv ... (default: those that fit read)")
-    add("--id_column", help="column of the ids (default: id, _id or doc_id, else the row's number)")
-    add("--encoding", help="encoding of text files (default: UTF-8, or what is detected)")
-    for verb in (of_fit, of_predict):
+    next_help = "Name the documents whose labels help most."
+    add = (of_next := verbs.add_parser("next", help=next_help, description=next_help)).add_argument
+    add("--count", type=Bound(1), default=20, help="documents (default: 20)")
+    add("--output_file", type=Path, help="new CSV file to fill in: id, label, likeliest, probability, text")
+    for add in (of_predict.add_argument, of_next.add_argument):
+        add("classifier", type=Path, help="the folder of the classifier")
+        add("documents", type=Path, help="folder of files, one file, or python_docs:test")
+        add("--model", help="where the classifier's encoder is now (default: where it was)")
+        add("--text_column", nargs="+", help="columns of the text, in .jsonl, .csv ... (default: those that fit read)")
+        add("--id_column", help="column of the ids (default: id, _id or doc_id, else the row's number)")
+        add("--encoding", help="encoding of text files (default: UTF-8, or what is detected)")
+    for verb in (of_fit, of_predict, of_next):
         add_plugin(verb)
         verb.add_argument("--json", action="store_true", help="print JSON on standard output")
     return parser.parse_args(words)
@@ -196,7 +323,7 @@ def main() -> None:
     """Do what the verb says."""
     options = parse_options()
     log_messages(logging.WARNING if options.json else logging.INFO)
-    {"fit": fit, "predict": predict}[options.verb](options)
+    {"fit": fit, "predict": predict, "next": to_label}[options.verb](options)
 
 
 command = as_command(main)

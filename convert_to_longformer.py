@@ -34,7 +34,8 @@ def parse_options() -> argparse.Namespace:
     release = parser.add_argument_group("Its release")
     release.add_argument("--push_to_hub", action="store_true", help="upload the Longformer, with its card, to the Hub")
     release.add_argument("--hub_model_id", help="name on the Hub, USER/NAME (default: the name of the folder)")
-    release.add_argument("--hub_private_repo", action="store_true", default=None, help="make a new repository private")
+    help_text = "make a new repository private, and refuse a public one"
+    release.add_argument("--hub_private_repo", action="store_true", default=None, help=help_text)
     options = parser.parse_args()
     if options.attention_window % 2:
         parser.error(f"--attention_window {options.attention_window}: give an even number, half of it for each side")

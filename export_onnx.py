@@ -81,8 +81,10 @@ def export_encoder(name: str, out: Path) -> None:
         print(f"Put {prompt!r} before each text, as the encoder does by default: the ONNX model has no prompt.")
     if family_of(embedder.config).rows == "passages":
         shutil.copy(PASSAGES_FILE, out)
-        print(f"Give the passages of one document at a time, of {embedder.config.passage_words} words: passages.py.")
-    length = "of unit length" if embedder.unit_length else "for dot products"
+        most, words = embedder.config.max_passages, embedder.config.passage_words
+        passages = f"first {most} passages" if most else "passages"
+        print(f"Give the {passages} of one document at a time, of {words} words: passages.py.")
+    length = "of unit length" if embedder.unit_length else f"for {encoder.similarity_fn_name}"
     print(
         f"{path}: {path.stat().st_size / 1e6:.1f} MB, embeddings {length}, "
         f"{'whole texts' if tokens_read(encoder) is None else f'up to {tokens_read(encoder)} tokens'}; "

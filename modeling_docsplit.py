@@ -64,8 +64,8 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
 
     Attributes:
         encoder: the model of transformers that has weights to train: `masked_lm`, or the encoder of `body` itself.
-        micro_batch_tokens: bound on rows x longest row of one forward pass of the encoder; None encodes all views of
-            the batch at once. Changes speed and memory, never the loss.
+        micro_batch_tokens: bound on rows x longest row of one forward pass of the encoder; None: the
+            `default_training_tokens` of its device. Changes speed and memory, never the loss.
         cache_gradients: keep the activations of one micro-batch only and recompute the others in the backward pass.
         packing: how micro-batches are packed without padding, after `pack_sequences`; None: they are padded.
 
@@ -199,8 +199,14 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         return self.encoder.get_output_embeddings()
 
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> Any:
-        """Give the encoder, and its MLM head, room for other ids: `PreTrainedModel.resize_token_embeddings`."""
-        return self.encoder.resize_token_embeddings(*args, **kwargs)
+        """Give the encoder, its MLM head and its copies rows for other ids, as `PreTrainedModel` does."""
+        rows = self.encoder.resize_token_embeddings(*args, **kwargs)
+        copies: Any = self.objective.further_encoders()
+        for body in copies:
+            before = body[0].model.get_input_embeddings().num_embeddings
+            new = body[0].model.resize_token_embeddings(*args, **kwargs).weight.data[before:]
+            new.copy_(rows.weight.data[before:])
+        return rows
 
     def add_adapter(self, *args: Any, **kwargs: Any) -> None:
         """Refuse peft's way, by which the updates would not reach a release.
@@ -295,7 +301,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
 
         Raises:
             ValueError: for views above `max_seq_length`, MLM inputs that are missing, views that are one text without
-                dropout; as `Family.check_recomputation`.
+                dropout; adapters that `add_lora` did not add; as `Family.check_recomputation`.
             RuntimeError: under DataParallel, which would split the negatives.
         """
         self._check_can_run()
@@ -312,7 +318,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         batch.refuse_longer_than(self.body.max_seq_length)
         batch.views_are_one = same_text and not (mlm or self.objective.has_dropout)
         if same_text and contrastive and self.training and self.objective.has_dropout:
-            start.refuse_without_dropout(self.body[0].config)
+            start.refuse_without_dropout(self)
         counts = gather_counts(batch.num_documents, batch.num_targets, input_ids.device) if return_loss else []
 
         # Encode them: the objective says which encoder reads which view
@@ -348,6 +354,8 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
             problem = "DataParallel would split the negatives among GPUs: start with `accelerate launch` or `torchrun`"
             raise RuntimeError(f"{problem}, or choose one GPU with CUDA_VISIBLE_DEVICES=0.")
         family_of(self.config).check_recomputation(self.recomputes_layers, self.cache_gradients)
+        if self.training:
+            checkpoint.refuse_adapters_of_others(self)
 
     def _encode(self, batch: RowBatch, encoded: Encoded, body: Any, view: int | None = None) -> Any:
         """Encode the rows of all views to (B, V, H), or of one to (B, H); note MLM losses and tokens."""
@@ -361,7 +369,8 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         vectors_of, order = list[Any](), list[Any]()
         base_model = body[0].model
         multiple = family_of(base_model.config).length_multiple(base_model)
-        for places, part in batch.micro_batches(chosen, self.micro_batch_tokens, multiple, self.packing):
+        most = self.micro_batch_tokens or encoding.default_training_tokens(batch.attention_mask.device)
+        for places, part in batch.micro_batches(chosen, most, multiple, self.packing):
             vectors, mlm_sum = run(self.encoder, body, batch, part)
             vectors_of.append(vectors)
             order.append(places)

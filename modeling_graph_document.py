@@ -44,6 +44,7 @@ class GraphDocumentConfig(PreTrainedConfig):
         graph_queries: a query too goes through the layers, alone with itself; False: it is its passage's vector.
         passage_words: words of a passage, about.
         passage_pooling: what a passage's vector is made of. "cls": the paper's. "mean": the mean of its states.
+        max_passages: passages of a document that are read, the first ones (the paper: 100); 0: all.
     """
 
     model_type = "graph_document"
@@ -65,6 +66,7 @@ class GraphDocumentConfig(PreTrainedConfig):
         graph_queries: bool = False,
         passage_words: int = 100,
         passage_pooling: str = "cls",
+        max_passages: int = 0,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)  # first: it resets the attention implementation of the configurations in it
@@ -78,6 +80,7 @@ class GraphDocumentConfig(PreTrainedConfig):
         self.graph_feature_dropout, self.graph_attention_dropout = graph_feature_dropout, graph_attention_dropout
         self.graph_layer_norm, self.graph_queries = graph_layer_norm, graph_queries
         self.passage_words, self.passage_pooling = passage_words, passage_pooling
+        self.max_passages = max_passages
         self.check()
 
     def check(self) -> None:
@@ -91,6 +94,8 @@ class GraphDocumentConfig(PreTrainedConfig):
             raise ValueError("graph_feature_dropout and graph_attention_dropout are to be less than 1.")
         if self.graph_layers < 0:
             raise ValueError(f"graph_layers is {self.graph_layers}, expected 0 or more.")
+        if self.max_passages < 0:
+            raise ValueError(f"max_passages is {self.max_passages}, expected 1 or more, or 0 for all.")
         if self.graph_join_heads == "concat" and self.graph_hidden_size % self.graph_heads:
             raise ValueError(f"graph_hidden_size {self.graph_hidden_size} is no multiple of {self.graph_heads} heads.")
 
@@ -230,6 +235,12 @@ class GraphDocumentModel(PreTrainedModel):
     def get_input_embeddings(self) -> nn.Module:
         """Return the passage encoder's input embeddings."""
         return self.passage_encoder.get_input_embeddings()
+
+    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> Any:
+        """Give the passage encoder rows for other ids, as `PreTrainedModel` does."""
+        rows = self.passage_encoder.resize_token_embeddings(*args, **kwargs)
+        self.config.vocab_size = self.config.passage_encoder.vocab_size = rows.num_embeddings
+        return rows
 
     def encode_passages(self, input_ids: Tensor, attention_mask: Any, pool: Any = None, **more: Any) -> Tensor:
         """Turn passages (P, T), padded on the right, into (P, H): equation 1; `pool` is for other layouts."""

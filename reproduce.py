@@ -55,7 +55,8 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="list the recipes, or count the cells of one")
     parser.add_argument("--fetch", action="store_true",
                         help="download what may be fetched into --data_dir")  # fmt: skip
-    parser.add_argument("--dry_run", action="store_true", help="check every command, project the hours; run nothing")
+    parser.add_argument("--dry_run", action="store_true",
+                        help="check every command, say what each cell reads and the hours; run nothing")  # fmt: skip
     parser.add_argument("--jobs", type=Bound(1), help="cells at a time (default: the recipe's)")
     parser.add_argument("--retry", action="store_true", help="run failed cells again")
     parser.add_argument("--any_code", action="store_true", help="count cells that other code made as finished")
@@ -162,12 +163,12 @@ def open_study(plan: Any, options: argparse.Namespace, whole: bool = False, data
 
 
 def dry_run(plan: Any, options: argparse.Namespace, jobs: int) -> None:
-    """Print the hours, after all commands were parsed, those of sets that are not here too.
+    """Print what each cell reads, and the hours, after all commands were parsed, those of sets that are not here too.
 
     Raises:
         ValueError: if a script refuses its command.
     """
-    from benchmarks.studies.reproduction.dry_run import about_speed, problems, projection
+    from benchmarks.studies.reproduction.dry_run import about_speed, problems, projection, what_cells_read
     from benchmarks.studies.reproduction.plan import NOT_HERE, make_plan
 
     everything = make_plan(plan.recipe, options.data_dir, options.model_name_or_path is not None, with_all_data=True)
@@ -176,6 +177,7 @@ def dry_run(plan: Any, options: argparse.Namespace, jobs: int) -> None:
         raise ValueError("These commands are refused:\n" + "\n".join(wrong))
     print(f"{plan.recipe['title']}: every command parses, those of data that are not here too.")
     print(about_speed(plan.recipe))
+    print(f"\nWhat each cell reads, of data that are not here too:\n{what_cells_read(study, everything)}")
     print(f"\nWith the data that are here:\n{projection(open_study(plan, options), plan, jobs)}")
     if plan.missing:
         print(f"\nWith all data:\n{projection(study, everything, jobs)}\n")

@@ -46,6 +46,7 @@ def main() -> None:
     # The rest comes after parsing: mistyped options are answered sooner
     from transformers import Trainer, set_seed
 
+    from docsplit.embedding.encode import identity
     from docsplit.release.hub import prepare_release
     from docsplit.runtime.launching import refuse_one_process, start_logging, use_all_cores, warn_of_emulation
     from docsplit.training.models import load_model, prepare_model
@@ -71,10 +72,14 @@ def main() -> None:
     if args.push_release and args.process_index == 0:
         args.hub_model_id = prepare_release(options.output_dir, args.hub_model_id, args.hub_private_repo)
     data = load_data(options, start, checkpoint)
+    identity_of_start = identity(start.body) if start is not None else None
 
     # Prepare: the model for these documents, what its objective needs of the documents, and how both make batches
     model = prepare_model(start, options, data)
-    run = Run(options, checkpoint, data, model, folder)
+    run = Run(options, checkpoint, data, model, folder, identity_of_start)
+    if run.has_ended():
+        return
+    run.refuse_changes()
     run.prepare_objective()
     collator = make_collator(run)
     run.count_documents(collator)
@@ -110,6 +115,7 @@ def add_callbacks(run: "Run", trainer: "Trainer") -> "Callbacks":
     from docsplit.training import callbacks
     from docsplit.training.negatives import NegativesCallback
     from docsplit.training.probe import ProbeCallback
+    from docsplit.training.resuming import ResumeCallback
     from docsplit.training.run import Callbacks
     from docsplit.training.screen import ScreenCallback
 
@@ -121,7 +127,7 @@ def add_callbacks(run: "Run", trainer: "Trainer") -> "Callbacks":
         trainer.add_callback(callbacks.StreamCallback(trainer, run.data.stream, checkpoint))
     seen = callbacks.SeenDocumentsCallback(trainer, options.start, checkpoint)
     trainer.add_callback(seen)
-    trainer.add_callback(callbacks.LastStepCallback(trainer))
+    trainer.add_callback(ResumeCallback(trainer, run.record, checkpoint))
     if options.queries.phases:
         trainer.add_callback(NegativesCallback(trainer, options.queries, checkpoint))
     trainer.add_callback(callbacks.CheckpointCallback(args, run.folder.seen_by[args.process_index]))

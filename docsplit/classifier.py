@@ -1,4 +1,4 @@
-"""A classifier to keep: an encoder, the words of your documents, and logistic regression on a few labels.
+"""A classifier to keep: an encoder, the words of your documents, and logistic regression on a few labels and a pile.
 
     classifier = Classifier("sentence-transformers/all-MiniLM-L6-v2").fit(texts, labels, documents="unlabelled/")
     classifier.save("outputs/classifier")
@@ -14,10 +14,15 @@ Rows of length one stand beside each other; the last factor, and C, were chosen 
 
 With 20 labels a class or more, cross-validation on the labels chooses among them; with fewer, the first is taken, for
 so few labels choose by chance. Words and TF-IDF read labelled and unlabelled documents alike. The head is trained on r
-by a fit without the document itself, as it will be of new ones. Folds outside of the choice, which keep near copies
-together, give the score, and the factor that makes scores of the head that is kept probabilities.
+by a fit without the document itself, as it will be of new ones.
 
-Folds of the choice are cheap: they share coordinates in the space that the documents span.
+The head learns from unlabelled documents too (`fit_self_trained`), except where a document may have several labels and
+on TF-IDF alone, which does not group documents: there the head's first guesses mislead it. With 20 labels a class or
+more, cross-validation decides whether it does.
+
+Folds outside of the choices, which keep near copies together, give the score, and the factor that makes scores of the
+head that is kept probabilities. Their heads see the unlabelled documents, and never the ones held out. Folds of the
+choice of features are cheap: they share coordinates in the space that the documents span.
 """
 
 import json
@@ -26,18 +31,21 @@ import math
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from safetensors.numpy import load_file, save_file
 from scipy.sparse import csr_matrix, hstack
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.cluster import KMeans
+from sklearn.decomposition import TruncatedSVD
 from tqdm.auto import tqdm
 
 from docsplit.data.copies import document_id, near_copy_groups
@@ -49,16 +57,18 @@ from docsplit.data.words import CUT, tfidf_counter
 from docsplit.embedding import lexical_ridge
 from docsplit.embedding.encode import CHUNK_TEXTS, embed_documents, identity, reading_of
 from docsplit.embedding.lexical_ridge import distinct
+from docsplit.evaluation.heads.class_names import LEAST_SPREAD, NamedClasses
 from docsplit.evaluation.heads.logistic import (
     HeldOut,
+    RowSpace,
     calibration,
-    fit_head,
+    fit_labelled,
     held_out,
     in_row_space,
     items_of,
     probabilities_of,
 )
-from docsplit.evaluation.results.bootstrap import ItemScores, interval, resample
+from docsplit.evaluation.results.bootstrap import ItemScores, interval, resample, wilson
 from docsplit.modeling.encoder_with_words import TABLE, TOKENIZER, Words, add_words
 from docsplit.modeling.loading import load_encoder, prompts_of, save_plain, with_words, without_words, words_of
 from docsplit.runtime.files import (
@@ -87,6 +97,14 @@ LABELS_TO_CHOOSE = 20  # a class, on average
 FOLDS, INNER_FOLDS = 5, 3
 MOST_MEASURED = 1000  # labelled documents that choose, drawn from more; as many are held out
 BLOCK = 8 * CHUNK_TEXTS  # documents whose features are in memory while others are labelled
+MOST_UNLABELLED, MOST_TO_CHOOSE = 5000, 1000  # unlabelled documents, drawn from more; of these those of the choice
+EXAMPLES = 3  # typical, and as many doubtful, documents of a class with a name
+DOUBTFUL = 10  # times as probable as a document's label another has to be, for the label to look wrong
+# Of what to label next
+TYPICAL = 6  # labels a class, below which typical documents help more than doubtful ones
+AS_DOUBTFUL = 5  # times as many doubtful documents as are named are parted into clusters
+DIMENSIONS = 128  # of clusters
+SELF_TRAINED = "self-trained"  # beside the features, in `Score.choice`
 FILE, ARRAYS, VOCABULARY = "classifier.json", "classifier.safetensors", "vocabulary.json"
 WORDS, ENCODER = "words", "encoder"  # folders
 # In `FILE`, as they are
@@ -94,6 +112,7 @@ SAVED_ATTRIBUTES = (
     "identity_",
     "prompt_",
     "features_",
+    "self_trained_",
     "several_",
     "scale_",
     "shift_",
@@ -117,6 +136,58 @@ class OfClass:
         return self.found / self.documents
 
 
+class OfName(NamedTuple):
+    """What a class with a name got of all documents.
+
+    Attributes:
+        label: the class.
+        documents: that it got.
+        typical: the likeliest, the first first.
+        doubtful: the least likely, the least first, each with the class that comes next.
+    """
+
+    label: str
+    documents: int
+    typical: list[str]
+    doubtful: list[tuple[str, str]]
+
+
+class Prediction(NamedTuple):
+    """What a document gets, each label with its probability.
+
+    Attributes:
+        labels: that are given; of one label a document at most one, of several in the order of the classes.
+        likeliest: the likeliest, given or not, the first first.
+    """
+
+    labels: list[tuple[Any, float]]
+    likeliest: list[tuple[Any, float]]
+
+
+@dataclass(frozen=True)
+class HeldOutDocument:
+    """What a head that did not see a labelled document says of it.
+
+    Attributes:
+        row: of the document, among the texts of `fit`.
+        label: that it has; with several labels a list.
+        guess: that it gets; with several labels a list.
+        probability: of the guess; with several labels of the likeliest label.
+        of_label: the probability of the label that it has; None with several labels.
+    """
+
+    row: int
+    label: Any
+    guess: Any
+    probability: float
+    of_label: float | None
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether the label looks wrong."""
+        return self.of_label is not None and self.probability > DOUBTFUL * self.of_label
+
+
 @dataclass(frozen=True)
 class Score:
     """What a classifier is worth on documents that neither its head nor the choice of its features saw.
@@ -124,15 +195,17 @@ class Score:
     Attributes:
         metric: accuracy; with several labels micro-F1.
         value: None where nothing could be measured, for all documents of a class are near copies of one another.
-        low, high: a 95 % interval over the documents; near copies are drawn together.
+        low, high: a 95 % interval over the documents (of accuracy Wilson's, of micro-F1 by bootstrap); near copies
+            count as one.
         documents: that were measured on.
-        commonest: the class that most documents have.
+        commonest: the class that most labelled documents have; None without any.
         baseline: the metric of giving it to all documents.
         sure: the share of documents that get a label with `unsure=0.5`.
         sure_accuracy: how many of these labels are right; None where there is none.
         classes: that were measured.
         copies_alone: classes without a score, whose documents are all near copies of one another.
-        choice: the metric of all features in the choice, which saw these documents; empty where nothing was chosen.
+        choice: the metric of all features in the choice, which saw these documents, and of the best of them
+            self-trained; empty where nothing was chosen.
     """
 
     metric: str
@@ -163,7 +236,11 @@ class Classifier(ClassifierMixin, BaseEstimator):
         classes_: (C,) labels, sorted.
         several_: whether a document may have several labels, or none.
         features_: that were chosen.
+        self_trained_: whether the head learnt from documents without labels.
         score_: on documents that were held out.
+        labelled_: (N,) `document_id` of the labelled documents.
+        held_out_: these documents by their rows, after `fit`; of more than 1,000 labelled ones a sample.
+        examples_: of each class documents that show what its name found, after `fit` with names; else nothing.
         counts_: documents that were read and left out.
         seconds_: of each part.
         columns_: of tables, with the texts of documents; several are joined.
@@ -191,27 +268,38 @@ class Classifier(ClassifierMixin, BaseEstimator):
     # --- Fit ---
 
     def fit(
-        self, texts: Sequence[Any], labels: Sequence[Any] | LabelColumn, documents: Documents = ()
+        self,
+        texts: Sequence[Any] = (),
+        labels: Sequence[Any] = (),
+        documents: Documents = (),
+        classes: Sequence[str] | None = None,
     ) -> "Classifier":
         """Fit words, choose features, measure them, and train the head.
 
         Args:
-            texts: N documents. Empty ones (None too) and copies are left out.
+            texts: N documents; none where names of classes do. Empty ones (None too) and copies are left out.
             labels: of each, a text, whole number or bool, or a list of them where a document may have several (or a
-                vector of 0 and 1), as `docsplit.data.sets.labels.read_labels` reads them. Documents without (None,
-                NaN, an empty text) count among the unlabelled. Copies with several labels have the majority's; ties
-                are left out.
-            documents: without labels: texts, or a folder or file.
+                vector of 0 and 1), as `docsplit.data.sets.labels.read_labels` reads them; or a `LabelColumn` of each
+                table. Documents without (None, NaN, an empty text) count among the unlabelled. Copies with several
+                labels have the majority's; ties are left out.
+            documents: without labels: texts, or a folder or file. Of more than 5,000, as many are drawn.
+            classes: all classes by their names, each `name` or `name: what it is about`, of which the head learns too.
+                None: names say nothing.
 
         Raises:
-            ValueError: naming the labels, classes or options that do not go.
+            ValueError: naming the labels, classes or options that do not go, and names that say nothing of the
+                documents.
         """
         if self.features not in ("auto", *FEATURES):
             raise ValueError(f"--features has no {self.features}. Choose among auto, {', '.join(FEATURES)}.")
         texts = checked_texts(texts)
         self.seconds_: dict[str, float] = {}
         self.columns_ = ["text"]
-        (found,), self.several_ = read_labels(labels if isinstance(labels, LabelColumn) else LabelColumn(labels))
+        tables = [labels] if not len(labels) or not isinstance(labels[0], LabelColumn) else labels
+        columns, self.several_ = read_labels(
+            *(of if isinstance(of, LabelColumn) else LabelColumn(of) for of in tables)
+        )
+        found = [label for column in columns for label in column]
         if len(texts) != len(found):
             raise ValueError(f"{len(texts):,} texts came with {len(found):,} labels: give one label a text.")
         # Labelled documents, each once, in an order of their own, and all others
@@ -226,26 +314,39 @@ class Classifier(ClassifierMixin, BaseEstimator):
         labelled = [texts[row] for row in chosen]
         others = [texts[row] for row, label in enumerate(found) if label is None and texts[row].strip()]
         others += [document.text for document in documents_of(documents)]
-        everything = [*labelled, *others]
+        everything = [*labelled, *sorted(others)]
         everything = [everything[row] for row in distinct(everything)[0]]  # the labelled come first
+        unlabelled = len(everything) - len(labelled)
+        if unlabelled > MOST_UNLABELLED:
+            drawn = np.random.default_rng(self.seed).choice(unlabelled, MOST_UNLABELLED, replace=False)
+            everything = labelled + [everything[len(labelled) + row] for row in np.sort(drawn)]
         settled = Counter(label is not None for label in majority.values())
         self.counts_ = {
             "labelled": len(labelled),
             "unlabelled": len(everything) - len(labelled),
+            "unlabelled that were not drawn": unlabelled + len(labelled) - len(everything),
             "rows without a label": sum(label is None for label in found),
             "labelled rows without text": sum(label is not None for label in found) - len(there),
             "copies of labelled rows": len(there) - len(of_ids),
             "labelled by a majority": settled[True],
             "left out as ties": settled[False],
         }
-        self.classes_, targets = encode_labels([*chosen.values()], self.several_, len(found))
-        features = self.fit_features(labelled, everything)
+        lines = None if classes is None else lines_of_classes(classes)
+        self.classes_, targets = encode_labels([*chosen.values()], self.several_, len(found), lines)
+        rows = list(chosen)
+        self.labelled_ = np.array([ids[row] for row in rows])
+        features = self.fit_features(everything)
         groups = near_copy_groups(labelled)
         self.counts_["near copies of labelled rows"] = len(groups) - len(np.unique(groups))
-        with self._timed("choose and measure"):
-            self.choose(features, targets, groups)
-        with self._timed("head"):
-            self.coefficients_, self.intercepts_ = fit_head(features[self.features_], targets, len(self.classes_))
+        self.held_out_: list[HeldOutDocument] = []
+        self.examples_: list[OfName] = []
+        named = None if lines is None else self._named(features, [lines[name] for name in self.classes_])
+        with self._timed("heads"):
+            self.fit_heads(features, targets, groups, named)
+        if named is not None:
+            self.examples_ = self._examples(features[self.features_], everything)
+        held_out = [replace(document, row=rows[document.row]) for document in self.held_out_]
+        self.held_out_ = sorted(held_out, key=lambda document: document.row)
         return self
 
     @contextmanager
@@ -254,14 +355,14 @@ class Classifier(ClassifierMixin, BaseEstimator):
         yield
         self.seconds_[part] = round(time.perf_counter() - started, 2)
 
-    def fit_features(self, labelled: list[str], everything: list[str]) -> dict[str, csr_matrix]:
-        """Fit what needs no labels on all documents, and return the features that there can be of the labelled ones.
+    def fit_features(self, documents: list[str]) -> dict[str, csr_matrix]:
+        """Fit what needs no labels, and return the features that there can be, (N, F) by name.
 
         Args:
-            everything: all documents, the labelled ones first.
+            documents: N, labelled or not.
         """
         wanted = {self.features: FEATURES[self.features]} if self.features != "auto" else FEATURES
-        bases: dict[str | None, np.ndarray] = {None: np.zeros((len(labelled), 0), dtype=np.float32)}
+        bases: dict[str | None, np.ndarray] = {None: np.zeros((len(documents), 0), dtype=np.float32)}
         self.model_, self.identity_, self.prompt_ = None, None, None
         if any(base for base, _ in wanted.values()):
             with self._timed("load"):
@@ -270,19 +371,17 @@ class Classifier(ClassifierMixin, BaseEstimator):
                 self.identity_, self.prompt_ = identity(self.model_), prompts_of(self.model_)[0]
                 if words_of(loaded) is not None:
                     logger.info(f"{self.encoder} has words: those of these documents take their place.")
-            reads_all = any(base == "words" for base, _ in wanted.values())
-            logger.info(f"{self.encoder}: {reading_of(self.model_, everything if reads_all else labelled)}.")
+            logger.info(f"{self.encoder}: {reading_of(self.model_, documents)}.")
             with self._timed("embed"):
-                vectors = unit(self._embed(everything if reads_all else labelled))
-            bases["encoder"] = vectors[: len(labelled)]
-            with self._timed("words"):
-                words = self._fit_words(everything, vectors) if reads_all else None
-            if words is not None:
-                bases["words"] = words[: len(labelled)]
+                bases["encoder"] = unit(self._embed(documents))
+            if any(base == "words" for base, _ in wanted.values()):
+                with self._timed("words"):
+                    words = self._fit_words(documents, bases["encoder"])
+                bases |= {} if words is None else {"words": words}
         self.tfidf_ = tfidf_counter(dtype=np.float32)
         beside: Any = None
         try:
-            beside = self.tfidf_.fit(everything).transform(labelled)
+            beside = self.tfidf_.fit_transform(documents)
         except ValueError:  # its only error for texts
             logger.warning("No document has a word that TF-IDF counts: it is left out.")
         features = {
@@ -308,62 +407,127 @@ class Classifier(ClassifierMixin, BaseEstimator):
         as_if_new = torch.from_numpy(ridge.leave_one_out())
         return add_words(torch.from_numpy(vectors), as_if_new, ridge.facts.weight).numpy()
 
-    def choose(self, features: dict[str, csr_matrix], targets: np.ndarray, groups: np.ndarray | None = None) -> None:
-        """Choose the features, and measure and calibrate heads like the one that is kept, on folds outside of it.
+    def _named(self, features: dict[str, csr_matrix], lines: list[str]) -> NamedClasses:
+        """Embed the names of classes as documents, beside the first features that an encoder makes."""
+        name = next((name for name in features if FEATURES[name][0]), None)
+        if name is None:
+            raise ValueError("Names of classes are read by an encoder: choose --features other than tfidf.")
+        for other in [*features]:
+            if other != name:
+                del features[other]
+        vectors = unit(self._embed(lines, FEATURES[name][0] == "words"))
+        named = NamedClasses.of(features[name][:, : vectors.shape[1]].toarray(), vectors)
+        if named.spread < LEAST_SPREAD:
+            raise ValueError(
+                f"These names of classes do not tell the documents apart (spread {named.spread:.2f}, that "
+                f"of names that do is at least {LEAST_SPREAD}): {some(lines)}. Say what each is about, in lines such "
+                "as `rivers: a river, a stream or a lake`, or label documents and leave the names out."
+            )
+        return named
+
+    def _examples(self, features: csr_matrix, texts: list[str]) -> list[OfName]:
+        """Return typical and doubtful documents of each class."""
+        probabilities = self._probabilities(features)
+        best, names = probabilities.argmax(axis=1), self.classes_.tolist()
+        second = np.argsort(-probabilities, axis=1, kind="stable")[:, 1]
+        examples = []
+        for column, name in enumerate(names):
+            rows = np.flatnonzero(best == column)
+            rows = rows[np.argsort(-probabilities[rows, column], kind="stable")]
+            half = min(EXAMPLES, (len(rows) + 1) // 2)
+            doubtful = [(texts[row], names[second[row]]) for row in rows[half:][-EXAMPLES:][::-1]]
+            examples.append(OfName(name, len(rows), [texts[row] for row in rows[:half]], doubtful))
+        return examples
+
+    def fit_heads(
+        self,
+        features: dict[str, csr_matrix],
+        targets: np.ndarray,
+        groups: np.ndarray | None = None,
+        named: NamedClasses | None = None,
+    ) -> None:
+        """Choose what a head learns from, fit it, and measure and calibrate heads like it on folds outside the choice.
 
         Args:
-            features: (N, F) of the labelled documents, by name.
+            features: (N + U, F) of the labelled documents and those without labels, by name.
             targets: (N,), or with several labels (N, C).
             groups: (N,) of near copies, which no fold parts; None: there are none.
+            named: the names of the classes; then there is nothing to choose.
         """
-        several, count = self.several_, len(self.classes_)
-        groups = np.arange(len(targets)) if groups is None else groups
-        names, labels = list(features), targets.sum() if several else len(targets)
-        names = names if labels >= LABELS_TO_CHOOSE * count else names[:1]
-        drawn = stratified_sample(np.zeros(len(targets)) if several else targets, MOST_MEASURED, self.seed)
-        points = {name: in_row_space(features[name][drawn])[0] for name in names if len(names) > 1}
+        several, count, known = self.several_, len(self.classes_), len(targets)
+        groups = np.arange(known) if groups is None else groups
+        names, labels = list(features), targets.sum() if several else known
+        is_chosen = labels >= LABELS_TO_CHOOSE * count and named is None
+        names = names if is_chosen else names[:1]
+        drawn = stratified_sample(np.zeros(known) if several else targets, MOST_MEASURED, self.seed)
+        points = {name: in_row_space(features[name][drawn])[0] for name in names if is_chosen}
+        space_of = lru_cache(maxsize=None)(lambda name: RowSpace.of(features[name]))
+        unlabelled = np.arange(known, features[names[0]].shape[0])
+        few = np.random.default_rng(self.seed).permutation(unlabelled)[:MOST_TO_CHOOSE]
 
-        def best(train: np.ndarray) -> tuple[str, dict[str, float]]:
-            """Choose by these rows alone."""
+        def can_self_train(name: str) -> bool:
+            return len(unlabelled) > 0 and not several and FEATURES[name][0] is not None
+
+        def best(train: np.ndarray) -> tuple[str, bool, dict[str, float]]:
+            """Choose features, and whether to self-train, by these rows alone."""
             at = np.flatnonzero(np.isin(drawn, train))
-            of_drawn, values = targets[drawn[at]], {}
+            of_drawn = targets[drawn[at]]
             folds = list(folds_of(of_drawn, groups[drawn[at]], INNER_FOLDS, self.seed))
-            if len(names) == 1 or not folds:
-                return names[0], {}
-            for name, point in points.items():
-                held = held_out(point[at], of_drawn, count, folds)
-                values[name] = float(items_of(held.calibrated(), held.targets).of_runs()[0])
-            return max(values, key=lambda name: values[name]), values  # the first of equals
+            if not is_chosen or not folds or (len(names) == 1 and not can_self_train(names[0])):
+                return names[0], can_self_train(names[0]), {}
+
+            def value_of(rows: Any) -> float:
+                held = held_out(rows, of_drawn, count, folds)
+                return float(items_of(held.calibrated(), held.targets).of_runs()[0])
+
+            values = {name: value_of(point[at]) for name, point in points.items()}
+            name = max(names, key=lambda name: values[name])  # the first of equals
+            if not can_self_train(name):
+                return name, False, values
+            self_trained = value_of(space_of(name).coordinates[np.concatenate([drawn[at], few])])
+            return name, self_trained > values[name], values | {SELF_TRAINED: self_trained}
+
+        def learnt(name: str, self_trained: bool) -> Any:
+            return space_of(name).coordinates[: None if self_trained else known]
 
         # Of many documents two folds hold out enough, and their heads see nearly what the one that is kept sees
-        number = max(FOLDS, 2 * len(targets) // MOST_MEASURED)
-        enough = max(2, math.ceil(number * MOST_MEASURED / len(targets)))
+        number = max(FOLDS, 2 * known // MOST_MEASURED)
+        enough = max(2, math.ceil(number * MOST_MEASURED / max(1, known)))
         folds = list(islice(folds_of(targets, groups, number, self.seed), enough))
-        self.features_, choice = best(np.arange(len(targets)))
-        chosen = [best(train)[0] for train, _ in folds]
-        measured = held_out([features[name] for name in chosen], targets, count, folds)
-        kept = measured
-        if set(chosen) != {self.features_}:
-            kept = held_out(features[self.features_], targets, count, folds)
+        self.features_, self.self_trained_, choice = best(np.arange(known))
+        chosen = [best(train)[:2] for train, _ in folds]
+        measured = held_out([learnt(*of_fold) for of_fold in chosen], targets, count, folds, named)
+        kept, learnt_from = measured, learnt(self.features_, self.self_trained_)
+        if set(chosen) != {(self.features_, self.self_trained_)}:
+            kept = held_out(learnt_from, targets, count, folds, named)
         self.scale_, self.shift_ = calibration(kept.scores[kept.calibrate], kept.targets[kept.calibrate])
         self.score_ = self._score(measured, targets, groups, choice)
+        self.held_out_ = self._of_documents(measured)
+        (coefficients, self.intercepts_), _ = fit_labelled(learnt_from, targets, count, np.arange(known), named)
+        self.coefficients_ = space_of(self.features_).weights(coefficients)
 
     def _score(self, held: HeldOut, targets: np.ndarray, groups: np.ndarray, choice: dict[str, float]) -> Score:
         """Sum up what was measured on documents that were held out."""
         names, several, count = self.classes_.tolist(), self.several_, len(self.classes_)
         is_of_class = targets if several else np.eye(count, dtype=np.int64)[targets]  # (N, C)
-        alone = [name for name, of_class in zip(names, is_of_class.T) if len(np.unique(groups[of_class == 1])) < 2]
+        alone = [
+            name for name, rows in zip(names, is_of_class.T == 1) if rows.sum() > 1 == len(np.unique(groups[rows]))
+        ]
         commonest = int(is_of_class.sum(axis=0).argmax())
         if not len(held.targets):
-            metric = "micro-F1" if several else "accuracy"
-            return Score(metric, None, None, None, 0, names[commonest], None, None, None, [], alone, choice)
+            metric, most = "micro-F1" if several else "accuracy", names[commonest] if len(targets) else None
+            return Score(metric, None, None, None, 0, most, None, None, None, [], alone, choice)
         probabilities = held.calibrated()
         items = items_of(probabilities, held.targets)
         group_of = np.unique(groups[held.rows], return_inverse=True)[1]  # copies are drawn together
-        parts = (
-            np.bincount(group_of, of_documents[0])[None] for of_documents in (items.numerators, items.denominators)
+        numerators, denominators = (
+            np.bincount(group_of, of_documents[0]) for of_documents in (items.numerators, items.denominators)
         )
-        low, high = interval(resample([ItemScores(*parts)])[0])
+        value = float(items.of_runs()[0])
+        if several:
+            low, high = interval(resample([ItemScores(numerators[None], denominators[None])])[0])
+        else:  # as many independent documents as there would be of groups of equal size (Kish 1965)
+            low, high = wilson(value, denominators.sum() ** 2 / np.square(denominators).sum())
         always = np.zeros((len(held.targets), count)) + np.eye(count)[commonest]
         is_of_class = held.targets if several else np.eye(count, dtype=np.int64)[held.targets]
         highest = probabilities.max(axis=1)
@@ -372,7 +536,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         found = (given * is_of_class).sum(axis=0).tolist()
         return Score(
             metric="micro-F1" if several else "accuracy",
-            value=float(items.of_runs()[0]),
+            value=value,
             low=low,
             high=high,
             documents=len(held.targets),
@@ -384,6 +548,23 @@ class Classifier(ClassifierMixin, BaseEstimator):
             copies_alone=alone,
             choice=choice,
         )
+
+    def _of_documents(self, held: HeldOut) -> list[HeldOutDocument]:
+        """List what was measured, a document a line."""
+        if not len(held.targets):
+            return []
+        probabilities, names = held.calibrated(), self.classes_.tolist()
+        highest = probabilities.max(axis=1).tolist()
+        if self.several_:
+            labels, guesses = (
+                [[names[column] for column in np.flatnonzero(row)] for row in given]
+                for given in (held.targets, probabilities >= 0.5)
+            )
+            of_label = [None] * len(labels)
+        else:
+            labels, guesses = ([names[column] for column in of] for of in (held.targets, probabilities.argmax(axis=1)))
+            of_label = probabilities[np.arange(len(labels)), held.targets].tolist()
+        return [HeldOutDocument(*of) for of in zip(held.rows.tolist(), labels, guesses, highest, of_label)]
 
     # --- Predict ---
 
@@ -408,39 +589,78 @@ class Classifier(ClassifierMixin, BaseEstimator):
         """Return the probability of each class, (N, C); with several labels each is of its own."""
         if not (texts := checked_texts(texts)):
             return np.zeros((0, len(self.classes_)))
-        starts, scores = range(0, len(texts), BLOCK), []
-        for start in tqdm(starts, desc="Predicting", unit="block", disable=len(starts) == 1):
-            features = self.features_of(texts[start : start + BLOCK], self.features_)
-            scores.append(features @ self.coefficients_ + self.intercepts_)
-        return probabilities_of(np.concatenate(scores), self.scale_, self.shift_, self.several_)
+        starts = range(0, len(texts), BLOCK)
+        progress = tqdm(starts, desc="Predicting", unit="block", disable=len(starts) == 1)
+        blocks = (self.features_of(texts[start : start + BLOCK], self.features_) for start in progress)
+        return np.concatenate([self._probabilities(features) for features in blocks])
 
-    def predict(self, texts: Sequence[str], unsure: float = 0.0) -> np.ndarray | list[list[Any]]:
-        """Return the label of each document, (N,); with several labels a list of those with a probability of a half.
+    def _probabilities(self, features: csr_matrix) -> np.ndarray:
+        scores = features @ self.coefficients_ + self.intercepts_
+        return probabilities_of(scores, self.scale_, self.shift_, self.several_)
+
+    def predict(
+        self, texts: Sequence[str], unsure: float = 0.0, threshold: float = 0.5
+    ) -> np.ndarray | list[list[Any]]:
+        """Return the label of each document, (N,); with several labels a list of them.
 
         Args:
-            unsure: a document whose best label has a lower probability gets None, and so does one without text; of
-                several labels, only those of this probability are given.
+            unsure: a document whose best label has a lower probability gets None, and so does one without text.
+            threshold: of several labels, the probability from which one is given.
         """
-        given = self.labels_of(texts, unsure)
+        given = [[label for label, _ in of.labels] for of in self.predictions(texts, unsure, threshold)]
         if self.several_:
-            return [[label for label, _ in labels] for labels in given]
-        labels = [labels[0][0] if labels else None for labels in given]
+            return given
+        labels = [labels[0] if labels else None for labels in given]
         return np.array(labels, dtype=object if None in labels else self.classes_.dtype)
 
-    def labels_of(self, texts: Sequence[str], unsure: float = 0.0) -> list[list[tuple[Any, float]]]:
-        """Return the labels that `predict` gives, each with its probability; a document without text has none."""
-        if not 0 <= unsure <= 1:
-            raise ValueError(f"unsure is {unsure}: give a probability, from 0 to 1.")
+    def predictions(
+        self, texts: Sequence[str], unsure: float = 0.0, threshold: float = 0.5, top: int = 0
+    ) -> list[Prediction]:
+        """Return the labels that `predict` gives, each with its probability, and the `top` likeliest ones.
+
+        A document without text has none.
+        """
+        for name, value in (("unsure", unsure), ("threshold", threshold)):
+            if not 0 <= value <= 1:
+                raise ValueError(f"{name} is {value}: give a probability, from 0 to 1.")
+        if self.several_ and unsure:
+            raise ValueError("This classifier gives several labels: threshold is the least probability of each.")
+        if not self.several_ and threshold != 0.5:
+            raise ValueError("This classifier gives one label: unsure is its least probability.")
+        texts, names = checked_texts(texts), self.classes_.tolist()
+        found = []
+        for text, row in zip(texts, self.predict_proba(texts)):
+            order = (np.argsort(-row, kind="stable") if text.strip() else np.zeros(0, dtype=np.int64)).tolist()
+            given = sorted(column for column in order if row[column] >= threshold) if self.several_ else order[:1]
+            labels, likeliest = ([(names[column], float(row[column])) for column in of] for of in (given, order[:top]))
+            found.append(Prediction([of for of in labels if of[1] >= unsure], likeliest))
+        return found
+
+    def to_label(self, texts: Sequence[str], count: int = 20) -> list[tuple[int, Any, float]]:
+        """Name the documents whose labels help most: their rows, likeliest labels and the probabilities of these.
+
+        Few labels need typical documents, more labels doubtful ones (Hacohen et al. 2022): below six labels a class
+        those nearest to the centres of clusters that have no labelled document, the largest first; above, the same of
+        those whose two likeliest classes are closest. Of more than 5,000 documents as many are drawn.
+
+        Args:
+            texts: documents; those with a label are known, and taken for clusters.
+
+        Raises:
+            ValueError: if documents may have several labels.
+        """
+        if self.several_:
+            raise ValueError("Documents with several labels cannot be put in order: label some at random.")
         texts = checked_texts(texts)
-        probabilities = self.predict_proba(texts)
-        names, least = self.classes_.tolist(), max(unsure, 0.5) if self.several_ else unsure
-        columns_of = (
-            [range(len(names))] * len(probabilities) if self.several_ else probabilities.argmax(axis=1)[:, None]
-        )
-        return [
-            [(names[column], float(row[column])) for column in columns if row[column] >= least and text.strip()]
-            for columns, row, text in zip(columns_of, probabilities, texts)
-        ]
+        rows = np.array([row for row in distinct(texts)[0] if texts[row].strip()], dtype=np.int64)
+        rows = np.random.default_rng(self.seed).permutation(rows)[:MOST_UNLABELLED]
+        is_labelled = np.isin([document_id(texts[row]) for row in rows], self.labelled_)
+        features = self.features_of([texts[row] for row in rows], self.features_)
+        probabilities = self._probabilities(features)
+        few = self.counts_["labelled"] < TYPICAL * len(self.classes_)
+        likeliest, names = probabilities.argmax(axis=1), self.classes_.tolist()
+        chosen = next_to_label(features, probabilities, is_labelled, count, few, self.seed)
+        return [(int(rows[of]), names[likeliest[of]], float(probabilities[of, likeliest[of]])) for of in chosen]
 
     # --- Files ---
 
@@ -458,7 +678,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         refuse_used(folder, "name another folder")
         folder.parent.mkdir(parents=True, exist_ok=True)
         base, factor = FEATURES[self.features_]
-        arrays = {"coefficients": self.coefficients_, "intercepts": self.intercepts_}
+        arrays = {"coefficients": self.coefficients_, "intercepts": self.intercepts_, "labelled": self.labelled_}
         with (
             tempfile.TemporaryDirectory(prefix=f".{folder.name}.", suffix=PARTIAL, dir=folder.parent) as place,
             name_failed_writes(folder),
@@ -514,7 +734,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
         classifier.model_ = None
         for name in SAVED_ATTRIBUTES:
             setattr(classifier, name, about[name])
-        classifier.coefficients_, classifier.intercepts_ = arrays["coefficients"], arrays["intercepts"]
+        for name in ("coefficients", "intercepts", "labelled"):
+            setattr(classifier, f"{name}_", arrays[name])
         classifier.classes_ = array_of(about["classes"])
         classifier.score_ = checked(about["score"], Score, f"{folder / FILE}: score")
         base, factor = FEATURES[classifier.features_]
@@ -551,15 +772,45 @@ def checked_texts(texts: Sequence[Any]) -> list[str]:
     return [normalized(text) if isinstance(text, str) else "" for text in texts]
 
 
-def encode_labels(labels: list[Labels], several: bool, rows: int) -> tuple[np.ndarray, np.ndarray]:
+def lines_of_classes(classes: Sequence[str]) -> dict[str, str]:
+    """Return the lines of classes, `name` or `name: what it is about`, by their names.
+
+    Raises:
+        ValueError: for fewer than two, and for names that stand there twice.
+    """
+    lines = [" ".join(normalized(line).split()) for line in classes if line.strip()]
+    names = [line.split(":")[0].strip() for line in lines]
+    if twice := [name for name, count in Counter(names).items() if count > 1 or not name]:
+        raise ValueError(
+            f"Each class needs a name of its own before the colon, but these do not have one: {some(twice)}."
+        )
+    if len(lines) < 2:
+        raise ValueError(f"There are names of {len(lines)} classes: give at least two, a line each.")
+    return dict(zip(names, lines))
+
+
+def encode_labels(
+    labels: list[Labels], several: bool, rows: int, named: Iterable[str] | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the classes (C,), and targets: class indices (N,), or with several labels 0 and 1, (N, C).
 
     Args:
         rows: that were read, for the message.
+        named: all classes, if they have names; then they need no labels.
 
     Raises:
-        ValueError: for fewer than two classes, and for classes with a single document.
+        ValueError: for fewer than two classes, and for classes with a single document; for labels without a name.
     """
+    if named is not None:
+        if several:
+            raise ValueError("Names of classes are for documents with one label each: leave them out.")
+        columns = {label: column for column, label in enumerate(sorted(named))}
+        given = [str(label) for (label,) in labels]  # 1 is the class named 1
+        if without := sorted({*given} - {*columns}):
+            raise ValueError(
+                f"These labels are no names of classes: {some(without)}. The names are {some([*columns])}."
+            )
+        return array_of([*columns]), np.array([columns[label] for label in given], dtype=np.int64)
     if not labels:
         raise ValueError(f"None of the {rows:,} rows has a text and a label: name their columns, or label some.")
     classes = classes_of(labels, "the labelled rows")
@@ -573,6 +824,47 @@ def encode_labels(labels: list[Labels], several: bool, rows: int) -> tuple[np.nd
     for row, of_row in enumerate(labels):
         targets[row, [index[label] for label in of_row]] = 1
     return array_of(classes), targets
+
+
+def next_to_label(
+    features: csr_matrix, probabilities: np.ndarray, is_labelled: np.ndarray, count: int, few: bool, seed: int
+) -> np.ndarray:
+    """Return the rows whose labels help most, at most this many: typical or doubtful ones (`Classifier.to_label`).
+
+    Args:
+        features: (N, F).
+        probabilities: (N, C).
+        is_labelled: (N,) bool; such rows are not returned.
+        few: whether there are few labels, and typical documents help most.
+    """
+    two = np.sort(probabilities, axis=1)[:, -2:]
+    order = np.argsort(two[:, 1] - two[:, 0], kind="stable")  # the most doubtful first
+    order = order[~is_labelled[order]]
+    candidates = np.arange(len(order) + is_labelled.sum()) if few else order[: AS_DOUBTFUL * count]
+    first = candidates[central(features[candidates], is_labelled[candidates], count, seed)]
+    return np.concatenate([first, order[~np.isin(order, first)]])[:count]
+
+
+def central(features: csr_matrix, is_known: np.ndarray, count: int, seed: int) -> np.ndarray:
+    """Return at most this many rows, each of a cluster of its own and nearest to its centre.
+
+    Clusters with fewest known rows come first, and of these the largest.
+
+    Args:
+        features: (N, F).
+        is_known: (N,) bool; such rows are not returned.
+    """
+    if is_known.all() or not features.nnz:
+        return np.zeros(0, dtype=np.int64)
+    points = TruncatedSVD(min(DIMENSIONS, *features.shape), random_state=seed).fit_transform(features)
+    number = min(int(is_known.sum()) + count, len(points))
+    clusters = KMeans(number, n_init=1, random_state=seed).fit(points)
+    of_row = clusters.labels_
+    distances = np.square(points - clusters.cluster_centers_[of_row]).sum(axis=1)
+    sizes, known = (np.bincount(of_row, weights, number) for weights in (None, is_known))
+    nearest = [row for row in np.argsort(distances, kind="stable") if not is_known[row]]
+    first = {of_row[row]: row for row in reversed(nearest)}
+    return np.array([first[of] for of in sorted(first, key=lambda of: (known[of], -sizes[of]))][:count])
 
 
 def array_of(classes: list[Any]) -> np.ndarray:

@@ -14,10 +14,9 @@ from docsplit import DocSplitCallback, DocSplitCollator, DocSplitForContrastiveP
 from docsplit.data.corpora import for_pretraining, load_corpus
 from docsplit.data.preparation import tokenize
 
-START = "google-bert/bert-base-uncased"  # a name on the Hub, or a folder
+START = "bert-base-uncased"  # a name on the Hub, or a folder
 CORPUS = "python_docs"  # the docstrings of the installed packages; or a file or folder, or a data set on the Hub
 OUTPUT = "outputs/trained"
-STEPS = 1000
 
 
 def main() -> None:
@@ -26,16 +25,14 @@ def main() -> None:
     tokenizer = AutoTokenizer.from_pretrained(START)
     corpus = for_pretraining(CORPUS, load_corpus(CORPUS))  # without what evaluations are measured on
     documents, _ = tokenize(corpus, tokenizer)
-    model = DocSplitForContrastivePretraining.from_pretrained(START, pooling="mean", max_seq_length=128)
+    model = DocSplitForContrastivePretraining.from_pretrained(START, pooling="mean")
     collator = DocSplitCollator.for_model(model, tokenizer, view="docsplit")
 
     args = TrainingArguments(
         OUTPUT,
-        max_steps=STEPS,
-        per_device_train_batch_size=16,
-        learning_rate=5e-5,
-        remove_unused_columns=False,  # views are made of all columns
+        per_device_train_batch_size=36,
         dataloader_drop_last=True,  # a smaller batch has fewer negatives
+        remove_unused_columns=False,  # views are made of all columns
         ddp_find_unused_parameters=False,
         use_cpu=not torch.accelerator.is_available(),  # else several processes without a GPU do not meet
     )

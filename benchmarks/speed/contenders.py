@@ -49,7 +49,7 @@ from benchmarks.speed.jobs import (
     useful_flops,
 )
 from benchmarks.speed.meters import Memory, seconds_of
-from docsplit.runtime.launching import default_training_tokens
+from docsplit.modeling.encoding import default_training_tokens
 from modeling_docsplit import DocSplitForContrastivePretraining
 
 TEMPERATURE, MLM_WEIGHT = 0.05, 0.1

@@ -27,7 +27,6 @@ def pretraining(setting: Setting, report: Report) -> None:
     from docsplit.data.collators import DocSplitCollator
     from docsplit.data.tokenization import load_tokenizer
     from docsplit.embedding.encode import embed_documents
-    from docsplit.runtime.launching import default_training_tokens
     from modeling_docsplit import DocSplitForContrastivePretraining
 
     steps, batch_size = (4, 4) if setting.tiny else (2000, 64)
@@ -39,7 +38,6 @@ def pretraining(setting: Setting, report: Report) -> None:
     config.update(MODELS["tiny" if setting.tiny else "base"])
     model = DocSplitForContrastivePretraining.from_config(config, tokenizer, pooling="mean", max_seq_length=512)
     model.to(setting.device)
-    model.micro_batch_tokens = default_training_tokens(torch.device(setting.device))
     collator = DocSplitCollator.for_model(model, tokenizer, view="docsplit", max_seq_length=256)
 
     def accuracy() -> str:

@@ -214,7 +214,7 @@ def graph(setting: Setting, report: Report) -> None:
     import torch
 
     from benchmarks.speed.graph_document import BASE, ENCODER, measure
-    from docsplit.runtime.launching import default_training_tokens
+    from docsplit.modeling.encoding import default_training_tokens
 
     device = setting.device
     for documents in (2,) if setting.tiny else (64, 256):

@@ -31,8 +31,9 @@ from transformers import BertConfig
 
 from benchmarks.speed.jobs import MODELS, tokenizer_of_ids
 from benchmarks.speed.meters import add_device, make_parser, native_precision, write_results
+from docsplit.modeling.encoding import default_training_tokens
 from docsplit.runtime.files import write_text
-from docsplit.runtime.launching import default_training_tokens, hardware
+from docsplit.runtime.launching import hardware
 from modeling_docsplit import DocSplitForContrastivePretraining
 
 VOCABULARY = 30522

@@ -8,6 +8,7 @@ on the number of workers or processes, and a resumed run sees what the uninterru
 """
 
 import multiprocessing
+import reprlib
 from typing import Any
 
 import numpy as np
@@ -71,7 +72,7 @@ class DocSplitCollator:
         self.tokenizer = tokenizer
         if view not in VIEWS:
             raise ValueError(f"There is no view {view!r}: choose among {', '.join(VIEWS)}.")
-        self.view, self.of_passages = VIEWS[view], view in PASSAGE_VIEWS
+        self.view_name, self.view, self.of_passages = view, VIEWS[view], view in PASSAGE_VIEWS
         self.max_seq_length = max_seq_length
         self.mlm = mlm
         self.seed = seed
@@ -234,15 +235,37 @@ class DocSplitCollator:
         num_units = np.asarray(feature["passage_units"])
         return np.add.reduceat(lengths, num_units.cumsum() - num_units)
 
+    def draw_views(
+        self, unit_lengths: np.ndarray, rng: np.random.Generator, needed: slice | np.ndarray = slice(None)
+    ) -> tuple[View, View]:
+        """Draw both views of a document with units of these lengths (U,), each with one of the `needed` tokens.
+
+        Raises:
+            ValueError: naming the view of a plug-in that gives anything else.
+        """
+        views, size = self.view(unit_lengths, rng), int(unit_lengths.sum())
+
+        def is_right(view: Any) -> bool:
+            is_mask = isinstance(view, np.ndarray) and (view.dtype, view.shape) == (bool, (size,))
+            return is_mask and bool(view[needed].any())
+
+        if not (isinstance(views, tuple | list) and len(views) == 2 and all(map(is_right, views))):
+            raise ValueError(
+                f"The view {self.view_name!r} gave {' '.join(reprlib.repr(views).split())} for a document of "
+                f"{len(unit_lengths)} units and {size} tokens: expected two arrays of {size} bool, each with a token"
+                f"{'' if isinstance(needed, slice) else ' that begins a unit'}."
+            )
+        return views
+
     def draw(self, feature: Feature) -> list[MaskedRow]:
         """Draw two views of a document: ids (L,), the same ids masked anew (L,), and the MLM targets (L,) of each."""
         rng = self.generator(feature)
-        views = self.view(self.unit_lengths(feature), rng)
+        views = self.draw_views(self.unit_lengths(feature), rng)
         return [self.with_mask(self.join(feature, view), rng) for view in views]
 
     def wanted_and_room(self, feature: Feature) -> tuple[np.ndarray, np.ndarray]:
         """Count for each row the tokens of the document that it would have, and those that it has room for."""
-        views = self.view(self.unit_lengths(feature), self.generator(feature))
+        views = self.draw_views(self.unit_lengths(feature), self.generator(feature))
         return np.array([view.sum() for view in views]), np.full(2, self.room)
 
     def join(self, feature: Feature, view: View) -> np.ndarray:
@@ -330,7 +353,7 @@ class PassageCollator(DocSplitCollator):
         """Divide a document: the view and the position of each row, (R,) each, first those of view 0."""
         lengths = self.unit_lengths(feature)[: self.max_passages]
         starts = lengths.cumsum() - lengths
-        positions = [np.flatnonzero(view[starts]) for view in self.view(lengths, rng)]
+        positions = [np.flatnonzero(view[starts]) for view in self.draw_views(lengths, rng, starts)]
         return np.repeat([0, 1], [len(half) for half in positions]), np.concatenate(positions)
 
     def passages(self, feature: Feature, positions: np.ndarray) -> list[np.ndarray]:

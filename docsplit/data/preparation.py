@@ -4,6 +4,7 @@ The cache keeps what `tokenize` makes: a second run on the same text, tokenizer 
 trade-off: the ids of the whole corpus lie on disk (2 bytes a token); views are drawn from them in each epoch.
 """
 
+import hashlib
 import json
 import logging
 from collections.abc import Set
@@ -11,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow
 from datasets import Dataset, Features, List, Value
 from datasets.fingerprint import Hasher
 from datasets.table import InMemoryTable
@@ -20,7 +22,7 @@ from docsplit.data.copies import SKETCH_SIZE, document_id, sketch
 from docsplit.data.passages import clean_text, segment
 from docsplit.data.segmentation import DEFAULT_SPLITTER, SentenceSplitter, load_sentence_splitter
 from docsplit.data.tokenization import cut_in_two, has_initial_form, tokenize_units
-from docsplit.runtime.files import hash_of_code, map_once
+from docsplit.runtime.files import JsonObject, hash_of_code, map_once
 
 logger = logging.getLogger(__name__)
 
@@ -109,10 +111,30 @@ def tokenize(
 
 def _fingerprint(dataset: Dataset, tokenizer: Any, segmentation: Segmentation) -> str:
     """Key the cache by what the ids depend on, this code included, but not by the tokenizer's folder or length."""
-    tokenizer_state = json.loads(tokenizer.backend_tokenizer.to_str())
-    tokenizer_state |= {"truncation": None, "padding": None}  # of the last call
     code = hash_of_code("docsplit/data")
-    return Hasher.hash((dataset._fingerprint, tokenizer_state, asdict(segmentation), code))
+    return Hasher.hash((dataset._fingerprint, state_of_tokenizer(tokenizer), asdict(segmentation), code))
+
+
+def state_of_tokenizer(tokenizer: Any) -> JsonObject:
+    """Return all that decides the ids of a text, but not what the last call left."""
+    return json.loads(tokenizer.backend_tokenizer.to_str()) | {"truncation": None, "padding": None}
+
+
+def fingerprint_of_documents(dataset: Dataset) -> str:
+    """Hash the documents of `tokenize`, in order, and how they are cut: 16 hexadecimal digits, equal for equal data.
+
+    Token ids, by far the most of the data, are not read: words and tokenizer decide them.
+    """
+    names = [name for name in dataset.column_names if name.endswith(("document_id", "_lengths", *PASSAGE_COLUMNS))]
+    digest = hashlib.blake2b(digest_size=8)
+    for table in dataset.select_columns(names).with_format("arrow").iter(batch_size=10_000):
+        for column in table.combine_chunks().columns:
+            values = column.combine_chunks()
+            if pyarrow.types.is_list(values.type):
+                digest.update(values.value_lengths().to_numpy())
+                values = values.flatten()
+            digest.update(values.to_numpy())
+    return digest.hexdigest()
 
 
 def tokenize_batch(

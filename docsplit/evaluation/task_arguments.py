@@ -21,6 +21,7 @@ BM25_PARAMETERS = {BM25: {"k1": 1.5, "b": 0.75}, "bm25 k1=0.9 b=0.4": {"k1": 0.9
 ANALYSES = ("redundancy", "similarity", "attention", "clustering", "map", "geometry")
 GRAPH_ATTENTION = "graph_attention"  # another, for graph document models alone
 NEED_A_TAGGER = ("redundancy", "attention")
+READ_ALL = {"clustering", "map", "geometry"}  # analyses of all test documents, and not of the sample alone
 MAP_METHODS = ("tsne", "umap", "pca")
 
 

@@ -47,11 +47,7 @@ def save_checkpoint(model: Any, directory: Path) -> None:
     encoder, base_model, settings = model.encoder, model.body[0].model, model.config.docsplit
     native = encoder.state_dict() if model.lora_config is None else merge_lora(encoder)
     whole = model.state_dict()
-    if model.lora_config is None and any(".base_layer." in key for key in whole):
-        raise ValueError(
-            "The encoder has adapters that add_lora did not add: a release would lose their matrices. Merge them "
-            "(peft's merge_and_unload), or train with model.add_lora(rank)."
-        )
+    refuse_adapters_of_others(model)
     refuse_not_finite(whole)
     refuse_not_finite(native)
 
@@ -80,6 +76,19 @@ def save_checkpoint(model: Any, directory: Path) -> None:
     about = {"dtype": settings[RELEASED_DTYPE]} if RELEASED_DTYPE in settings else {}
     about |= {"architectures": [type(encoder).__name__]} if is_of_trainer else {}
     _change_json(directory / "config.json", about)
+
+
+def refuse_adapters_of_others(model: Any) -> None:
+    """Refuse layers of peft that `add_lora` did not add, in training too.
+
+    Raises:
+        ValueError: naming the way that works.
+    """
+    if model.lora_config is None and any("base_layer" in module._modules for module in model.encoder.modules()):
+        raise ValueError(
+            "The encoder has adapters that add_lora did not add: a release would lose their matrices. Merge them "
+            "(peft's merge_and_unload), or train with model.add_lora(rank)."
+        )
 
 
 def refuse_not_finite(state: Mapping[str, Tensor]) -> None:

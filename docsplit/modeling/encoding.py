@@ -211,7 +211,7 @@ class RowBatch:
             )
 
     def micro_batches(
-        self, chosen: np.ndarray, max_tokens: int | None, multiple: int = 1, packing: Packing | None = None
+        self, chosen: np.ndarray, max_tokens: int, multiple: int = 1, packing: Packing | None = None
     ) -> Iterator[tuple[np.ndarray, MicroBatch]]:
         """Yield the rows of these numbers in groups, each with its places among them.
 
@@ -244,7 +244,7 @@ class RowBatch:
         numbers, *masked = to_device(arrays, self.attention_mask.device)
         return PaddedRows(numbers, longest, num_tokens, Masked(*masked) if masked else None)
 
-    def pack(self, rows: np.ndarray, lengths: np.ndarray, packing: Packing, max_tokens: int | None) -> Pack:
+    def pack(self, rows: np.ndarray, lengths: np.ndarray, packing: Packing, max_tokens: int) -> Pack:
         """Put rows (R',) of these lengths, and their masked copies, one after another."""
         num_copies, width = len(self.copies()), self.attention_mask.shape[1]
         *laid_out, longest = packing.arrange(lengths, rows * width, num_copies, max_tokens)
@@ -450,8 +450,19 @@ def overhead_on(device: torch.device) -> int:
     return MICRO_BATCH_OVERHEAD if device.type == "cpu" else OVERHEAD_OF_A_GPU
 
 
+def default_training_tokens(device: torch.device) -> int:
+    """Choose the tokens of views in one forward pass in training, where activations take memory.
+
+    A GPU takes its time for thousands of tokens before the host has launched the next pass.
+    """
+    if device.type != "cuda":
+        return 1024 if device.type == "cpu" else 4096
+    gigabytes = torch.cuda.get_device_properties(device).total_memory / 2**30
+    return 32_768 if gigabytes >= 40 else 8192
+
+
 def micro_batches(
-    lengths: Tensor, max_tokens: int | None, multiple: int = 1, overhead: int = MICRO_BATCH_OVERHEAD
+    lengths: Tensor, max_tokens: int, multiple: int = 1, overhead: int = MICRO_BATCH_OVERHEAD
 ) -> Iterator[tuple[Tensor, int]]:
     """Cut rows into groups of similar length: yield (row indices, longest length), the longest rows first.
 
@@ -460,17 +471,14 @@ def micro_batches(
 
     Args:
         lengths: number of tokens of each row, (R,).
-        max_tokens: bound on rows x longest row of a group; a longer single row makes a group of its own. None: one
-            group.
+        max_tokens: bound on rows x longest row of a group; a longer single row makes a group of its own.
         multiple: what the encoder pads the longest row to, `length_multiple`; it counts for padding and bound.
     """
     lengths, order = lengths.sort(descending=True, stable=True)
     unpadded = lengths.clamp(min=1).tolist()
     if not unpadded:
         return
-    starts = [0]
-    if max_tokens is not None:
-        starts = _cheapest_cut([-(-length // multiple) * multiple for length in unpadded], max_tokens, overhead)
+    starts = _cheapest_cut([-(-length // multiple) * multiple for length in unpadded], max_tokens, overhead)
     for start, end in itertools.pairwise([*starts, len(unpadded)]):
         yield order[start:end], unpadded[start]
 

@@ -46,7 +46,7 @@ class Packing:
     longest: int = 512
 
     def arrange(
-        self, lengths: np.ndarray, starts: np.ndarray, num_copies: int, max_tokens: int | None
+        self, lengths: np.ndarray, starts: np.ndarray, num_copies: int, max_tokens: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
         """Lay rows of these lengths (R',), which begin at `starts` in the batch, one after another, in each copy.
 
@@ -60,7 +60,7 @@ class Packing:
         numbers = within + np.repeat(starts, lengths)
         sizes, longest = np.tile(lengths, num_copies), int(lengths.max())
         positions = np.tile(within, num_copies)
-        if self.fixed_length and max_tokens is not None:
+        if self.fixed_length:
             longest = max(longest, self.longest)
             filling = np.arange(max(num_copies * max_tokens - len(positions), 0)) % longest
             sizes = np.concatenate([sizes, np.bincount(np.arange(len(filling)) // longest)])
@@ -72,10 +72,10 @@ class Packing:
         return numbers, positions + self.first_position, borders, longest
 
 
-def groups_that_fit(lengths: np.ndarray, max_tokens: int | None) -> list[slice]:
+def groups_that_fit(lengths: np.ndarray, max_tokens: int) -> list[slice]:
     """Group rows for packs in their order, which costs nothing: as many as fit, or one that is longer than allowed."""
-    if max_tokens is None or not len(lengths):
-        return [slice(0, len(lengths))] if len(lengths) else []
+    if not len(lengths):
+        return []
     groups, start, total = [], 0, 0
     for number, length in enumerate(lengths.tolist()):
         if total and total + length > max_tokens:
@@ -143,7 +143,7 @@ def _difference(encoder: Any, packing: Packing, dtype: torch.dtype) -> float:
     lengths = np.minimum((5, 200), packing.longest)  # longer than the windows of local attention
     first = getattr(config, "pad_token_id", None) or 0
     texts = [(first + 1 + torch.arange(length)) % config.vocab_size for length in lengths.tolist()]
-    _, places, borders, longest = packing.arrange(lengths, lengths.cumsum() - lengths, 1, None)
+    _, places, borders, longest = packing.arrange(lengths, lengths.cumsum() - lengths, 1, int(lengths.sum()))
     limits = packed_inputs(torch.from_numpy(borders).int().to(device), longest)
     encoder.eval()
     try:

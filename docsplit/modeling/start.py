@@ -14,6 +14,7 @@ import contextlib
 import copy
 import hashlib
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -172,20 +173,27 @@ def checked_length(config: PreTrainedConfig, max_seq_length: int | None) -> int:
     return max_seq_length
 
 
-def refuse_without_dropout(config: PreTrainedConfig) -> None:
+def refuse_without_dropout(model: Any) -> None:
     """Refuse two views that are one text and get one vector: there would be nothing to learn (SimCSE, section 3).
+
+    Args:
+        model: a `DocSplitForContrastivePretraining`.
 
     Raises:
         ValueError: naming the encoder's settings of dropout, and another view.
     """
+    config, is_packed = model.body[0].config, model.packing is not None and model.device.type == "cuda"
     settings = vars(config) | vars(family_of(config).token_encoder(config))
-    shares = {key: value for key, value in settings.items() if "drop" in key and "classifier" not in key}
+    # Without those of heads, of whole layers, which both views pass or skip, and of attention in CUDA's packs
+    left_out = f"classif|pooler|summary|qa_|layerdrop{'|^att' if is_packed else ''}"
+    shares = {key: value for key, value in settings.items() if "drop" in key and not re.search(left_out, key)}
     if not any(isinstance(value, float) and value > 0 for value in shares.values()):
         said = " and ".join(f"{key} {value}" for key, value in shares.items()) or "no such setting"
+        given = f" (of a random start --config_overrides {next(iter(shares))}=0.1)" if shares else ""
         raise ValueError(
             f"Both views of a document are the same text, and this {config.model_type} has no dropout to tell them "
-            f"apart ({said}): choose another view, such as docsplit, or an encoder with dropout (of a random start "
-            "--config_overrides hidden_dropout_prob=0.1)."
+            f"apart ({said}{'; packed sequences have none of attention weights' if is_packed else ''}): choose "
+            f"another view, such as docsplit, or an encoder with dropout{given}."
         )
 
 

@@ -38,23 +38,30 @@ def create_repository(repo_id: str, private: bool | None = None) -> str:
     """Create a repository unless it exists, and return its full name, user/name.
 
     Raises:
-        ValueError: if the Hub cannot be reached, or this token, or none, may not write there. Called before training,
-            while it can be corrected.
+        ValueError: if the Hub cannot be reached, or this token, or none, may not write there; if it exists and is
+            public, where a private one is asked for. Called before training, while it can be corrected.
     """
     try:
         name = API.create_repo(repo_id, private=private, exist_ok=True).repo_id
         API.auth_check(name, write=True)  # an existing one may be somebody else's
-        return name
+        is_public = private and not API.model_info(name).private  # it stays what it was
     except (HTTPError, OSError, ValueError) as error:
         if isinstance(error, HTTPError | ConnectionError | TimeoutError) and getattr(error, "response", None) is None:
+            later = f"python -m {MODULE} FOLDER {repo_id}{' --private' if private else ''}"
             raise ValueError(
                 f"There is no network: {API.endpoint} cannot be reached ({one_line(error)}). Run without "
-                f"--push_to_hub, and upload later by `python -m {MODULE} FOLDER {repo_id}`."
+                f"--push_to_hub, and upload later by `{later}`."
             ) from error
         raise ValueError(
             f"You cannot write to {repo_id!r} on the Hub: log in with `hf auth login`, or set HF_TOKEN to a token "
             f"that may write, and check that name. The cause: {one_line(error)}"
         ) from error
+    if is_public:
+        raise ValueError(
+            f"{name} is on the Hub already, and public; a private repository is asked for, since a release has hashes "
+            "of its training documents. Make it private in its settings on the Hub, or name another."
+        )
+    return name
 
 
 def prepare_release(output_dir: Path, repo_id: str | None, private: bool | None) -> str:
@@ -129,7 +136,8 @@ def main() -> None:
     parser = CommandParser(__doc__, prog=f"python -m {MODULE}")
     parser.add_argument("directory", type=Path, help="of a checkpoint")
     parser.add_argument("repo_id", help="user/name")
-    parser.add_argument("--private", action="store_true", default=None, help="if the repository is new")
+    help_text = "make a new repository private, and refuse a public one"
+    parser.add_argument("--private", action="store_true", default=None, help=help_text)
     options = parser.parse_args()
     if not release_files(options.directory):
         raise ValueError(f"{options.directory} has no file of a release: name the folder of an encoder.")

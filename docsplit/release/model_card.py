@@ -396,6 +396,7 @@ def _of_pretraining(directory: Path, run: RunRecord | None, results: Json, addre
         "training": _training_table(results, run, corpus),
         "recipe": code(run.recipe) if run and run.recipe else "",
         "options": [f"{one_line(name)}: {one_line(value)}" for name, value in sorted(options.items())],
+        "changes": [one_line(change) for change in run.changes] if run else [],
         "longest": length,
         "unit": "passage" if family.rows == "passages" else "document",
         "documents": f"corpus: {corpus}",

@@ -30,7 +30,7 @@ class OnnxEmbedder(nn.Module):
         first: Any = encoder[0]
         self.config: Any = getattr(first, "config", None)
         self.vocabulary: int = first.num_embeddings if hasattr(first, "num_embeddings") else first.config.vocab_size
-        self.unit_length = encoder.similarity_fn_name != "dot"
+        self.unit_length = encoder.similarity_fn_name == "cosine"  # other measures read the length
         self.input_names = ["input_ids", "attention_mask"]
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
@@ -40,7 +40,7 @@ class OnnxEmbedder(nn.Module):
         )
 
     def finish(self, embeddings: Tensor) -> Tensor:
-        """Cut embeddings (B, H) as the encoder says; scale them to length one unless it compares by dot product."""
+        """Cut embeddings (B, H) as the encoder says; scale them to length one if it compares by cosine."""
         embeddings = embeddings[:, : self.encoder.truncate_dim]
         return normalize(embeddings, dim=-1) if self.unit_length else embeddings
 
@@ -92,7 +92,8 @@ class PassageEmbedder(OnnxEmbedder):
     def inputs(self, texts: list[str], tokenizer: Any) -> list[dict[str, np.ndarray]]:
         """Make the inputs of one document after the other."""
         batches = []
-        for passages in (to_passages(text, self.config.passage_words) for text in texts):
+        words, most = self.config.passage_words, self.config.max_passages or None
+        for passages in (to_passages(text, words)[:most] for text in texts):
             (batch,) = super().inputs([passage.text for passage in passages], tokenizer)
             sections = {"section": np.array([passage.section for passage in passages])}
             batches.append(batch | (sections if "section" in self.input_names else {}))

@@ -134,6 +134,7 @@ class RunRecord(Record):
         options: those given, by recipe or command line, as text.
         local: the options among `model_name_or_path` and `corpus` that name a place on the machine of the run.
         lexical: of token embeddings that were made of the corpus; None: they were random, or the start's.
+        changes: that were made when the run was resumed, a sentence each.
     """
 
     file = RUN_FILE
@@ -148,10 +149,16 @@ class RunRecord(Record):
     commit: str | None
     hub_model_id: str | None = None
     lexical: LexicalFacts | None = None
+    changes: list[str] = field(default_factory=list)
 
     @classmethod
     def of_this_run(
-        cls, device: str, processes: int, hub_model_id: str | None, lexical: LexicalFacts | None = None
+        cls,
+        device: str,
+        processes: int,
+        hub_model_id: str | None,
+        lexical: LexicalFacts | None = None,
+        changes: Sequence[str] = (),
     ) -> "RunRecord":
         """Describe this run. Secrets are left out, and files are named without the folders they are in.
 
@@ -173,6 +180,7 @@ class RunRecord(Record):
             commit=files.commit_of_code(),
             hub_model_id=hub_model_id,
             lexical=lexical,
+            changes=list(changes),
         )
 
 

@@ -10,10 +10,17 @@ Only the standard library is imported, since models have options too.
 import argparse
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Annotated, Any, get_args, get_type_hints
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 COMMON = "common"  # in the metadata of a field: the short page of --help shows it
+# In the metadata of a field: what its value decides. Each kind has to be alike where those before it have to be, and
+# in fewer places.
+#     training   the weights: alike in all sessions of a run that resumes
+#     release    what a run ends with: another value may be given when it resumes
+#     session    speed, logs, checkpoints: alike in all processes of a session
+#     process    nothing but a place, or the machine's own: what is read there is compared, not its name
+DECIDES = "decides"
 
 
 @dataclass(frozen=True)
@@ -66,16 +73,23 @@ Positive = Annotated[float, Bound(0, above=True)]
 Share = Annotated[float, Bound(0, 1)]
 
 
-def option(default: Any, help: str | Callable[[], str], common: bool = False, **metadata: Any) -> Any:
+def option(
+    default: Any,
+    help: str | Callable[[], str],
+    common: bool = False,
+    decides: Literal["training", "release", "session", "process"] = "training",
+    **metadata: Any,
+) -> Any:
     """Declare an option of a script: the field of a dataclass, with its help text.
 
     Args:
         default: a list becomes a new list of each set of options.
         help: a function where it lists the rows of a table, to which plug-ins add.
         common: whether the short page of --help shows it.
+        decides: of `DECIDES`, for the options of a training.
         metadata: `choices`, for those that a type does not say.
     """
-    metadata |= {"help": help, COMMON: common}
+    metadata |= {"help": help, COMMON: common, DECIDES: decides}
     if isinstance(default, list):
         return field(default_factory=lambda: list(default), metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -103,3 +117,16 @@ def bounds_of(dtype: Any) -> dict[str, Bound]:
 
     own = {name: bound_in(kind) for name, kind in get_type_hints(dtype, include_extras=True).items()}
     return getattr(dtype, "inherited_bounds", {}) | {name: bound for name, bound in own.items() if bound is not None}
+
+
+def options_that_decide(options: Any, *kinds: str) -> dict[str, Any]:
+    """Return the options of a dataclass that decide one of these (`DECIDES`), with their values.
+
+    Those that it inherits from elsewhere are in its `inherited_decides`, by kind, or decide the training.
+    """
+    elsewhere = {name: kind for kind, names in getattr(options, "inherited_decides", {}).items() for name in names}
+    return {
+        each.name: getattr(options, each.name)
+        for each in fields(options)
+        if each.init and each.metadata.get(DECIDES, elsewhere.get(each.name, "training")) in kinds
+    }

@@ -213,14 +213,3 @@ def default_dtype(device: torch.device) -> torch.dtype:
 def default_micro_batch_tokens(device: torch.device) -> int:
     """Choose texts x longest text of one forward pass: it keeps the device busy with a few per cent of padding."""
     return 2048 if device.type == "cpu" else 16384
-
-
-def default_training_tokens(device: torch.device) -> int:
-    """Choose the tokens of views in one forward pass in training, where activations take memory.
-
-    A GPU takes its time for thousands of tokens before the host has launched the next pass.
-    """
-    if device.type != "cuda":
-        return 1024 if device.type == "cpu" else 4096
-    gigabytes = torch.cuda.get_device_properties(device).total_memory / 2**30
-    return 32_768 if gigabytes >= 40 else 8192

@@ -23,7 +23,7 @@ from typing import Any, NoReturn, get_type_hints
 
 import yaml
 
-from docsplit.runtime.bounds import COMMON, Bound, bounds_of
+from docsplit.runtime.bounds import COMMON, DECIDES, Bound, bounds_of
 from docsplit.runtime.command import end_with, running_command, with_installed_commands
 from docsplit.runtime.plugins import load_plugin
 
@@ -168,7 +168,9 @@ def _add_options(
         if original.name in names:
             declared: Any = copy.copy(original)
             declared.type = types[original.name]
-            declared.metadata = {name: original.metadata[name] for name in original.metadata.keys() - {COMMON}}
+            declared.metadata = {
+                name: original.metadata[name] for name in original.metadata.keys() - {COMMON, DECIDES}
+            }
             declared.metadata["help"] = _help_of(original)
             HfArgumentParser._parse_dataclass_field(group, declared)
             if (action := parser._actions[-1]).type in (int, float):

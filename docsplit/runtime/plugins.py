@@ -2,7 +2,7 @@
 
 Scripts that use these tables take `--plugin FILE`. They run it before their options are made: its rows are choices
 like all others. What is trained with such a row names the file and its hash in config.json, and going on without it is
-refused. No plug-in is run because a file names it.
+refused. A recipe may name a plug-in, which runs: it is trusted as the command line is. A checkpoint's never does.
 """
 
 import functools

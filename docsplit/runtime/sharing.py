@@ -209,7 +209,23 @@ class OutputFolder:
     def note_begin(self, checkpoint: Path | None) -> None:
         """Note that a training begins, from a checkpoint or as a new run, unless one of an earlier start has."""
         if begun_before(self.path) is None:
-            self._note(begun=Begun(time.time(), None if checkpoint is None else str(checkpoint), launch()))
+            begun = Begun(time.time(), None if checkpoint is None else str(checkpoint), launch())
+            self._note(begun=begun, ended=None)
+
+    def note_end(self, files: Sequence[Path], run: str, last: str) -> None:
+        """Note that a run has ended, its last checkpoint, and the files that it leaves."""
+        names = [path.relative_to(self.path).as_posix() for path in files]
+        self._note(ended={"run": run, "last": last, "files": names})
+
+    def has_ended(self, run: str, last: str) -> bool:
+        """Whether this run was the last to begin, ended with this checkpoint if one is left, and left its files."""
+        ended = self._record().get("ended")
+        return (
+            ended is not None
+            and ended["run"] == run
+            and last in ("", ended["last"])
+            and all((self.path / name).exists() for name in ended["files"])
+        )
 
     def close(self) -> None:
         """Let other runs in. Of a run that wrote nothing, nothing is left."""

@@ -76,7 +76,7 @@ class AdaptOptions:
     )
     push_to_hub: bool = option(False, "Upload OUTPUT, with its card, to the Hub.", common=True)
     hub_model_id: str | None = option(None, "Name on the Hub, USER/NAME. Default: the name of OUTPUT.")
-    hub_private_repo: bool | None = option(None, "Make a new repository private.")
+    hub_private_repo: bool | None = option(None, "Make a new repository private, and refuse a public one.")
 
     def __post_init__(self) -> None:
         if self.train:

@@ -4,11 +4,10 @@
     SeenDocumentsCallback     the record of the documents that the steps saw, beside each checkpoint
     StreamCallback            the position of a stream, in each checkpoint
     CheckpointCallback        a checkpoint counts when all of it is on the disk; older ones go only then
-    LastStepCallback          no step more where a run that has had its last one is resumed
     StopCallback              the first NaN, or a signal, ends the training on all processes after the same step
 
-Negatives (`docsplit.training.negatives`), the probe (`docsplit.training.probe`) and the screen
-(`docsplit.training.screen`) have files of their own.
+Resuming (`docsplit.training.resuming`), negatives (`docsplit.training.negatives`), the probe
+(`docsplit.training.probe`) and the screen (`docsplit.training.screen`) have files of their own.
 """
 
 import functools
@@ -57,11 +56,13 @@ class DocSplitCallback(TrainerCallback):
 
     `positive_cosine`, `negative_cosine`: mean cosine similarity of the two views of a document, and of views of
     different documents of the batch. `alignment`, `uniformity`: Wang and Isola (2020), equations 1 and 2. Values are
-    means over the steps since the last log; with several processes, of the main one.
+    means over the batches of all processes since the last log, those that have the value: one document alone has no
+    negatives.
 
     `dimension_std`, `dimension_correlation`, `effective_rank`: `docsplit.evaluation.analysis.geometry.spread` of first
     views, those of the main process since the last log, the last `NUM_SPREAD` of them. `NAME_active`, `NAME_entropy`:
-    `docsplit.evaluation.analysis.geometry.usage` of each histogram of the objective, summed since the last log.
+    `docsplit.evaluation.analysis.geometry.usage` of each histogram of the objective, summed over processes since the
+    last log.
 
     `tokens_per_second`: of the views without padding and without the masked copies, over all processes; evaluation
     and saving do not count as time. `padding_share`: of the tokens that are computed. `loader_stall`: the share of
@@ -93,17 +94,17 @@ class DocSplitCallback(TrainerCallback):
         self._start_anew()
         self.total_tokens, self.total_seconds = 0.0, 0.0
         self.clock = time.perf_counter()
-        self.args = trainer.args
+        self.epoch = 0  # that comes next
+        self.hook: Any = None
         # Before the others: what `on_log` adds must be there when TensorBoard and the like read it.
         trainer.callback_handler.callbacks.insert(0, self)
-        model: Any = trainer.model
-        model.register_forward_hook(self._observe, with_kwargs=True)
         self.draw_batches: Any = trainer.get_batch_samples
         trainer.get_batch_samples = self._draw_and_count  # type: ignore[method-assign, assignment]
 
     def _start_anew(self) -> None:
         """Forget what was summed since the last log."""
         self.sums: dict[str, Any] = defaultdict(int)
+        self.counts: dict[str, Any] = defaultdict(int)  # of the batches that have a value whose mean is logged
         self.histograms: dict[str, Any] = defaultdict(int)
         self.vectors: Tensor | None = None  # (N, H)
         self.calls, self.seconds, self.stall = 0, 0.0, 0.0
@@ -113,18 +114,18 @@ class DocSplitCallback(TrainerCallback):
         if not model.training or output.loss is None:
             return
         self.calls += 1
+        measured = {} if output.mlm_loss is None else {"mlm_loss": output.mlm_loss}
         if output.contrastive_loss is not None:
-            self.sums["contrastive_loss"] += output.contrastive_loss.detach()
+            measured |= {"contrastive_loss": output.contrastive_loss} | (output.objective_parts or {})
+            measured |= embedding_geometry(output.embeddings[:, :2])
             self.sums["masked_negatives"] += output.num_masked_negatives
-            parts = {name: value.detach() for name, value in (output.objective_parts or {}).items()}
-            for name, value in (parts | embedding_geometry(output.embeddings[:, :2])).items():
-                self.sums[name] += value
             for name, counts in (output.objective_histograms or {}).items():
                 self.histograms[name] += counts
             first = output.embeddings[:, 0].detach().float()
             self.vectors = (first if self.vectors is None else torch.cat([self.vectors, first]))[-NUM_SPREAD:]
-        if output.mlm_loss is not None:
-            self.sums["mlm_loss"] += output.mlm_loss.detach()
+        for name, value in measured.items():
+            self.sums[name] += value.detach()
+            self.counts[name] += 1
         self.sums["tokens"] += inputs["attention_mask"].sum()
         self.sums["computed_tokens"] += output.num_computed_tokens
 
@@ -141,7 +142,9 @@ class DocSplitCallback(TrainerCallback):
         self.seconds += passed if counts else 0.0
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
-        """Start the clocks, and go on with the totals of a run that resumes.
+        """Start the clocks, and go on with the epoch and the totals of a run that resumes.
+
+        The model is known now: with `model_init` each training has another.
 
         Raises:
             ValueError: for workers that outlive an epoch, which would keep its number.
@@ -150,14 +153,22 @@ class DocSplitCallback(TrainerCallback):
             raise ValueError(
                 "dataloader_persistent_workers=True would prefetch with the views of the epoch before: leave it off."
             )
+        if self.hook is not None:
+            self.hook.remove()
+        self.hook = kwargs["model"].register_forward_hook(self._observe, with_kwargs=True)
+        self.epoch = int(state.epoch or 0)
         self._tick(counts=False)
         for entry in state.log_history:  # of the sessions before, if this one resumes
             self.total_tokens = entry.get("tokens_seen", self.total_tokens)
             self.total_seconds = entry.get("training_seconds", self.total_seconds)
 
     def on_epoch_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
-        """Put the number of the epoch into the collator's shared memory."""
-        self.collator.epoch.value = int(state.epoch or 0)
+        """Put the number of the epoch into the collator's shared memory.
+
+        It is counted here: of a data set without a length Trainer takes all steps for one epoch.
+        """
+        self.collator.epoch.value = self.epoch
+        self.epoch += 1
 
     def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
         """Count the time since the last step, in which the batch was drawn; at its end, the step."""
@@ -180,21 +191,30 @@ class DocSplitCallback(TrainerCallback):
         self._tick(counts=True)  # reading the losses waits for the device, not for the loader
 
     def flush(self) -> dict[str, float]:
-        """Return means since the last call, and start anew."""
-        counted = [name for name in ("tokens", "computed_tokens", "masked_negatives") if name in self.sums]
-        if self.args.world_size > 1:  # these are of all processes; some are tensors, some numbers that the host knows
-            total = torch.stack([torch.as_tensor(self.sums[name], device=self.args.device) for name in counted])
-            dist.all_reduce(total)
-            self.sums |= dict(zip(counted, total.tolist()))
-        tokens, computed = int(self.sums.pop("tokens")), int(self.sums.pop("computed_tokens"))
-        means = {name: float(value) / self.calls for name, value in self.sums.items()}
+        """Return means since the last call, and start anew; all processes call it.
+
+        A loss is scaled so that its mean over the processes is its value. A part may be there on some alone, so the
+        sums go with their names.
+        """
+        own = [{name: float(value) for name, value in self.sums.items()}, self.counts]
+        own.append({name: value.cpu().numpy() for name, value in self.histograms.items()})
+        of_all: tuple[dict[str, Any], ...] = (defaultdict(int), defaultdict(int), defaultdict(int))
+        for of_process in on_all(lambda: own):
+            for total, values in zip(of_all, of_process):
+                for name, value in values.items():
+                    total[name] += value
+        sums, counts, histograms = of_all
+        tokens, computed = int(sums["tokens"]), int(sums["computed_tokens"])
+        means = {name: sums[name] / count for name, count in counts.items()}
+        if "masked_negatives" in sums:
+            means["masked_negatives"] = sums["masked_negatives"] / self.calls
         seconds = max(self.seconds, 1e-9)
         means |= {"tokens_per_second": tokens / seconds, "padding_share": 1 - tokens / computed}
         means |= {"loader_stall": self.stall / seconds}
         if self.vectors is not None and len(self.vectors) > 1 and self.vectors.isfinite().all():
             means |= spread(self.vectors.cpu().numpy())
-        for name, histogram in self.histograms.items():
-            means |= {f"{name}_{measure}": value for measure, value in usage(histogram.cpu().numpy()).items()}
+        for name, histogram in histograms.items():
+            means |= {f"{name}_{measure}": value for measure, value in usage(histogram).items()}
         self.total_tokens += tokens
         self.total_seconds += self.seconds
         self._start_anew()
@@ -356,20 +376,6 @@ class CheckpointCallback(TrainerCallback):
                     (checkpoint / f"rng_state_{rank}.pth").write_bytes(state)
 
 
-class LastStepCallback(TrainerCallback):
-    """Take no step where a run that has had its last one is resumed: stock Trainer looks only after one more."""
-
-    def __init__(self, trainer: Trainer):
-        self.trainer = trainer
-
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
-        """Give the loop no batches if there is nothing left to train."""
-        if state.global_step >= state.max_steps:
-            logger.info(f"All {state.max_steps} steps have been trained: only what comes after them is done.")
-            trainer: Any = self.trainer
-            trainer.get_batch_samples = lambda *_: ([], None)
-
-
 class StopCallback(TrainerCallback):
     """End the training on all processes after the same step: at the first NaN or infinity, or where a signal came.
 
@@ -463,7 +469,7 @@ class StopCallback(TrainerCallback):
         if not finite:
             raise FloatingPointError(
                 f"The loss or the parameters are not finite after step {step}: the training stops, and nothing of it "
-                "is written. Start anew, or with --resume_from_checkpoint where there is a checkpoint, with a lower "
+                "is written. Start anew, or from the weights of a checkpoint (--model_name_or_path), with a lower "
                 f"--learning_rate than {args.learning_rate}, --max_grad_norm 1, or --bf16 in place of --fp16."
             )
         if not goes_on:

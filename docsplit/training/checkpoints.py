@@ -11,7 +11,7 @@ from pathlib import Path
 
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
 from docsplit.release.records import MANIFEST, why_incomplete
-from docsplit.runtime.files import Damaged, FileRecord, JsonObject, read_json, read_sealed, remove_empty
+from docsplit.runtime.files import Damaged, FileRecord, JsonObject, read_sealed, remove_empty
 from docsplit.runtime.sharing import Begun
 
 logger = logging.getLogger(__name__)
@@ -54,6 +54,11 @@ def newest_complete(output_dir: Path, since: float = 0) -> Path | None:
             return checkpoint
         logger.warning(f"Passing over {checkpoint}: {reason}.")
     return None
+
+
+def newest_sealed(output_dir: Path) -> Path | None:
+    """Find the checkpoint that was written last, without reading whether it is complete."""
+    return max(filter(is_sealed, checkpoints(output_dir)), key=_written, default=None)
 
 
 def is_sealed(path: Path) -> bool:
@@ -162,22 +167,6 @@ def refuse_to_remove(output_dir: Path, names: Sequence[str | None]) -> None:
         for path in checkpoints(output_dir):
             if start.is_relative_to(path.resolve()):
                 raise ValueError(f"A new run removes {path}, which it is to start from: choose another --output_dir.")
-
-
-def check_same_model(checkpoint: Path, config: JsonObject) -> None:
-    """Refuse to resume with another model: many settings change no weight's shape, and would load without a word.
-
-    Args:
-        config: of the model that is about to be resumed, as it would be saved.
-
-    Raises:
-        ValueError: naming what differs, or the file that is damaged.
-    """
-    saved = read_json(checkpoint / "config.json")
-    names = of_the_model(saved | config)
-    different = {name: (saved.get(name), config.get(name)) for name in names if saved.get(name) != config.get(name)}
-    if different:
-        raise ValueError(f"The model differs from that of {checkpoint} (there, here): {different}. Use its options.")
 
 
 def of_the_model(config: JsonObject) -> JsonObject:

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from datasets import Dataset
-from datasets.fingerprint import Hasher
 from pyarrow import compute
 
 from docsplit.data import corpora, preparation, tokenization
@@ -28,7 +27,7 @@ from docsplit.modeling.families.table import family_named, family_of
 from docsplit.modeling.loading import prompts_of
 from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.pretrained import load_tokenizer as tokenizer_named
-from docsplit.runtime.files import JsonObject, cache_directory
+from docsplit.runtime.files import JsonObject, cache_directory, fingerprint
 from docsplit.runtime.sharing import first_on_machine, from_first
 from docsplit.training.run_arguments import RunOptions
 from modeling_docsplit import DocSplitForContrastivePretraining
@@ -75,16 +74,19 @@ class TrainingData:
 
     def fingerprints(self) -> dict[str, str]:
         """Hash all that is read, which must be the same on each machine; the names are for messages."""
-        found = {"the tokenizer": Hasher.hash(sorted(self.tokenizer.get_vocab().items()))}
-        for name, dataset in (("the training documents", self.train), ("the held-out documents", self.held_out)):
+        found = {"the tokenizer (--tokenizer_name)": fingerprint(preparation.state_of_tokenizer(self.tokenizer))}
+        for name, dataset in (("training documents", self.train), ("held-out documents", self.held_out)):
+            name = f"the {name} (--corpus)"
             if isinstance(dataset, DocumentStream):
-                found["the shards of the stream"] = str(dataset.rows.num_shards)
+                found["the shards of the stream (--corpus)"] = str(dataset.rows.num_shards)
             elif isinstance(dataset, QueryDataset):
-                numbers = [dataset.collection.document_ids, dataset.numbers, *dataset.relevant]
-                found[name] = Hasher.hash(np.concatenate(numbers).astype("<i8").tobytes())
+                content = fingerprint(dataset.collection.ranking.fingerprint(), dataset.numbers.tolist())
+                found[name] = f"{len(dataset):,} queries ({content})"
             elif dataset is not None:
-                found[name] = Hasher.hash(np.asarray(dataset["document_id"][:]).astype("<i8").tobytes())
-        return found | ({"the probe's documents": self.probe.fingerprint()} if self.probe is not None else {})
+                found[name] = f"{len(dataset):,} ({preparation.fingerprint_of_documents(dataset)})"
+        if self.probe is not None:
+            found["the probe's documents (--probe_corpus)"] = self.probe.fingerprint()
+        return found
 
     def document_ids(self) -> np.ndarray:
         """Return the distinct ids of all documents, ascending: (N,) int64."""
@@ -176,14 +178,16 @@ def measured_on(split: LabelledSplit) -> set[int]:
 
 
 def tokenizer_of_run(options: RunOptions, corpus: Dataset, checkpoint: Path | None, start: Any = None) -> Any:
-    """Load the checkpoint's tokenizer when resuming, else the one named, else the start's, else train one.
+    """Load the tokenizer that is named, else the start's, else that of the checkpoint to resume from, else train one.
 
     All processes must call it: the first one trains for all, since training one twice gives other ids.
     """
-    if (named := checkpoint or options.model.tokenizer_name) is not None:
-        return tokenizer_named(named)
+    if options.model.tokenizer_name is not None:
+        return tokenizer_named(options.model.tokenizer_name)
     if start is not None:
         return start.body.tokenizer
+    if checkpoint is not None:
+        return tokenizer_named(checkpoint)
     text_column, size = options.data.text_column, options.model.vocab_size
     return from_first(lambda: tokenization.train_wordpiece(corpus, text_column, size, cache_directory()))
 

@@ -163,8 +163,6 @@ def prepare_model(
     model_args, data_args, args, tokenizer = options.model, options.data, options.training, data.tokenizer
     model = start if start is not None else _random(model_args, data, given_settings(options))
     settings: Settings = model.config.docsplit
-    if data_args.view == "simcse" and settings["contrastive_weight"] and model.objective.has_dropout:
-        refuse_without_dropout(model.body[0].config)
     settings |= {
         option: getattr(data_args, option) for option in VIEW_SETTINGS
     }  # for those who go on from the checkpoint
@@ -188,6 +186,8 @@ def prepare_model(
     if args.packed_sequences != "false":
         model.to(args.device)  # type: ignore[arg-type]  # transformers' decorator hides its type
         _pack(model, args.packed_sequences == "true", _dtype(args))
+    if data_args.view == "simcse" and settings["contrastive_weight"] and model.objective.has_dropout:
+        refuse_without_dropout(model)
     if args.compile_options is not None:
         torch._dynamo.config.optimize_ddp = False  # it would cut the encoder's program where DDP sends gradients
         model.compile(**args.compile_options)

@@ -117,8 +117,8 @@ class NegativesCallback(TrainerCallback):
     def on_epoch_begin(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
         """Search, if this epoch is the first of a half."""
         half = math.ceil(state.num_train_epochs / 2)
-        phase = min(int((state.epoch or 0) >= half), len(self.phases) - 1)
-        if phase != self.current:
+        phase = max(min(int((state.epoch or 0) >= half), len(self.phases) - 1), self.current)  # a longer half goes on
+        if phase != self.current and not control.should_training_stop:
             kind = self.phases[phase]
             self._use(phase, None if kind == "random" else self._search(kind))
 

@@ -26,6 +26,7 @@ class ModelArguments:
         "Encoder to start from: Hub name or folder of a masked language model or a SentenceTransformer. Default: "
         "none, a random start.",
         common=True,
+        decides="process",
     )
     model_type: str = option(
         "bert",
@@ -42,6 +43,7 @@ class ModelArguments:
     tokenizer_name: str | None = option(
         None,
         "Tokenizer: Hub name or folder. Default: that of the start; for a random start one is trained on the corpus.",
+        decides="process",
     )
     lexical_start: bool = option(
         False,
@@ -66,6 +68,7 @@ class ModelArguments:
         None,
         "How attention is computed: sdpa, flash_attention_2, eager or another name of transformers. A Longformer "
         "computes it in tiles, unless this is eager. Default: transformers' choice.",
+        decides="session",
     )
     lora_r: Whole = option(0, "Rank of LoRA updates, trained in place of all weights; 0: none.", common=True)
 
@@ -91,6 +94,7 @@ class DataArguments:
         "mixed), a Hub data set NAME or NAME:CONFIGURATION, or python_docs, the docstrings of the installed "
         "packages. A .txt file has a document in each line; in a folder, it is one document.",
         common=True,
+        decides="process",
     )
     text_column: str = option(
         "text",
@@ -134,13 +138,16 @@ class DataArguments:
     )
     max_train_samples: Count | None = option(None, "Train on the first N documents only. Default: all.", common=True)
     max_eval_samples: Count = option(500, "Documents held out to measure eval_loss, unless --eval_strategy is no.")
-    preprocessing_num_workers: Count | None = option(None, "Processes that tokenise the corpus. Default: one.")
+    preprocessing_num_workers: Count | None = option(
+        None, "Processes that tokenise the corpus. Default: one.", decides="process"
+    )
     probe_corpus: str | None = option(
         None,
         "Labelled documents (columns text and label) to measure the encoder on, by classifying its embeddings: test "
         "documents before and after training, validation documents at each evaluation. Both are kept out of "
         "pretraining.",
         common=True,
+        decides="process",
     )
 
     def __post_init__(self) -> None:
@@ -222,6 +229,7 @@ class TrainingOptions:
 
     Attributes:
         inherited_bounds: of numbers that transformers declares.
+        inherited_decides: what options of transformers decide, by kind (`docsplit.runtime.bounds.DECIDES`).
     """
 
     inherited_bounds: ClassVar[dict[str, Bound]] = {
@@ -234,46 +242,81 @@ class TrainingOptions:
         **dict.fromkeys(("seed", "data_seed"), Bound(0, 2**31 - 1)),
         "local_rank": Bound(0, special=-1),
     }
+    inherited_decides: ClassVar[dict[str, tuple[str, ...]]] = {
+        "release": ("hub_private_repo", "hub_strategy", "hub_always_push", "hub_revision"),
+        "session": (
+            *("logging_strategy", "logging_first_step", "log_on_each_node", "include_num_input_tokens_seen"),
+            *("report_to", "project", "trackio_space_id", "trackio_bucket_id", "trackio_static_space_id"),
+            *("save_strategy", "save_steps", "save_total_limit", "save_only_model", "save_on_each_node"),
+            *("enable_jit_checkpoint", "restore_callback_states_from_checkpoint", "skip_memory_metrics", "debug"),
+            *("use_cpu", "full_determinism", "torch_compile", "torch_compile_backend", "torch_compile_mode"),
+            *("activation_checkpointing", "activation_checkpointing_kwargs", "torch_empty_cache_steps"),
+            *("gradient_checkpointing", "gradient_checkpointing_kwargs", "use_cache", "eval_accumulation_steps"),
+            *("dataloader_pin_memory", "dataloader_prefetch_factor", "ddp_bucket_cap_mb", "ddp_broadcast_buffers"),
+            *("ddp_static_graph", "accelerator_config", "do_train", "do_eval", "do_predict"),
+        ),
+        "process": (
+            *("run_name", "local_rank", "hub_model_id", "hub_token", "disable_tqdm"),
+            *("log_level", "log_level_replica", "ddp_backend", "ddp_timeout"),
+        ),
+    }
 
-    output_dir: str = option("outputs/docsplit", "Folder of checkpoints, encoder, card and results.", common=True)
+    output_dir: str = option(
+        "outputs/docsplit", "Folder of checkpoints, encoder, card and results.", common=True, decides="process"
+    )
     per_device_train_batch_size: Count = option(
         36,
         "Documents per step in each process. The other documents of a step, of all processes, are the negatives: "
         "with more of them the task is harder.",
         common=True,
+        decides="session",
     )
     per_device_eval_batch_size: Count | None = option(
-        None, "Documents per step in each process for eval_loss. Default: as in training."
+        None,
+        "Documents per step in each process for eval_loss. Default: as in training.",
+        decides="session",
     )
-    logging_steps: Positive = option(50, "Steps between two logs; below 1, a share of all steps.")
+    logging_steps: Positive = option(50, "Steps between two logs; below 1, a share of all steps.", decides="session")
     learning_rate: Weight = option(5e-5, "Peak learning rate of AdamW.", common=True)
     bf16: bool | None = option(
         None, "Compute the encoder in bfloat16 (autocast). Default: where the hardware multiplies it natively."
     )
     dataloader_num_workers: Whole | None = option(
-        None, "Processes that prepare batches. Default: 4 with a GPU, 0 without."
+        None,
+        "Processes that prepare batches. Default: 4 with a GPU, 0 without.",
+        decides="session",
     )
-    num_train_epochs: Positive = option(1.0, "Passes over the documents.", common=True)
+    num_train_epochs: Positive = option(1.0, "Passes over the documents.", common=True, decides="release")
     max_steps: Annotated[int, Bound(1, special=-1)] = option(
-        -1, "Stop after N steps, whatever --num_train_epochs says.", common=True
+        -1,
+        "Stop after N steps, whatever --num_train_epochs says.",
+        common=True,
+        decides="release",
     )
     weight_decay: Weight = option(0.01, "Weight decay of AdamW; biases and norms have none.")
     warmup_steps: Weight = option(0.05, "Steps of a rising learning rate; below 1, a share of all steps.")
     logging_nan_inf_filter: bool = option(
-        False, "Leave NaN and infinite losses out of the log: each step then waits for the GPU."
+        False,
+        "Leave NaN and infinite losses out of the log: each step then waits for the GPU.",
+        decides="session",
     )
     dataloader_drop_last: bool = option(
         True, "Drop the last batch of an epoch where it is smaller: it has fewer negatives."
     )
-    ddp_find_unused_parameters: bool | None = option(False, "Look for parameters without a gradient: there are none.")
+    ddp_find_unused_parameters: bool | None = option(
+        False, "Look for parameters without a gradient: there are none.", decides="session"
+    )
     remove_unused_columns: bool = option(False, "Drop columns: batches need all of them.")
 
     resume_from_checkpoint: str | None = option(
         None,
         "Continue from this checkpoint; without a value, from the newest complete one in --output_dir.",
         common=True,
+        decides="process",
     )
-    push_to_hub: bool = option(False, "Upload the trained encoder, with its card, to the Hub at the end.", common=True)
+    push_to_hub: bool = option(
+        False, "Upload the trained encoder, with its card, to the Hub at the end.", common=True, decides="release"
+    )
 
     contrastive_weight: Weight | None = option(
         None,
@@ -290,6 +333,7 @@ class TrainingOptions:
         None,
         "Most tokens of one forward pass, padding included. It changes speed and memory, not the loss: lower it if "
         "memory runs out. Default: 1024; on a GPU 32768, or 8192 below 40 GB.",
+        decides="session",
     )
     packed_sequences: str = option(
         "auto",
@@ -302,6 +346,7 @@ class TrainingOptions:
         "Keep the activations of one micro-batch at a time: large batches fit into little memory, in 1.4 times the "
         "time.",
         common=True,
+        decides="session",
     )
     early_stopping_patience: Count | None = option(
         None, "Stop after N evaluations without a better --metric_for_best_model; needs --load_best_model_at_end."
@@ -310,7 +355,11 @@ class TrainingOptions:
         True,
         "Release the start, unchanged, if training did not beat it on the validation documents of --probe_corpus. "
         "Off: release the trained weights in any case.",
+        decides="release",
     )
     overwrite_output_dir: bool = option(
-        False, "Start anew where an earlier run left checkpoints, and remove them.", common=True
+        False,
+        "Start anew where an earlier run left checkpoints, and remove them.",
+        common=True,
+        decides="process",
     )

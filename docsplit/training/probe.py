@@ -78,16 +78,9 @@ class ProbeCallback(TrainerCallback):
         self.features |= dict(zip(parts, np.split(embeddings, ends[:-1])))
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
-        """Measure the start, unless the run resumes and has that in its history.
-
-        Raises:
-            ValueError: if the run resumes and has it not.
-        """
-        if self.history():
-            return
-        if state.global_step > 0:
-            raise ValueError("--probe_corpus cannot be added when resuming: nothing was measured before training.")
-        self.trainer.log(self.measure(with_test=True))
+        """Measure the start, unless the run resumes, which has that in its history."""
+        if not self.history():
+            self.trainer.log(self.measure(with_test=True))
 
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
         """Measure on validation, and put the numbers among the metrics of the evaluation."""

@@ -4,7 +4,8 @@ import json
 import logging
 import socket
 import sys
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,11 @@ from docsplit.data.streaming import LAYOUT_FILE
 from docsplit.data.views import QUERY_DOCUMENT
 from docsplit.modeling.checkpoint import ADAPTER_FOLDER
 from docsplit.modeling.loading import pooling_of
-from docsplit.modeling.objectives.table import OBJECTIVES, prepared_files
+from docsplit.modeling.objectives.table import OBJECTIVES, option_names, prepared_files
 from docsplit.release import hub, model_card
 from docsplit.release.records import MANIFEST, RunRecord, why_incomplete
-from docsplit.runtime.files import PARTIAL, FileRecord, JsonObject, flush, name_failed_writes
+from docsplit.runtime.bounds import options_that_decide
+from docsplit.runtime.files import PARTIAL, FileRecord, fingerprint, flush, name_failed_writes
 from docsplit.runtime.launching import explain_out_of_memory
 from docsplit.runtime.sharing import OutputFolder, begun_before, from_first, on_all, refuse_differences, remove
 from docsplit.training import checkpoints, models
@@ -28,6 +30,7 @@ from docsplit.training.callbacks import DocSplitCallback, SeenDocumentsCallback,
 from docsplit.training.documents import TrainingData, load_documents, load_queries, note_sections, stream_documents
 from docsplit.training.negatives import NOTE
 from docsplit.training.probe import ProbeCallback, folder_of, put_back_better_start
+from docsplit.training.resuming import TrainingRecord
 from docsplit.training.run_arguments import NEGATIVES_FOLDER, RunOptions
 from docsplit.training.screen import closing_text, counts_table
 from docsplit.training.teacher import provide_targets
@@ -38,7 +41,7 @@ logger = logging.getLogger("docsplit")
 # What a new run removes of an earlier one in its folder, as patterns of Path.glob, and nothing else
 IN_A_CHECKPOINT = (
     *(set(hub.WRITTEN) - {*checkpoints.RESULTS, "README.md", "training.png"}),
-    *(TRAINING_DOCUMENTS_FILE, LAYOUT_FILE, NOTE, f"{ADAPTER_FOLDER}/adapter_*"),
+    *(TRAINING_DOCUMENTS_FILE, LAYOUT_FILE, NOTE, TrainingRecord.file, f"{ADAPTER_FOLDER}/adapter_*"),
     *("optimizer.pt", "scheduler.pt", "scaler.pt", "rng_state*.pth", "trainer_state.json", "training_args.bin"),
     *(MANIFEST, f".*{PARTIAL}", ".tmp??????"),  # the last two are left by a kill
 )
@@ -46,12 +49,6 @@ RUN_PARTS = (
     f"{ADAPTER_FOLDER}/adapter_*",
     *(f"{NEGATIVES_FOLDER}/{'[0-9a-f]' * 24}*/*", f"{NEGATIVES_FOLDER}/encoder/**/*"),
 )
-
-MAY_DIFFER = {  # options that are places on a machine, or of the machine: what is read there is compared
-    *("output_dir", "logging_dir", "run_name", "local_rank", "resume_from_checkpoint", "hub_model_id"),
-    *("corpus", "probe_corpus", "model_name_or_path", "tokenizer_name", "queries", "preprocessing_num_workers"),
-    *("disable_tqdm", "log_level", "log_level_replica", "ddp_backend", "ddp_timeout"),
-}
 
 
 def take_output(options: RunOptions) -> OutputFolder:
@@ -153,6 +150,7 @@ class Run:
     Attributes:
         checkpoint: that the run resumes from; None for a new one.
         folder: that everything is written into; the first process has taken it.
+        start: the identity of the pretrained encoder; None for a random one.
     """
 
     options: RunOptions
@@ -160,33 +158,77 @@ class Run:
     data: TrainingData
     model: DocSplitForContrastivePretraining
     folder: OutputFolder
+    start: str | None = None
 
     def __post_init__(self) -> None:
         self.results = self.data.counts  # the same dict, for all_results.json: what is prepared adds its counts
         self.start_folder: Path | None = None  # of the encoder to start from, if it may be better than what comes out
 
-    def prepare_objective(self) -> None:
-        """Refuse a checkpoint of another model, and let the objective prepare its data."""
-        config, own = json.loads(self.model.config.to_json_string()), self.model.objective.prepared_files
-        refuse_differences(lambda: self._what_all_share(config))
+    def refuse_changes(self) -> None:
+        """Refuse options, data and a model that are not those of all processes, and of the checkpoint."""
+        refuse_differences(lambda: self._facts("training", "release", "session"))
         if self.checkpoint is not None:
-            checkpoints.check_same_model(self.checkpoint, config)
-        elif self.options.training.process_index == 0:
+            self.record.go_on_from(self.checkpoint, chooses=self.options.training.load_best_model_at_end)
+
+    def has_ended(self) -> bool:
+        """Tell, and say, whether a run that resumes ended before with what it was given, so that nothing is to do."""
+        begins = self.options.training.resume_from_checkpoint is None
+        if begins or not from_first(lambda: self.folder.has_ended(*self._end(self.checkpoint))):
+            return False
+        logger.info(
+            f"The run in {self.options.output_dir} has ended: it stays as it is. To train anew leave "
+            "--resume_from_checkpoint out."
+        )
+        self.folder.close()
+        return True
+
+    def _end(self, last: Path | None) -> tuple[str, str]:
+        """Return what tells the end of this run from those of others: options and data; and its last checkpoint."""
+        streamed = self.data.stream and self.data.stream.state["corpus"]
+        return fingerprint(self._facts("training", "release"), streamed), last.resolve().name if last else ""
+
+    def prepare_objective(self) -> None:
+        """Let the objective prepare its data."""
+        own = self.model.objective.prepared_files
+        if self.checkpoint is None and self.options.training.process_index == 0:
             # Of an earlier run in this folder; the objective replaces its own files once nothing can be refused
             remove(self.folder.path, set(prepared_files()) - set(own))
         self.model.objective.prepare(self)
 
-    def _what_all_share(self, config: JsonObject) -> dict[str, str]:
-        """Return what all processes must have in common, else they would average gradients of different trainings.
+    @cached_property
+    def record(self) -> TrainingRecord:
+        """What decides the weights, for checkpoints."""
+        args = self.options.training
+        return TrainingRecord(
+            self._facts("training"), f"{args.world_size} x {args.per_device_train_batch_size} documents"
+        )
 
-        Names and places may differ.
+    def _facts(self, *kinds: str) -> dict[str, str]:
+        """Return options that decide one of these (`docsplit.runtime.bounds.DECIDES`), all data, and the model.
+
+        Options have the values that are in effect; names are those that messages have.
         """
-        groups = (self.options.data, self.options.queries, self.options.model, self.options.training)
-        own = {field.name for group in groups for field in fields(group)} - MAY_DIFFER
-        values = {name: value for group in groups for name, value in vars(group).items() if name in own}
-        found = {f"--{name}": str(value) for name, value in (values | self.options.objective).items()}
-        model = json.dumps(checkpoints.of_the_model(config), sort_keys=True)
-        return self.data.fingerprints() | found | {"the model": model}
+        args: Any = self.options.training
+        body, processes = self.model.body, args.world_size
+        groups = (self.options.data, self.options.queries, self.options.model, args)
+        values = {name: value for group in groups for name, value in options_that_decide(group, *kinds).items()}
+        config = checkpoints.of_the_model(json.loads(self.model.config.to_json_string()))
+        settings = config.pop("docsplit")
+        known = values.keys() | option_names(settings["objective"])
+        config |= {name: settings.pop(name) for name in settings.keys() - known}
+        values |= settings | {"pooling": pooling_of(body), "max_seq_length": body.max_seq_length}
+        values["per_device_train_batch_size x processes"] = args.per_device_train_batch_size * processes
+        if args.eval_strategy != "no":
+            values["per_device_eval_batch_size x processes"] = args.per_device_eval_batch_size * processes
+        values["accelerator_config"] = replace(args.accelerator_config, non_blocking=False)
+        if "release" in kinds:
+            values["push_to_hub"] = args.push_release
+        facts = {f"--{name}": value for name, value in values.items()}
+        facts["the encoder (--model_name_or_path)"] = self.start
+        facts |= {f"{name} of the model": value for name, value in config.items()}
+        return {
+            name: str(getattr(value, "value", value)) for name, value in (facts | self.data.fingerprints()).items()
+        }
 
     def neighbour_targets(self, options: Any) -> Path:
         """Return the file of the start's vectors, averaged with neighbours' (`docsplit.training.teacher`)."""
@@ -211,6 +253,8 @@ class Run:
             self.start_folder = folder_of(models.name_of_start(self.options.model))
             if self.checkpoint is None:
                 callbacks.probe.measure(with_test=True)  # logged by train(), whose clock should not count it
+        if self.checkpoint is not None:
+            self.record.check_length(trainer, self.checkpoint, len(self.options.queries.phases) > 1)
         if trainer.is_world_process_zero():
             remove(self.folder.path, checkpoints.RESULTS)  # of weights that are about to change
             if self.checkpoint is None:
@@ -265,11 +309,13 @@ class Run:
         for path in [*files, *{file.parent for file in files}]:
             flush(path)
         repo_id = args.hub_model_id if args.push_release else None  # which `prepare_release` made
-        description = RunRecord.of_this_run(args.device.type, args.world_size, repo_id, self.data.lexical)
+        changes = self.record.changes
+        description = RunRecord.of_this_run(args.device.type, args.world_size, repo_id, self.data.lexical, changes)
         loss_name = self.model.objective.loss_name
         model_card.write_run(output_dir, self.results, history, description, loss_name)
         if repo_id is not None:
             outdated = list(hub.RELEASE) if kept_start else ["evaluations/*"]
             hub.push_at_the_end(output_dir, repo_id, outdated=outdated)
+        self.folder.note_end(hub.release_files(output_dir), *self._end(checkpoints.newest_sealed(output_dir)))
         self.folder.close()
         print(f"\n{closing_text(self.options, self.results)}")

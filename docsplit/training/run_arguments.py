@@ -5,13 +5,16 @@ import os
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import TrainingArguments
+from transformers.integrations import get_reporting_integration_callbacks
 
 from docsplit.data.sets.set_arguments import check_folds
 from docsplit.data.views import QUERY_DOCUMENT, VIEWS
 from docsplit.modeling.distributed import WITHOUT_QUEUE
+from docsplit.modeling.encoding import default_training_tokens
 from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.start import Settings
 from docsplit.runtime.bounds import check_bounds, option
@@ -23,7 +26,6 @@ from docsplit.runtime.launching import (
     check_processes,
     connect,
     default_dtype,
-    default_training_tokens,
     refuse_sharded_parameters,
 )
 from docsplit.runtime.options import TOKEN_REFUSED, check_choices, first_lines
@@ -49,6 +51,7 @@ UNSUPPORTED = {  # options of transformers, and why they are refused
     "auto_find_batch_size": "would take negatives away: use --cache_gradients instead",
     "dataloader_multiprocessing_context": "is not supported: only forked workers learn which epoch it is",
     "dataloader_persistent_workers": "would prefetch with the views of the epoch before: leave it out",
+    "ignore_data_skip": "would train on documents again when the run resumes: leave it out",
     "save_on_each_node": "would write checkpoints without the parts of other machines: share --output_dir instead",
 }
 
@@ -71,6 +74,7 @@ class PretrainingArguments(TrainingOptions, TrainingArguments):  # type: ignore[
         _refuse_unsupported(self)
         # Trainer's own push would overwrite the card and upload whatever lies in the folder.
         self.push_release, self.push_to_hub = self.push_to_hub, False
+        self.restore_callback_states_from_checkpoint = True  # the patience of early stopping
         if not self.use_cpu:
             refuse_unusable_gpu()
         check_processes(on_cpu=self.use_cpu)
@@ -86,6 +90,7 @@ class PretrainingArguments(TrainingOptions, TrainingArguments):  # type: ignore[
         except (ValueError, TypeError, ImportError, AttributeError, KeyError) as error:
             raise ValueError(f"transformers refuses these options: {' '.join(str(error).split())}") from error
         _refuse_contradictions(self)
+        _refuse_trackers(self)
         if self.micro_batch_tokens is None:
             self.micro_batch_tokens = default_training_tokens(self.device)
 
@@ -151,6 +156,16 @@ def _refuse_contradictions(args: PretrainingArguments) -> None:
     for name, value in keywords.items():
         if isinstance(value, int | float) and not 0 <= value < math.inf:
             raise ValueError(f"--lr_scheduler_kwargs {name}={value} makes a learning rate below 0 or no number.")
+
+
+def _refuse_trackers(args: PretrainingArguments) -> None:
+    """Make the trackers as Trainer does, which comes after the documents."""
+    names: Any = args.report_to  # a list by now
+    try:
+        for tracker in get_reporting_integration_callbacks(names):
+            tracker()
+    except (ValueError, RuntimeError) as error:
+        raise ValueError(f"--report_to {' '.join(names)}: {error}") from error
 
 
 ARGUMENTS = (ModelArguments, DataArguments, QueryArguments, PretrainingArguments)  # what the command line gives

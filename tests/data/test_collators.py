@@ -9,7 +9,7 @@ from datasets import Dataset
 from torch.utils.data import DataLoader
 from transformers.trainer_pt_utils import find_batch_size
 
-from docsplit.data import preparation
+from docsplit.data import collators, preparation
 from docsplit.data.collators import IGNORED, MLM_PROBABILITY, DocSplitCollator, PassageCollator, truncated_shares
 from docsplit.data.passages import SECTION_BREAK, to_passages
 from docsplit.data.preparation import Segmentation
@@ -103,6 +103,42 @@ def test_truncated_shares_count_documents_and_tokens(dataset, wordpiece):
     assert 0 < tokens < 1
 
 
+BAD_VIEWS = {
+    "one array": lambda half: half,
+    "one view": lambda half: (half,),
+    "three views": lambda half: (half, ~half, half),
+    "nothing": lambda half: None,
+    "an empty view": lambda half: (half, half & ~half),
+    "places of tokens": lambda half: (np.flatnonzero(half), np.flatnonzero(~half)),
+    "0 and 1": lambda half: (half.astype(int), (~half).astype(int)),  # which would take the first two tokens
+    "lists": lambda half: (half.tolist(), (~half).tolist()),
+    "a token less": lambda half: (half[1:], ~half[1:]),
+    "tensors": lambda half: (torch.from_numpy(half), torch.from_numpy(~half)),
+}
+
+
+@pytest.mark.parametrize("bad", BAD_VIEWS)
+@pytest.mark.parametrize("kind", [DocSplitCollator, PassageCollator])
+def test_a_view_that_is_no_pair_of_masks_is_named(dataset, wordpiece, monkeypatch, kind, bad):
+    """Of both kinds of rows; with the good halves in their place both make a batch."""
+    number = int(np.argmax([len(feature["unit_lengths"]) for feature in dataset]))
+    feature = dict(dataset[number])
+    feature["passage_units"] = np.ones(len(feature["unit_lengths"]), dtype=int)
+    feature["passage_sections"] = np.zeros(len(feature["unit_lengths"]), dtype=int)
+    monkeypatch.setattr(collators, "PASSAGE_VIEWS", {"mine"} if kind is PassageCollator else set())
+
+    def halves(unit_lengths):
+        return np.arange(unit_lengths.sum()) < unit_lengths[0]
+
+    monkeypatch.setitem(collators.VIEWS, "mine", lambda lengths, rng: (halves(lengths), ~halves(lengths)))
+    assert kind(wordpiece, "mine")([feature])["document_ids"].shape == (1,)
+    monkeypatch.setitem(collators.VIEWS, "mine", lambda lengths, rng: BAD_VIEWS[bad](halves(lengths)))
+    with pytest.raises(
+        ValueError, match=r"The view 'mine' gave .* expected two arrays of \d+ bool, each with a token"
+    ):
+        kind(wordpiece, "mine")([feature])
+
+
 # --- Rows that are passages ---
 
 WORDS = 12
@@ -152,6 +188,15 @@ def test_rows_are_the_passages_of_the_text_divided_between_two_views(texts, docu
             (position, passage.section, ids) for position, (passage, ids) in enumerate(zip(passages, expected))
         ]
     assert len(queries_at) > 1
+
+
+def test_a_view_of_passages_needs_the_beginning_of_one(documents, tokenizer, monkeypatch):
+    monkeypatch.setattr(collators, "PASSAGE_VIEWS", {"mine"})
+    monkeypatch.setitem(
+        collators.VIEWS, "mine", lambda lengths, rng: (np.arange(lengths.sum()) == 1, np.arange(lengths.sum()) > 1)
+    )
+    with pytest.raises(ValueError, match=r"'mine' gave .*each with a token that begins a unit"):
+        PassageCollator(tokenizer, "mine")([documents[0]])
 
 
 def test_passages_are_masked_and_prompted_as_views_are(documents, tokenizer):

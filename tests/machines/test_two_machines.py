@@ -84,4 +84,4 @@ def test_other_documents_on_one_machine_stop_all(machines, tmp_path):
     fewer.write_text("".join(machines.corpus.read_text().splitlines(keepends=True)[:-1]))
     for line in machines.errors_of("--overwrite_output_dir", of_second=("--corpus", fewer, "--learning_rate", 1)):
         assert "rank 1 on " in line
-        assert " in the training documents, --learning_rate: give all machines the same" in line
+        assert " in --learning_rate, the training documents (--corpus): give all machines the same" in line

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from datasets import Dataset
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
@@ -13,7 +14,8 @@ from docsplit.modeling import checkpoint as saving
 from docsplit.modeling.checkpoint import ADAPTER_FOLDER
 from docsplit.modeling.pretrained import HEAD_FILE, HEAD_INDEX
 from modeling_docsplit import DocSplitForContrastivePretraining
-from tests.conftest import save_checkpoint, tiny_config
+from modeling_graph_document import GraphDocumentConfig
+from tests.conftest import make_corpus, save_checkpoint, tiny_config
 from tests.modeling.test_modeling_docsplit import random_batch
 from tests.modeling.test_pretrained import assert_equal, configs, load_reports, saved
 
@@ -213,11 +215,25 @@ def test_another_start_or_another_model_is_noticed(trained, start):
 def test_adapters_of_peft_are_refused_and_say_the_way_that_works(start, tmp_path):
     with pytest.raises(ValueError, match="add_lora"):
         from_pretrained(start).add_adapter(LoraConfig(target_modules=["query"]))
-    model = from_pretrained(start)
-    get_peft_model(model, LoraConfig(target_modules=["query"]))  # changes the model in place
-    with pytest.raises(ValueError, match="adapters that add_lora did not add"):
-        model.save_pretrained(tmp_path / "out")
+    for adapted in (lambda model: model, lambda model: model.encoder, lambda model: model.encoder.base_model):
+        model = from_pretrained(start)
+        get_peft_model(adapted(model), LoraConfig(target_modules=["query"]))  # changes the model in place
+        with pytest.raises(ValueError, match=r"adapters that add_lora did not add: .*model\.add_lora"):
+            model.train()(**random_batch(longest=20))
+        with pytest.raises(ValueError, match="adapters that add_lora did not add"):
+            model.save_pretrained(tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_an_adapter_of_peft_around_the_model_trains_no_step(start, wordpiece, tmp_path):
+    """`Trainer.save_model` of it would write an adapter that no loader finds a place for."""
+    model = from_pretrained(start)
+    documents, _ = tokenize(Dataset.from_list(make_corpus(8)), wordpiece)
+    collator = DocSplitCollator.for_model(model, wordpiece)
+    model = get_peft_model(model, LoraConfig(target_modules=["query", "value"]))
+    args = TrainingArguments(str(tmp_path), use_cpu=True, max_steps=1, remove_unused_columns=False, report_to=[])
+    with pytest.raises(ValueError, match=r"model\.add_lora"):
+        Trainer(model, args, collator, documents.with_format("numpy")).train()
 
 
 def test_other_ids_get_rows_in_encoder_and_head_and_are_kept(start, wordpiece, tmp_path):
@@ -231,6 +247,28 @@ def test_other_ids_get_rows_in_encoder_and_head_and_are_kept(start, wordpiece, t
     batch = random_batch(longest=20)
     batch["input_ids"][0, 0, 1] = size - 1
     assert again(**batch).loss.isfinite()
+
+
+def test_a_second_encoder_gets_the_same_rows_for_other_ids(start, wordpiece):
+    settings = {"objective": "momentum_contrast", "momentum_queue_size": 8, "mlm_weight": 0.0, "momentum": 0.5}
+    model, size = from_pretrained(start, **settings), len(wordpiece) + 8
+    model.resize_token_embeddings(size)
+    encoders = [model.body[0].model, model.objective.second_encoder[0].model]
+    assert_equal(*(encoder.state_dict() for encoder in encoders))
+    batch = random_batch(longest=20)
+    batch["input_ids"][0, :, 1] = size - 1
+    model.train()(**batch)  # whose keys are the negatives of the next
+    model(**batch).loss.backward()
+    assert encoders[0].get_input_embeddings().weight.grad[size - 1].any()
+
+
+def test_a_graph_gets_rows_for_other_ids(wordpiece, tmp_path):
+    config = GraphDocumentConfig(tiny_config(wordpiece), graph_hidden_size=16, passage_words=10)
+    model, size = from_config(config, wordpiece, max_seq_length=24), len(wordpiece) + 8
+    model.resize_token_embeddings(size)
+    model.save_pretrained(tmp_path)
+    assert_equal(model.state_dict(), from_pretrained(tmp_path).state_dict())
+    assert model.config.vocab_size == len(model.get_input_embeddings().weight) == size
 
 
 def test_what_does_not_go_together_raises(start):

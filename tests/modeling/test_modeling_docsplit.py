@@ -1,5 +1,7 @@
 """The model: one loss whatever the micro-batches, each part against a slow obvious version, checkpoints that load."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -18,7 +20,7 @@ from transformers import (
 
 from docsplit.data import preparation
 from docsplit.data.collators import IGNORED, DocSplitCollator
-from docsplit.modeling.start import new_start
+from docsplit.modeling.start import new_start, refuse_without_dropout
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import OF_IDS, tiny_config
 from tests.modeling.objectives.test_info_nce import slow_info_nce
@@ -169,13 +171,22 @@ def test_views_that_are_one_text_need_dropout():
     """Else their vectors are equal, and there is nothing to learn; ModernBERT has none by default."""
     drops = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     batch = {name: value for name, value in random_batch().items() if not name.startswith("mlm")}
-    for config in (BertConfig(**SMALL | drops), ModernBertConfig(**SMALL)):
+    of_heads = {"qa_dropout": 0.5, "seq_classif_dropout": 0.5, "summary_last_dropout": 0.5, "pooler_dropout": 0.5}
+    for config, name in (
+        (BertConfig(**SMALL | drops | of_heads), "hidden_dropout_prob"),
+        (ModernBertConfig(**SMALL), "embedding_dropout"),
+    ):
         model = from_config(config, OF_IDS, max_seq_length=64, mlm_weight=0.0).train()
-        with pytest.raises(ValueError, match=r"no dropout .*dropout.* 0\.0.*another view, such as docsplit"):
+        message = rf"no dropout .*{name} 0\.0.*another view, such as docsplit.* --config_overrides \w+=0\.1"
+        with pytest.raises(ValueError, match=message):
             model(**batch, same_text=True)
         assert model(**batch).loss > 0
         assert model.eval()(**batch, same_text=True).loss > 0
-    assert from_config(BertConfig(**SMALL), OF_IDS, mlm_weight=0.0).train()(**batch, same_text=True).loss > 0
+    model = from_config(BertConfig(**SMALL | drops | {"attention_probs_dropout_prob": 0.5}), OF_IDS, mlm_weight=0.0)
+    assert model.train()(**batch, same_text=True).loss > 0
+    packed_on_cuda = SimpleNamespace(body=model.body, packing=True, device=torch.device("cuda"))
+    with pytest.raises(ValueError, match="packed sequences have none of attention weights"):
+        refuse_without_dropout(packed_on_cuda)
 
 
 # --- Checkpoints ---------------------------------------------------------------------------------------------------

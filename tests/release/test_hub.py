@@ -58,8 +58,11 @@ class Hub:
 
     def create_repo(self, repo_id, private, exist_ok):
         name = repo_id if "/" in repo_id else f"tester/{repo_id}"
-        self.private[name] = private
+        self.private.setdefault(name, private)
         return SimpleNamespace(repo_id=name)
+
+    def model_info(self, repo_id):
+        return SimpleNamespace(private=bool(self.private[repo_id]))
 
     def auth_check(self, repo_id, write):
         if write and not repo_id.startswith("tester/"):
@@ -109,6 +112,22 @@ def pretrain(hub, run_here, tmp_path, corpus_file):
     return pretrain
 
 
+def test_a_public_repository_is_refused_where_a_private_one_is_asked_for(hub, pretrain, run_here, tmp_path):
+    """Before anything is trained, or uploaded by hand: what is there stays as it is."""
+    hub.private = {"tester/tiny": False, "tester/mine": True}
+    with pytest.raises(ValueError, match="tester/tiny is on the Hub already, and public"):
+        pretrain("--hub_private_repo")
+    assert not [*tmp_path.glob("out/*.safetensors"), *tmp_path.glob("out/checkpoint-*")]
+    write_checkpoint(tmp_path / "made")
+    with pytest.raises(ValueError, match="Make it private"):
+        run_here(release_hub.main, tmp_path / "made", "tester/tiny", "--private")
+    assert hub.commits == []
+    for name in ("tester/mine", "tester/new"):
+        run_here(release_hub.main, tmp_path / "made", name, "--private")
+    assert len(hub.commits) == 2
+    assert hub.private == {"tester/tiny": False, "tester/mine": True, "tester/new": True}
+
+
 def test_a_release_arrives_and_loads_by_its_name(hub, pretrain, caplog):
     older = {"notes.txt": b"was here before", "evaluations/topics/results.json": b"of other weights"}
     for name, content in older.items():
@@ -146,7 +165,11 @@ def test_a_release_arrives_and_loads_by_its_name(hub, pretrain, caplog):
     [
         ("create_repo", refusal(401), r"cannot write to 'tester/tiny' on the Hub: .*hf auth login"),
         ("auth_check", refusal(403), r"cannot write to 'tester/tiny' on the Hub: .*hf auth login"),
-        ("create_repo", HTTPError("not known"), r"There is no network: .*not known.*Run without --push_to_hub"),
+        (
+            "create_repo",
+            HTTPError("not known"),
+            r"no network: .*not known.*Run without --push_to_hub.*tiny --private`",
+        ),
     ],
 )
 def test_who_cannot_write_is_told_before_training(method, error, message, hub, monkeypatch):
@@ -155,7 +178,7 @@ def test_who_cannot_write_is_told_before_training(method, error, message, hub, m
 
     monkeypatch.setattr(hub, method, refuse)
     with pytest.raises(ValueError, match=message):
-        release_hub.create_repository("tester/tiny")
+        release_hub.create_repository("tester/tiny", private=True)
 
 
 def test_results_are_added_to_the_card_on_the_hub(hub, encoder, tmp_path, corpus_file, run_here):

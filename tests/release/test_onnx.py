@@ -58,8 +58,8 @@ PROMPTED = {"truncate_dim": 5, "prompts": {"d": "passage: "}, "default_prompt_na
 @pytest.mark.parametrize(
     ("architecture", "settings", "added"),
     [
-        ("bert", {"pooling": "mean", "similarity": "dot"}, PROMPTED),
-        pytest.param("bert", {"pooling": "cls"}, {}, marks=pytest.mark.slow),
+        ("bert", {"pooling": "mean"}, PROMPTED | {"similarity_fn_name": "euclidean"}),
+        pytest.param("bert", {"pooling": "cls", "similarity": "dot"}, {}, marks=pytest.mark.slow),
         pytest.param("roberta", {"pooling": "cls"}, PROMPTED, marks=pytest.mark.slow),
         pytest.param("modernbert", {"pooling": "mean"}, {}, marks=pytest.mark.slow),
     ],
@@ -74,7 +74,7 @@ def test_onnx_gives_the_embeddings_of_the_checkpoint(
     run_here(export_onnx.main, folder, out)
     assert ("Put 'passage: ' before each text" in capsys.readouterr().out) == bool(added)
     assert {path.name for path in out.glob("[!.]*")} == {"model.onnx", "tokenizer.json"}
-    unit_length = settings.get("similarity") != "dot"
+    unit_length = added.get("similarity_fn_name", settings.get("similarity", "cosine")) == "cosine"
     expected = SentenceTransformer(str(folder)).encode(TEXTS, prompt="", normalize_embeddings=unit_length)
     assert expected.shape == (len(TEXTS), 5 if added else 32)
     exported = run_onnx(out)
@@ -132,7 +132,7 @@ def test_what_onnx_cannot_follow_is_refused(checkpoint, tmp_path):
 @pytest.mark.parametrize(
     "settings",
     [
-        {"graph_kind": "section", "gat_version": 2, "passage_pooling": "mean"},
+        {"graph_kind": "section", "gat_version": 2, "passage_pooling": "mean", "max_passages": 3},
         pytest.param({}, marks=pytest.mark.slow),
     ],
 )
@@ -144,17 +144,20 @@ def test_onnx_gives_the_vector_of_a_document_of_passages(settings, wordpiece, tm
     model = DocSplitForContrastivePretraining.from_config(config, wordpiece, max_seq_length=24)
     model.save_pretrained(tmp_path / "checkpoint")
     run_here(export_onnx.main, tmp_path / "checkpoint", tmp_path / "onnx")
-    assert "Give the passages of one document at a time, of 12 words" in capsys.readouterr().out
+    most = settings.get("max_passages")
+    given = f"Give the {f'first {most} ' if most else ''}passages of one document at a time, of 12 words"
+    assert given in capsys.readouterr().out
     to_passages = runpy.run_path(str(tmp_path / "onnx" / "passages.py"))["to_passages"]
     tokenizer = tokenizers.Tokenizer.from_file(str(tmp_path / "onnx" / "tokenizer.json"))
     session = onnxruntime.InferenceSession(tmp_path / "onnx" / "model.onnx")
     encoder, sizes = load_encoder(str(tmp_path / "checkpoint"), device="cpu"), set()
     for text in [*TEXTS[:4], f"## One\n\n{TEXTS[0]}\n\n## Two\n\n{TEXTS[1]}", "Bread."]:
-        passages = to_passages(text, words=12)
+        whole = to_passages(text, words=12)
+        passages = whole[:most]
         rows = tokenizer.encode_batch([passage.text for passage in passages])
         inputs = {"input_ids": [row.ids for row in rows], "attention_mask": [row.attention_mask for row in rows]}
         inputs |= {"section": [passage.section for passage in passages]} if "graph_kind" in settings else {}
         (exported,) = session.run(None, {name: np.array(values) for name, values in inputs.items()})
         np.testing.assert_allclose(exported, encoder.encode([text], normalize_embeddings=True), atol=1e-5)
-        sizes.add(len(passages))
+        sizes.add(len(whole))
     assert len(sizes) > 2

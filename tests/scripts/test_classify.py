@@ -8,7 +8,7 @@ import pytest
 import classify
 from docsplit import Classifier
 from tests.conftest import make_corpus
-from tests.test_classifier import ENCODER
+from tests.test_classifier import ENCODER, NAMES
 
 
 @pytest.fixture
@@ -40,12 +40,85 @@ def test_fit_then_predict(tmp_path, answer):
     assert [list(row) for row in rows] == [["id", "label", "probability"]] * 7
     assert {row["id"]: row["label"] for row in rows}.pop("empty.txt") is None
     assert all(row["label"] in row["id"] for row in rows if row["label"])
-    text = answer("predict", folder, new, "--unsure", 0.9999, "--output_file", tmp_path / "labels.csv")
+    text = answer("predict", folder, new, "--unsure", 0.9999, "--top", 2, "--output_file", tmp_path / "labels.csv")
     sure = [row["id"] for row in rows if row["label"] and row["probability"] >= 0.99995]
     assert text.splitlines()[-1] == f"7 documents; {7 - len(sure)} of them without a label."
     with (tmp_path / "labels.csv").open(newline="") as file:
         table = list(csv.DictReader(file))
     assert [row["id"] for row in table if row["label"]] == sure
+    for line, row in zip(table, rows):
+        assert (line["likeliest_1"], line["probability_1"]) == (row["label"] or "", str(row["probability"] or ""))
+        assert bool(line["likeliest_2"]) == (line["id"] != "empty.txt")
+
+
+def test_the_loop_of_a_person_who_labels(tmp_path, answer, failure_of):
+    """Labels by file name; a wrong label is found, put right in the table that `predict` wrote, and read again."""
+    rows, folder = make_corpus(40), tmp_path / "folder"
+    folder.mkdir()
+    for number, row in enumerate(rows):
+        (folder / f"{number}.txt").write_text(row["text"])
+    labels = [row["label"] for row in rows[:30]]
+    wrong = {"harbour": "kitchen", "kitchen": "orchard", "orchard": "harbour"}[labels[4]]
+    table = tmp_path / "labels.csv"
+
+    def write(labels):
+        table.write_text("file,label\n" + "".join(f"{number}.txt,{label}\n" for number, label in enumerate(labels)))
+
+    write([*labels[:4], wrong, *labels[5:]])
+    words = ["fit", table, "--documents", folder, "--model", ENCODER, "--features", "tfidf"]
+    text = answer(*words, "--output_dir", tmp_path / "first")
+    assert "30 labelled, 10 unlabelled" in text
+    assert f"Labels that look wrong: 1. See {tmp_path / 'first' / 'doubtful.csv'}" in text
+    with (tmp_path / "first" / "doubtful.csv").open(newline="") as file:
+        ((doubtful),) = csv.DictReader(file)
+    assert (doubtful["id"], doubtful["label"], doubtful["guess"]) == ("4.txt", wrong, labels[4])
+    assert rows[4]["text"].startswith(doubtful["beginning"][:20])
+    with (tmp_path / "first" / "held_out.csv").open(newline="") as file:
+        assert {row["id"] for row in csv.DictReader(file)} == {f"{number}.txt" for number in range(30)}
+    corrected = tmp_path / "corrected.csv"
+    answer("predict", tmp_path / "first", folder, "--output_file", corrected)
+    words[1] = corrected
+    assert "40 labelled.\n" in answer(*words, "--output_dir", tmp_path / "second")
+    corrected.write_text(corrected.read_text().replace("4.txt", "400.txt", 1))
+    message = failure_of(classify.main, *words, "--output_dir", tmp_path / "third")
+    assert "1 of 40 ids" in message
+    assert "are no document of" in message
+    # What to label next is read beside the first table
+    write([*labels[:12], *[""] * 18])
+    answer("fit", table, *words[2:], "--output_dir", tmp_path / "few")
+    assert '"labelled": 12' in answer("fit", table, *words[2:], "--output_dir", tmp_path / "again", "--json")
+    more = tmp_path / "more.csv"
+    text = answer("next", tmp_path / "few", folder, "--count", 5, "--output_file", more)
+    assert f"All 5 are in {more}: fill in its column label" in text
+    with more.open(newline="") as file:
+        to_fill = list(csv.DictReader(file))
+    assert not {row["id"] for row in to_fill} & {f"{number}.txt" for number in range(12)}
+    filled = [f"{row['id']},{rows[int(row['id'].split('.')[0])]['label']}" for row in to_fill]
+    more.write_text("\n".join(["file,label", *filled]) + "\n")
+    assert '"labelled": 17' in answer("fit", table, more, *words[2:], "--output_dir", tmp_path / "more", "--json")
+
+
+def test_names_of_classes_need_no_labels(tmp_path, answer, failure_of):
+    folder, names = tmp_path / "folder", tmp_path / "names.txt"
+    folder.mkdir()
+    for number, row in enumerate(make_corpus(40)):
+        (folder / f"{number}-{row['label']}.txt").write_text(row["text"])
+    names.write_text("\ufeff" + "\n\n".join(NAMES) + "\n", encoding="utf-8")
+    words = ["fit", "--classes", names, "--documents", folder, "--model", ENCODER]
+    text = answer(*words, "--output_dir", tmp_path / "c")
+    assert "40 unlabelled" in text
+    assert "No score" in text
+    assert "  typical " in text
+    with (tmp_path / "c" / "examples.csv").open(newline="") as file:
+        examples = list(csv.DictReader(file))
+    assert len(examples) == 3 * 6
+    assert {row["class"] for row in examples} == {"harbour", "kitchen", "orchard"}
+    rows = json.loads(answer("predict", tmp_path / "c", folder, "--json"))
+    assert sum(row["label"] in row["id"] for row in rows) > 36
+    assert "Nothing is labelled" in failure_of(classify.main, *words[:1], *words[3:], "--output_dir", tmp_path / "d")
+    assert f"{tmp_path / 'none.txt'}" in failure_of(
+        classify.main, *words[:2], tmp_path / "none.txt", *words[3:], "--output_dir", tmp_path / "d"
+    )
 
 
 def test_several_labels_in_a_cell(tmp_path, answer, failure_of):

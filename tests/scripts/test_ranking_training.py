@@ -51,6 +51,14 @@ def test_a_run_goes_on_to_the_same_parameters_with_negatives_of_weights_that_are
         assert_same_weights(whole, again)
         assert_same_documents(whole, again)
 
+    # Longer: the negatives of the weights stay, though half of it is not over
+    longer = ("--num_train_epochs", "3", "--resume_from_checkpoint", whole / "checkpoint-9")
+    caplog.clear()
+    run_here(main, *words(whole, collection, *options, *longer))
+    assert "18 steps; before 12. So negatives change at another step, unless they have." in caplog.text
+    for step in (12, 18):
+        assert json.loads((whole / f"checkpoint-{step}" / "negatives.json").read_text()) == notes[-1]
+
 
 def test_a_fold_is_left_out_and_measured_alone(tmp_path, collection, run_here):
     """Then both folds measured: that left out, and one that was trained on."""

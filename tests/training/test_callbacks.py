@@ -24,7 +24,7 @@ from docsplit.release.records import MANIFEST
 from docsplit.training.callbacks import NUM_SPREAD, DocSplitCallback, SeenDocumentsCallback, StopCallback
 from modeling_docsplit import DocSplitForContrastivePretraining, DocSplitOutput
 from run_docsplit_pretraining import main
-from tests.conftest import make_corpus, tiny_config, weights_of
+from tests.conftest import free_port, make_corpus, tiny_config, weights_of
 from tests.processes import spawn, start, wait_until
 from tests.waits import Watch, move, register, watched
 
@@ -76,13 +76,10 @@ def test_spread_histograms_and_stall_are_those_since_the_last_log(monkeypatch):
         now[0] += seconds
 
     stand_in = SimpleNamespace(
-        model=model,
-        args=SimpleNamespace(world_size=1),
-        callback_handler=SimpleNamespace(callbacks=[]),
-        data_collator=None,
-        get_batch_samples=passes,
+        callback_handler=SimpleNamespace(callbacks=[]), data_collator=None, get_batch_samples=passes
     )
     callback = DocSplitCallback(stand_in)
+    callback.on_train_begin(TrainingArguments(use_cpu=True), TrainerState(), TrainerControl(), model=model)
     for num_steps, documents in ((20, 2), (300, 2), (1, 1)):
         vectors, counts = [], []
         for _ in range(num_steps):
@@ -109,22 +106,86 @@ def test_spread_histograms_and_stall_are_those_since_the_last_log(monkeypatch):
         assert logged["tokens_per_second"] == pytest.approx(4 / 5)
 
 
-@pytest.mark.parametrize(("has_callback", "workers"), [(True, 2), (False, 0)])
-def test_a_trainer_of_ones_own_tells_the_truth(has_callback, workers, corpus, wordpiece, tmp_path, caplog):
-    """Other views in each epoch, or a line that says not; what was drawn in config.json; the parts of the loss."""
-    torch.manual_seed(0)
-    model = DocSplitForContrastivePretraining.from_config(tiny_config(wordpiece), wordpiece, max_seq_length=64)
+BATCHES = {  # of each process: the values of a part of the loss, some of which have none, and documents
+    0: [({"mlm_loss": 2.0}, 3), ({"mlm_loss": 4.0, "rare": 7.0}, 2), ({"mlm_loss": 6.0}, 1)],
+    1: [({"mlm_loss": 8.0, "alone": 1.0}, 2), ({"mlm_loss": 1.0}, 1), ({"mlm_loss": 3.0, "rare": 9.0}, 1)],
+}
+
+
+def outputs_of(rank):
+    generator = torch.Generator().manual_seed(rank)
+    for parts, documents in BATCHES[rank]:
+        parts = {name: torch.tensor(value) for name, value in parts.items()}
+        yield DocSplitOutput(
+            loss=torch.zeros(()),
+            contrastive_loss=torch.tensor(float(documents)),
+            mlm_loss=parts.pop("mlm_loss"),
+            embeddings=torch.randn(documents, 2, 6, generator=generator),
+            num_masked_negatives=torch.tensor(documents),
+            num_computed_tokens=16,
+            objective_parts=parts,
+            objective_histograms={"subnetworks": torch.tensor([rank, 0, documents])},
+        )
+
+
+def _log_of_one_of_two(rank, port, folder):
+    torch.distributed.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    stand_in = SimpleNamespace(
+        callback_handler=SimpleNamespace(callbacks=[]), data_collator=None, get_batch_samples=None
+    )
+    model, callback = Scripted(), DocSplitCallback(stand_in)
+    callback.on_train_begin(TrainingArguments(use_cpu=True), TrainerState(), TrainerControl(), model=model)
+    for output in outputs_of(rank):
+        model(output=output, attention_mask=torch.ones(2, 2))
+    (folder / f"{rank}.json").write_text(json.dumps(callback.flush()))
+    torch.distributed.destroy_process_group()
+
+
+def test_what_is_logged_is_of_all_processes_and_of_the_batches_that_have_it(tmp_path):
+    spawn(_log_of_one_of_two, (free_port(), tmp_path), nprocs=2)
+    values, outputs = defaultdict(list), [*outputs_of(0), *outputs_of(1)]
+    for output in outputs:
+        parts = {"contrastive_loss": output.contrastive_loss, "mlm_loss": output.mlm_loss} | output.objective_parts
+        if len(output.embeddings) > 1:
+            parts["negative_cosine"] = embedding_geometry(output.embeddings)["negative_cosine"]
+        for name, value in parts.items():
+            values[name].append(float(value))
+    expected = {name: sum(of_name) / len(of_name) for name, of_name in values.items()}
+    assert expected["mlm_loss"] == 4
+    assert (expected["rare"], expected["alone"]) == (8, 1)
+    expected |= {"masked_negatives": sum(len(output.embeddings) for output in outputs) / 3}  # a step
+    expected |= {"padding_share": 1 - 6 * 4 / (6 * 16), "tokens_seen": 24}
+    expected["subnetworks_active"] = 2 / 3
+    for rank in (0, 1):
+        logged = json.loads((tmp_path / f"{rank}.json").read_text())
+        assert {name: logged[name] for name in expected} == pytest.approx(expected, abs=1e-5)
+        assert not any(math.isnan(value) for value in logged.values())
+
+
+@pytest.mark.parametrize(
+    ("has_callback", "workers", "has_length"), [(True, 2, True), (False, 0, True), (True, 0, False)]
+)
+def test_a_trainer_of_ones_own_tells_the_truth(has_callback, workers, has_length, corpus, wordpiece, tmp_path, caplog):
+    """Other views in each epoch, or a line that says not; what was drawn in config.json; the parts of the loss.
+
+    Also of documents without a length, with a model that Trainer makes anew.
+    """
+    drawn, collators = defaultdict(set), []
+
+    def make_model():
+        torch.manual_seed(0)
+        model = DocSplitForContrastivePretraining.from_config(tiny_config(wordpiece), wordpiece, max_seq_length=64)
+        of_model = {"view": "crop", "max_seq_length": 20, "prompt": "storm "}
+        collators.append(DocSplitCollator.for_model(model, wordpiece, **of_model))
+        model.register_forward_pre_hook(note, with_kwargs=True)
+        return model
+
     documents = tokenize(corpus.select(range(24)), wordpiece)[0].with_format("numpy")
-    collator = DocSplitCollator.for_model(model, wordpiece, view="crop", max_seq_length=20, prompt="storm ")
     args = TrainingArguments(
         str(tmp_path), use_cpu=True, num_train_epochs=3, per_device_train_batch_size=6, logging_steps=2,
         remove_unused_columns=False, dataloader_num_workers=workers, eval_strategy="epoch",
-        report_to=[], disable_tqdm=True, save_strategy="no",
+        report_to=[], disable_tqdm=True, save_strategy="no", max_steps=-1 if has_length else 12,
     )  # fmt: skip
-    trainer = Trainer(model, args, collator, documents, documents.select(range(6)), processing_class=wordpiece)
-    if has_callback:
-        DocSplitCallback(trainer)
-    drawn = defaultdict(set)
 
     def note(model, args, inputs):
         for document, views in zip(inputs["document_ids"].tolist(), inputs["input_ids"], strict=True):
@@ -132,7 +193,19 @@ def test_a_trainer_of_ones_own_tells_the_truth(has_callback, workers, corpus, wo
                 drawn[document].add(wordpiece.decode(views[0], skip_special_tokens=True))
             assert views.shape[-1] <= 20
 
-    model.register_forward_pre_hook(note, with_kwargs=True)
+    trained = documents if has_length else documents.to_iterable_dataset()
+    model = make_model()
+    trainer = Trainer(
+        model if has_length else None,
+        args,
+        collators[0],
+        trained,
+        documents.select(range(6)),
+        processing_class=wordpiece,
+        model_init=None if has_length else make_model,
+    )
+    if has_callback:
+        DocSplitCallback(trainer)
     trainer.train()
     trainer.save_model()
     assert len(drawn) == len(documents)
@@ -162,6 +235,7 @@ def test_a_finished_run_that_is_resumed_takes_no_step(tmp_path, corpus_file, run
     )
     run_here(main, *given)
     before = weights_of(tmp_path)
+    (tmp_path / "model.safetensors").unlink()  # else nothing is done
     run_here(main, *given, "--resume_from_checkpoint", "--overwrite_output_dir")
     after = weights_of(tmp_path)
     assert all(torch.equal(before[name], after[name]) for name in before)

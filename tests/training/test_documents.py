@@ -80,10 +80,15 @@ def test_a_stream_holds_its_first_documents_and_the_probes_out(options, corpus_f
 
 def test_the_tokenizer_is_that_of_the_checkpoint_when_a_run_resumes(options, byte_level_bpe, corpus, tmp_path):
     byte_level_bpe.save_pretrained(tmp_path / "checkpoint-3")
-    named, resumed = (tokenizer_of_run(options(), corpus, place) for place in (None, tmp_path / "checkpoint-3"))
-    ids = [np.array(tokenizer("A ship.")["input_ids"]) for tokenizer in (byte_level_bpe, named, resumed)]
-    assert not np.array_equal(ids[0], ids[1])
-    np.testing.assert_array_equal(ids[0], ids[2])
+    makes = [options(model={}), options(model={"vocab_size": 300}), options()]  # trained here, and named
+    resumed, trained, named = (
+        tokenizer_of_run(made, corpus, place) for made, place in zip(makes, (tmp_path / "checkpoint-3", None, None))
+    )
+    ids = [tokenizer("A ship.")["input_ids"] for tokenizer in (byte_level_bpe, resumed, trained, named)]
+    assert ids[0] == ids[1]
+    assert ids[0] not in ids[2:]
+    again = tokenizer_of_run(options(), corpus, tmp_path / "checkpoint-3")  # compared with the checkpoint's
+    assert again("A ship.")["input_ids"] == ids[3]
 
 
 def test_what_another_machine_reads_is_compared_by_its_content(options, corpus_file, collection, tmp_path):
@@ -95,15 +100,25 @@ def test_what_another_machine_reads_is_compared_by_its_content(options, corpus_f
     loaded = [load_documents(options({"corpus": str(path)} | probed), None) for path in (corpus_file, copied, fewer)]
     here, there, other = (data.fingerprints() for data in loaded)
     assert here == there
-    assert list(here) == ["the tokenizer", "the training documents", "the held-out documents", "the probe's documents"]
-    assert here["the training documents"] != other["the training documents"]
+    trained, held_out = ("the training documents (--corpus)", "the held-out documents (--corpus)")
+    tokenizer = "the tokenizer (--tokenizer_name)"
+    assert list(here) == [tokenizer, trained, held_out, "the probe's documents (--probe_corpus)"]
+    assert here[trained] != other[trained]
     loaded[0].tokenizer.add_tokens(["anchovy"])
-    assert loaded[0].fingerprints()["the tokenizer"] != here["the tokenizer"]
+    assert loaded[0].fingerprints()[tokenizer] != here[tokenizer]
+    loaded[1].tokenizer.backend_tokenizer.normalizer = None  # the same vocabulary
+    assert loaded[1].fingerprints()[tokenizer] != here[tokenizer]
+    broken = tmp_path / "broken.jsonl"  # the same words, cut into other passages
+    broken.write_text(corpus_file.read_text().replace(" a ", "\\n\\na "))
+    passages = {"view": "passages", "passage_words": 12}
+    one, other = (load_documents(options(passages | {"corpus": str(path)}), None) for path in (corpus_file, broken))
+    assert one.document_ids().tolist() == other.document_ids().tolist()
+    assert one.fingerprints()[trained] != other.fingerprints()[trained]
     stream = stream_documents(options({"streaming": True}, max_steps=2), None).fingerprints()
-    assert list(stream) == ["the tokenizer", "the shards of the stream", "the held-out documents"]
+    assert list(stream) == [tokenizer, "the shards of the stream (--corpus)", held_out]
     folds = [load_queries(options(collection, {"fold": fold}), None, None).fingerprints() for fold in (0, 0, 1)]
     assert folds[0] == folds[1]
-    assert folds[0]["the training documents"] != folds[2]["the training documents"]
+    assert folds[0][trained] != folds[2][trained]
 
 
 def test_a_model_that_joins_passages_by_section_says_where_the_documents_have_none(caplog):

@@ -7,6 +7,7 @@ import pytest
 from docsplit.modeling.objectives.neighbour_distillation import TARGETS_FILE
 from docsplit.release.records import seal
 from docsplit.training.documents import TrainingData
+from docsplit.training.resuming import TrainingRecord
 from docsplit.training.run import Callbacks, Run, take_output
 from tests.disk import record_disk
 from tests.training.examples import run_options
@@ -47,6 +48,7 @@ def test_the_release_is_on_the_disk_before_any_result_says_so(tiny_model, option
 
     monkeypatch.setattr("docsplit.release.records.RunRecord.of_this_run", describe_run)
     run = Run(options, None, DATA, tiny_model, take_output(options))
+    run.record = TrainingRecord({}, "")
     with pytest.raises(RuntimeError, match="is described"):
         run.finish(trainer, Callbacks(nothing, None, nothing, None), 1.0)
 

@@ -4,9 +4,11 @@ import os
 
 import pytest
 import torch
+import yaml
 
 from docsplit.training import run_arguments
 from docsplit.training.run_arguments import ModelArguments, PretrainingArguments, QueryArguments
+from tests.processes import ROOT
 from tests.training.examples import run_options
 
 
@@ -17,6 +19,16 @@ def test_kinds_of_negatives_by_halves():
     assert [QueryArguments(negatives=[kind]).number_of_negatives for kind in ("in_batch", "random")] == [0, 1]
     assert QueryArguments(negatives=["bm25"], negatives_per_query=8).number_of_negatives == 8
     assert QueryArguments(fold=0, negatives=["bm25"]).given() == ["--fold", "--negatives"]
+
+
+def test_the_recipes_of_a_paper_with_adam_have_no_weight_decay():
+    """Xu et al. (2021) train with Adam, before and for ranking; it is AdamW without decay, which is 0.01 here."""
+    recipes = {path.stem: path.read_text() for path in (ROOT / "recipes").glob("*.yaml")}
+    of_paper = {name: text for name, text in recipes.items() if "Xu et al., 2021" in text and "learning_rate:" in text}
+    assert {"graph_document", "ranking_msmarco", "ranking_robust04", "ranking_wikir"} <= of_paper.keys()
+    assert {name: yaml.safe_load(text).get("weight_decay") for name, text in of_paper.items()} == dict.fromkeys(
+        of_paper, 0
+    )
 
 
 def test_a_stream_finds_its_own_place_when_it_resumes():
@@ -39,6 +51,8 @@ QUERIES = {"view": "query_document"}
         (lambda: run_options(data=QUERIES | {"text_column": "body"}), "--text_column does not go with --view"),
         (lambda: run_options(data=QUERIES | {"probe_corpus": "x"}), "--probe_corpus does not go with --view"),
         (lambda: ModelArguments("x", config_overrides="hidden_size=8"), "--config_overrides is for a random start"),
+        (lambda: run_options(report_to=["wandb"]), r"--report_to wandb: .*pip install wandb"),  # not installed here
+        (lambda: run_options(report_to=["tensorbord"]), "--report_to tensorbord: .*, tensorboard, "),
         (lambda: run_options(hub_token="hf_x"), "--hub_token is refused: a token .* shows in process lists"),
     ],
 )

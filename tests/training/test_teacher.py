@@ -85,7 +85,10 @@ def test_a_stream_a_random_start_and_other_documents_are_refused(whole, scattere
     assert "--streaming does not go with --objective" in fails("--streaming")
     other = tmp_path / "other.jsonl"
     other.write_text("\n".join(map(json.dumps, make_corpus(100))) + "\n")
-    message = fails("--corpus", other, "--resume_from_checkpoint", whole / "checkpoint-3", output_dir=whole)
-    assert "has the targets of other documents or options" in message
+    resume = ("--resume_from_checkpoint", whole / "checkpoint-3")
+    assert "the training documents (--corpus) 82 (" in fails("--corpus", other, *resume, output_dir=whole)
+    copy = shutil.copytree(whole, tmp_path / "copy")  # with the targets of another run
+    Targets.write(copy / TARGETS_FILE, torch.arange(2), torch.ones(2, 3), {"options": "{}", "documents": "0"})
+    assert "has the targets of other documents or options" in fails(*resume, output_dir=copy)
     random_start = ["--tokenizer_name", scattered, "--config_overrides", "hidden_size=32,num_attention_heads=2"]
     assert "give --model_name_or_path" in fails(*random_start, skip=2)

@@ -3,6 +3,7 @@
 import importlib
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import redirect_stderr
 from io import StringIO
@@ -143,6 +144,16 @@ def projection(study: Study, plan: Plan, jobs: int) -> str:
     ]
     seeds = len(plan.recipe["seeds"])
     return "\n".join(lines) + f"; {jobs} at a time, on {plan.recipe['hardware']} ({seeds} pretraining seeds)"
+
+
+def what_cells_read(study: Study, plan: Plan) -> str:
+    """Return a line a group: its cells, and the documents (each as often as it is read), tokens and hours of one."""
+    lines = []
+    for group, cells in Counter(cell.group for cell in study.cells().values()).items():
+        cost = plan.costs[group]
+        read = f"{cost.documents:14,.0f} documents{cost.tokens:10.2g} tokens"
+        lines.append(f"{cells:4} x{read}{cost.hours(plan.recipe['speed']):8.2f} hours  {group}")
+    return "\n".join(lines)
 
 
 def about_speed(recipe: Mapping[str, Any]) -> str:

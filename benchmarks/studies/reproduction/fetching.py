@@ -13,13 +13,11 @@ import zipfile
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.studies.reproduction.plan import DATA, Plan, facts_of
-from docsplit.runtime.files import write_text, write_whole
 
 
 def fetch_all(plan: Plan, data_dir: Path) -> Iterator[str]:
@@ -46,32 +44,35 @@ def fetch_all(plan: Plan, data_dir: Path) -> Iterator[str]:
 
 
 def fetch(stated: Mapping[str, str], folder: Path) -> list[str]:
-    """Download an archive, and write its documents, or files, into a folder; return their names.
+    """Download an archive, and write its documents, or files, into a folder, all or none; return their names.
 
     Raises:
         OSError: if it cannot be read, or is not the one that the table means.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    rows, written = defaultdict[str, list[str]](list), list[str]()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    rows = defaultdict[str, list[str]](list)
     pattern = re.compile("|".join(stated[name] for name in ("rows", "copies") if name in stated))
-    with TemporaryDirectory(dir=folder) as temporary:
-        archive = Path(temporary) / "archive"
+    with TemporaryDirectory(dir=folder.parent) as temporary:
+        archive, made = Path(temporary) / "archive", Path(temporary) / "made"
+        made.mkdir()
         urllib.request.urlretrieve(stated["url"], archive)
         if "sha256" in stated and hashlib.sha256(archive.read_bytes()).hexdigest() != stated["sha256"]:
             raise OSError(f"its SHA-256 is not {stated['sha256']}")
         for found, content in _members(archive, pattern):
             if name := found.get("name"):
-                write_whole(folder / name, partial(Path.write_bytes, data=content))
-                written.append(name)
+                (made / name).write_bytes(content)
             else:
                 row = {"text": content.decode("latin-1"), "label": found["label"]}
                 rows[found.get("part", "train")].append(json.dumps(row) + "\n")
-    for part, lines in rows.items():
-        write_text(folder / f"{part}.jsonl", "".join(lines))
-        written.append(f"{part}.jsonl")
-    if not written:
-        raise OSError("its archive has none of the documents that the table names")
-    return written
+        for part, lines in rows.items():
+            (made / f"{part}.jsonl").write_text("".join(lines), encoding="utf-8")
+        files = sorted(made.iterdir())
+        if not files:
+            raise OSError("its archive has none of the documents that the table names")
+        folder.mkdir(exist_ok=True)
+        for file in files:  # all that there are, or none
+            file.replace(folder / file.name)
+    return [file.name for file in files]
 
 
 def _members(archive: Path, pattern: re.Pattern[str]) -> Iterator[tuple[dict[str, str], bytes]]:

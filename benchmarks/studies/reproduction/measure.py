@@ -39,6 +39,7 @@ DRAWN = {  # numbers of an analysis that have values on drawn documents
     "similarity": ("inner", "inter", "inner_minus_inter"),
     "attention": ("noun_to_uniform", "verb_to_uniform", "adjective_to_uniform", "other_to_uniform"),
 }
+WEIGHTS = tuple(name.replace("to_uniform", "weight") for name in DRAWN["attention"])  # as they are
 DATA_SETS = "data sets"  # the head of the rows that describe the data
 GROWTH = "growth beyond the null"  # rank correlation of length with R / R of as many random words
 PLACE = ("task", "data", "method", "head", "features", "shots", "metric", "seed")  # what tells rows apart
@@ -111,6 +112,9 @@ def rows_of_analysis(evaluation: Any, folder: Path) -> Iterator[Row]:
                 if (resampled := estimates.values.get(name)) is not None:
                     yield ABOUT | {"head": head, "metric": name, "value": float(resampled.scores[0]), "drawn": True,
                                    SAMPLES: _five_decimals(resampled.samples[:, 0])}  # fmt: skip
+        for name in WEIGHTS if one.attention is not None else ():
+            if (resampled := one.attention.values.get(name)) is not None:
+                yield ABOUT | {"head": "attention", "metric": name, "value": float(resampled.scores[0])}
     redundancy = json.loads((folder / "analysis.json").read_text(encoding="utf-8")).get("redundancy", {})
     yield from rows_of_texts(evaluation.split) if redundancy else ()
     for row in redundancy.get("rows", []):

@@ -26,6 +26,8 @@
                                             # tokens are read) are of this encoder alone
         convert: {max_positions: 1024}      # made a Longformer first; without `options` and `recipe` that is all
         paper: DocSplit_bert                # its row, or rows, in the papers' tables
+      other pooling: {family: docsplit, from: DocSplit, read: {override_pooling: max}}   # trains nothing: another
+                                            # reading of DocSplit's encoders
       BERT: {family: docsplit, name: bert-base-uncased}      # measured as it is
       TF-IDF: {family: docsplit, words: tfidf}               # needs no encoder
     evaluations:
@@ -36,14 +38,15 @@
         options: {heads: [mlp, linear]}
         train: {recipe: recipes/ranking_wikir.yaml, options: {...}}   # a training of each encoder before it; with
                                             # `folds: 5` one for each fold, which are measured as one
-        cost: {passes: 20, seconds: 30}     # over the documents, of fine-tuning; seconds beside
+        cost: {passes: 2, seconds: 30}      # over the documents, of SetFit (of finetune: its epochs); seconds beside
         sets:
           python_docs: {}
           20News: {recipe: recipes/probe_20news.yaml}        # a set may have options and cost of its own
     hypotheses: {I1: {...}}                 # optional: in place of hypotheses.yaml
     datasets: {data/mine: {...}}            # optional: beside those of datasets.yaml
 
-A set whose files are not in the data folder makes no cells: it is `missing`, and tables say what they need.
+A set whose files are not in the data folder makes no cells: it is `missing`, and tables say what they need. Which
+files a folder must have stands in datasets.yaml.
 """
 
 from collections.abc import Mapping, Sequence
@@ -59,7 +62,8 @@ import yaml
 from benchmarks.studies.reproduction.measure import RANDOM
 from docsplit.data.sets.set_arguments import LabelledArguments
 from docsplit.data.views import MOST_PASSAGES, PASSAGE_VIEWS
-from docsplit.evaluation.task_arguments import NEED_A_TAGGER, AnalysisArguments
+from docsplit.evaluation.heads.presets import PRESETS
+from docsplit.evaluation.task_arguments import NEED_A_TAGGER, READ_ALL, AnalysisArguments, ProbeArguments
 from docsplit.runtime.files import ROOT
 
 Options = dict[str, Any]
@@ -79,6 +83,7 @@ SHARED_CODE = ["docsplit/data", "docsplit/embedding", "docsplit/modeling", "docs
 TRAINING_CODE = ["docsplit/training", "run_docsplit_pretraining.py", "convert_to_longformer.py"]
 MEASURING_CODE = ["docsplit/evaluation", "benchmarks/studies/reproduction/measure.py",
                   "benchmarks/studies/reproduction/rotation.py"]  # fmt: skip
+MADE_BY = ("options", "recipe", "convert", "random")  # a method without these trains nothing
 START = "start"
 MEASURE = "benchmarks.studies.reproduction.measure"
 NOT_HERE = "not-here"  # in place of the data folder, where all commands are checked
@@ -96,6 +101,8 @@ DATA_SETS = ROOT / "recipes" / "reproduction" / "datasets.yaml"
 class Cost:
     """What a cell is projected from."""
 
+    documents: float = 0.0  # that are read, each as often as it is
+    tokens: float = 0.0  # of them, likewise
     steps: float = 0.0  # of optimisers
     flops_a_step: float = 0.0  # of each device
     read_flops: float = 0.0  # of embedding
@@ -117,8 +124,12 @@ def flops_a_token(shape: Sequence[int], length: float) -> float:
 
 def options_of(step: Mapping[str, Any]) -> Options:
     """Return the options of a step, those of its recipe included."""
-    stated = yaml.safe_load((ROOT / step["recipe"]).read_text(encoding="utf-8")) if step.get("recipe") else {}
-    return stated | step["options"]
+    return (_stated_in(ROOT / step["recipe"]) if step.get("recipe") else {}) | step["options"]
+
+
+@cache
+def _stated_in(recipe: Path) -> Options:
+    return yaml.safe_load(recipe.read_text(encoding="utf-8"))
 
 
 def training_cost(recipe: Mapping[str, Any], method: Mapping[str, Any]) -> Cost:
@@ -142,7 +153,8 @@ def training_cost(recipe: Mapping[str, Any], method: Mapping[str, Any]) -> Cost:
     passes += 1 / 3 if options.get("cache_gradients") else 0
     shape = method.get("shape", recipe["speed"]["shape"])
     flops = 3 * flops_a_token(shape, min(longest, whole / 2)) * method.get("slower", 1)
-    return Cost(steps, batch * whole * passes * flops)
+    read = steps * batch * processes
+    return Cost(read, read * whole, steps, batch * whole * passes * flops)
 
 
 def launch_of(recipe: Mapping[str, Any], method: Mapping[str, Any]) -> Sequence[Any]:
@@ -236,7 +248,9 @@ def make_plan(
     for name, method in methods.items():
         corpus = str(method.get("corpus", recipe.get("corpus")))
         file = corpus.removeprefix(DATA)
-        if _is_made(method) and (file == corpus or with_all_data or (data_dir / file).exists()):
+        if name != START and (not _is_made(method) or maker_of(recipe, name) != name):
+            continue
+        if file == corpus or with_all_data or is_here(recipe, data_dir, corpus):
             placed = dict(method) if file == corpus else method | {"corpus": f"{{data_dir}}/{file}"}
             _add_training(plan, name, placed, start if name != START else None)
     for name, evaluation in recipe["evaluations"].items():
@@ -282,6 +296,21 @@ def papers_rows(method: Mapping[str, Any]) -> list[str]:
 
 def _is_made(method: Mapping[str, Any]) -> bool:
     return "name" not in method and "words" not in method
+
+
+def maker_of(recipe: Mapping[str, Any], name: str) -> str:
+    """Return the method whose training makes the encoders that a method is measured by: its own, or its `from`."""
+    method = recipe["methods"][name]
+    return name if not _is_made(method) or not set(MADE_BY).isdisjoint(method) else method["from"]
+
+
+def is_here(recipe: Mapping[str, Any], data_dir: Path, place: str) -> bool:
+    """Whether a file of the data is here, or all files that a folder must have."""
+    path = data_dir / place.removeprefix(DATA)
+    patterns = facts_of(recipe, place).get("holds", ["**/*"]) if path.is_dir() else []
+    return path.is_file() or (
+        path.is_dir() and all(any(file.is_file() for file in path.glob(pattern)) for pattern in patterns)
+    )
 
 
 def _add_training(plan: Plan, name: str, method: Options, start: str | None = None) -> None:
@@ -365,7 +394,7 @@ def _add_evaluation(plan: Plan, name: str, data: str, own: Options, data_dir: Pa
         if isinstance(value, str) and value.startswith(DATA) and option in (*HELD, "folds", "citations_file"):
             file = value.removeprefix(DATA)
             placed[option] = f"{{data_dir}}/{file}"
-            needed += [] if data_dir is None or (data_dir / file).exists() else [value]
+            needed += [] if data_dir is None or is_here(plan.recipe, data_dir, value) else [value]
         elif data_dir is not None and option in HUB_OPTIONS and not plan.recipe.get("hub"):
             needed.append(value)
     if needed:
@@ -378,7 +407,8 @@ def _add_evaluation(plan: Plan, name: str, data: str, own: Options, data_dir: Pa
         plan.missing.append(Missing(name, data, needs, pipeline))
         return
     for method in methods_of(plan.recipe, name, data):
-        if _is_made(plan.recipe["methods"][method]) and training_group(method) not in plan.study["groups"]:
+        maker = training_group(maker_of(plan.recipe, method))
+        if _is_made(plan.recipe["methods"][method]) and maker not in plan.study["groups"]:
             plan.missing.append(Missing(name, data, f"needs the corpus of {method}"))
         else:
             _add_measuring(plan, (name, data, method), own, placed, training)
@@ -411,7 +441,8 @@ def _add_measuring(
         tokens = facts["words"] * TOKENS_A_WORD * (1 + stated.get("negatives_per_query", 0))
         queries = {"documents": facts["queries"], "document_tokens": tokens, "launch": plan.recipe.get("launch")}
         one = training_cost(plan.recipe, {**method, **queries, "options": stated, "recipe": None})
-        tuning = replace(one, steps=one.steps * len(folds))
+        times = {name: getattr(one, name) * len(folds) for name in ("documents", "tokens", "steps")}
+        tuning = replace(one, **times)
         tuned_encoders = ",".join(step["options"]["output_dir"] for step in steps)
         encoder = f"encoder={tuned_encoders}" if len(folds) > 1 else tuned_encoders
     options = {"evaluation": evaluation["kind"]} | dict(evaluation.get("options", {})) | dict(own.get("options", {}))
@@ -431,7 +462,7 @@ def _add_measuring(
     files += [] if plan.with_all_data else list(placed.values())
     plan.study["groups"][group_name] = {
         "grid": {"seed": seeds} if seeds else {},
-        "needs": {"encoder": training_group(method_name)} if _is_made(method) else {},
+        "needs": {"encoder": training_group(maker_of(plan.recipe, method_name))} if _is_made(method) else {},
         "code": MEASURING_CODE, "data": files, "steps": steps,
         "fields": {"data": data, "task": name, "method": method_name, "seed": "{seed}" if seeds else None},
         "measures": [{"rows": "{folder}/measured/rows.json"}],
@@ -440,26 +471,38 @@ def _add_measuring(
     plan.evaluated[place] = group_name
     cost = dict(evaluation.get("cost", {})) | dict(own.get("cost", {}))
     whole = replace(tuning, seconds=cost.get("seconds", 0), processes=len(steps))
-    if "words" not in method:
-        whole = reading_cost(plan.recipe, method, steps[-1], whole, cost.get("passes", 0))
-    plan.costs[group_name] = whole
+    plan.costs[group_name] = reading_cost(plan.recipe, method, steps[-1], whole, cost.get("passes", 0))
 
 
 def reading_cost(
     recipe: Mapping[str, Any], method: Mapping[str, Any], step: Mapping[str, Any], cost: Cost, passes: float
 ) -> Cost:
-    """Add to a cost what reading the documents of a set takes, and fine-tuning in so many passes over them."""
+    """Add to a cost what reading the documents of a set takes, and fine-tuning in so many passes over them.
+
+    Args:
+        passes: of another training than `finetune`, which has its epochs.
+    """
     options = options_of(step)
     facts = facts_of(recipe, next((options[name] for name in DATA_OPTIONS if options.get(name)), "python_docs"))
     limits = [options.get(name, facts["documents"]) for name in ("max_train_samples", "max_test_samples")]
-    documents = min(facts["documents"], sum(limits))
-    length = min(method.get("length", 512), options.get("max_seq_length", 10**6), facts["words"] * TOKENS_A_WORD)
+    documents, tokens = min(facts["documents"], sum(limits)), facts["words"] * TOKENS_A_WORD
+    if "words" in method:
+        return replace(cost, documents=documents, tokens=documents * tokens)
+    analyses = options.get("analyses", [])
+    if analyses and READ_ALL.isdisjoint([analyses] if isinstance(analyses, str) else analyses):
+        documents = min(documents, options.get("sample_documents", AnalysisArguments.sample_documents))
+    length = min(method.get("length", 512), options.get("max_seq_length") or 10**6, tokens)
+    preset = PRESETS[options.get("probe_preset", ProbeArguments.probe_preset)].finetuning
+    if "finetune" in options.get("heads", ()):
+        passes = options.get("finetune_epochs", preset.num_epochs)
+    read = documents * (passes or 1)
     shape = method.get("shape", recipe["speed"]["shape"])
     flops = length * flops_a_token(shape, min(length, 512)) * method.get("slower", 1)  # longer ones attend in windows
+    cost = replace(cost, documents=cost.documents + read, tokens=cost.tokens + read * length)
     if not passes:
         return replace(cost, read_flops=documents * flops)
-    batch = options.get("finetune_batch_size", 16)
-    return replace(cost, steps=passes * documents / batch, flops_a_step=3 * batch * flops)
+    batch = options.get("finetune_batch_size", preset.batch_size)
+    return replace(cost, steps=read / batch, flops_a_step=3 * batch * flops)
 
 
 @cache

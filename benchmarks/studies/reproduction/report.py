@@ -13,7 +13,7 @@ from benchmarks.engine.cells import command_of
 from benchmarks.engine.results import Row
 from benchmarks.engine.study import RECORD, Study, resolve
 from benchmarks.engine.study import Cell as StudyCell
-from benchmarks.studies.reproduction.figures import FIGURES, Reported, anchor_of
+from benchmarks.studies.reproduction.figures import FIGURES, Reported, anchor_of, gains
 from benchmarks.studies.reproduction.hypotheses import (
     VERDICTS,
     Hypothesis,
@@ -31,6 +31,7 @@ from benchmarks.studies.reproduction.tables import (
     JointTable,
     Numbers,
     joint_tables,
+    scaled,
 )
 from docsplit.runtime.files import ROOT, versions, write_text
 
@@ -89,6 +90,7 @@ def blocks_of(reported: Reported) -> Iterator[Block]:
         yield Heading(2, TITLES[family])
         for table in reported.tables[family]:
             yield from _table(reported, table)
+        yield from gains(reported, family)
         for figure in FIGURES.get(family, ()):
             yield from figure(reported)
     yield from _trained(reported)
@@ -99,7 +101,7 @@ def blocks_of(reported: Reported) -> Iterator[Block]:
 
 def _progress(reported: Reported) -> str:
     """Say how many cells ran, and of which trainings and evaluations some did not."""
-    cells = list(reported.study.cells().values())
+    cells = reported.cells
     left = [cell.group for cell in cells if reported.study.record(cell) is None]
     to_do = Counter("trainings" if group.startswith("train ") else group.split(":")[0] for group in left)
     failed = [record.name for record in reported.results.failed]
@@ -109,7 +111,7 @@ def _progress(reported: Reported) -> str:
 
 
 def _groups(reported: Reported) -> list[str]:
-    done = {cell.group for cell in reported.study.cells().values() if reported.study.record(cell) is not None}
+    done = {cell.group for cell in reported.cells if reported.study.record(cell) is not None}
     return [name for name in reported.study.groups if name in done]
 
 
@@ -218,11 +220,6 @@ def contents_of(reported: Reported) -> dict[str, Any]:
     missing = [vars(one) for one in reported.plan.missing]
     return {"title": reported.plan.recipe["title"], "versions": versions(), "rows": rows,
             "hypotheses": _finite(verdicts), "missing": missing}  # fmt: skip
-
-
-def scaled(figure: Figure, value: float | None) -> float | None:
-    """Return a value in the paper's unit."""
-    return value if value is None or not figure.percent else 100 * value
 
 
 def _finite(value: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.engine.results import Results, Row
 from benchmarks.studies.reproduction.measure import DATA_SETS, PLACE, refuse_doubles
 from benchmarks.studies.reproduction.paper_numbers import Number, PaperTable, read_paper
-from benchmarks.studies.reproduction.plan import Plan, evaluation_group, methods_of, papers_rows
+from benchmarks.studies.reproduction.plan import Plan, evaluation_group, methods_of, options_of, papers_rows
 
 RAW, STANDARDIZED = "raw", "standardized"
 NOT_IN_RECIPE, NOT_RUN, FAILED = "not in this recipe", "not run yet", "failed"
@@ -60,10 +60,12 @@ NO_ENCODER = "documents"  # the method whose words alone are counted
 READ = "Ours are the documents whose words are counted, all parts together; other evaluations read other numbers."
 
 
-def _factors(table: str, features: str) -> Filled:
-    differs = f"By the MLP on {features} embeddings; the paper's are fine-tuned end to end. Each row is seed 0 alone."
-    return Filled("bregman", "bregman", table, "factors of the Bregman paper", head="mlp", features=features,
-                  with_paper=features == RAW, differs=differs, seed=0)  # fmt: skip
+def _factors(table: str) -> list[Filled]:
+    by_mlp = "By the MLP on {} embeddings; the paper's are fine-tuned end to end. Each row is seed 0 alone."
+    tuned = Filled("bregman", "bregman", table, "factors of the Bregman paper", seed=0,
+                   differs="Each row is seed 0 alone.")  # fmt: skip
+    return [tuned, *(replace(tuned, head="mlp", features=features, with_paper=features == RAW,
+                             differs=by_mlp.format(features)) for features in (RAW, STANDARDIZED))]  # fmt: skip
 
 
 TABLES = (
@@ -80,9 +82,9 @@ TABLES = (
     _bregman("linear layer", "linear", RAW), _bregman("linear layer", "linear", STANDARDIZED),
     Filled("bregman", "bregman", "2", "fine-tuning of the Bregman paper", "fine-tuning"),
     Filled("bregman", "bregman", "3", "few labels of the Bregman paper"),
-    _factors("4", RAW), _factors("4", STANDARDIZED),
+    *_factors("4"),
     Filled("bregman", "bregman", "5", "classification of the Bregman paper", head="mlp"),
-    _factors("6", RAW), _factors("6", STANDARDIZED), _factors("7", RAW), _factors("7", STANDARDIZED),
+    *_factors("6"), *_factors("7"),
     Filled("graph", "graph", "1", "clusters", head="k-means"),
     Filled("graph", "graph", "2", "fine-tuning of the graph paper"),
     Filled("graph", "graph", "3", "ranking"),
@@ -118,6 +120,11 @@ class Figure:
         scale, digits = (100, 1) if self.percent else (1, 3)
         spread = "" if self.std is None else f" ± {scale * self.std:.{digits}f}"
         return f"{scale * self.ours:.{digits}f}{spread}{'†' if self.one_class else ''}"
+
+
+def scaled(figure: Figure, value: float | None) -> float | None:
+    """Return a value in the paper's unit."""
+    return value if value is None or not figure.percent else 100 * value
 
 
 @dataclass(frozen=True)
@@ -176,15 +183,35 @@ class Numbers:
 
 
 def joint_tables(plan: Plan, numbers: Numbers, family: str) -> Iterator[JointTable]:
-    """Yield the tables of a family; of a recipe with hypotheses of its own those that it fills, without other rows."""
+    """Yield the tables of a family by the heads that the recipe has; of a recipe with hypotheses of its own those that
+    it fills, without other rows."""
     for filled in TABLES:
-        if filled.family == family:
-            paper = read_paper(filled.paper).table(filled.table, filled.part)
+        paper = read_paper(filled.paper).table(filled.table, filled.part)
+        if filled.family == family and is_of_recipe(plan.recipe, filled, paper):
             table = by_set(filled, paper, numbers) if filled.by_set else by_method(plan, filled, paper, numbers)
             if "hypotheses" not in plan.recipe:
                 yield table
             elif (ours := without_others(plan, table)).rows:
                 yield ours
+
+
+def is_of_recipe(recipe: Mapping[str, Any], filled: Filled, table: PaperTable) -> bool:
+    """Whether a recipe measures a method by the head of a table; without the evaluation, whether the paper does."""
+    head = filled.head or table.head
+    if (evaluation := recipe["evaluations"].get(filled.evaluation)) is None:
+        return filled.with_paper and head == (table.head or head)
+    if evaluation["kind"] in ("analysis", "ranking") or head is None:
+        return True
+    methods = [recipe["methods"][name] for name in methods_of(recipe, filled.evaluation)]
+    reads = [method.get("read", {}) for method in methods
+             if filled.features == RAW or method.get("words") != "tfidf"]  # fmt: skip
+    heads = set[str]()
+    for own in evaluation["sets"].values():
+        given = evaluation.get("options", {}) | (own or {}).get("options", {})
+        known = options_of({"recipe": (own or {}).get("recipe"), "options": given}).get("heads", head)
+        for stated in (read.get("heads", known) for read in reads):
+            heads |= {stated} if isinstance(stated, str) else set(stated)
+    return head in heads
 
 
 def without_others(plan: Plan, table: JointTable) -> JointTable:

@@ -26,6 +26,7 @@ from docsplit.data.readers.files import DAMAGED, HEAD, File, Line, flaw_of, prin
 from docsplit.runtime.files import JsonObject
 
 Row = tuple[int, JsonObject]  # its number, from 0; rows that cannot be read count, so that numbers stay when they can
+ID_COLUMNS = ("id", "_id", "doc_id")
 DAMAGED_ROWS = (pyarrow.ArrowException, UnicodeDecodeError, *DAMAGED)  # what a parquet or arrow file may raise
 
 csv.field_size_limit(2**31 - 1)  # of the whole process; the default refuses texts of more than 131,072 characters
@@ -373,7 +374,7 @@ def ids_of_rows(file: File, id_column: str | None, in_folder: bool, problems: Pr
     stands before it, `file#id`, so that two files may have the same ids. A row without an id, or with one that an
     earlier row of the file has, gets `file#number`; repeated ids are counted.
     """
-    columns = (id_column,) if id_column else ("id", "_id", "doc_id")
+    columns = (id_column,) if id_column else ID_COLUMNS
     given: set[str] = set()
 
     def id_of(number: int, row: JsonObject) -> str:

@@ -39,7 +39,7 @@ from docsplit.evaluation.results.report import (
     write_comparison,
 )
 from docsplit.evaluation.results.result import CLUSTERING, Facts, Result, merge_members
-from docsplit.evaluation.task_arguments import GRAPH_ATTENTION, NEED_A_TAGGER, AnalysisArguments
+from docsplit.evaluation.task_arguments import GRAPH_ATTENTION, NEED_A_TAGGER, READ_ALL, AnalysisArguments
 from docsplit.modeling.loading import has_graph_attention
 from docsplit.runtime.files import versions
 from docsplit.runtime.vectors import unit
@@ -48,7 +48,6 @@ logger = logging.getLogger(__name__)
 
 NEIGHBOURS = 10  # of hubness, where there are so many others
 ATTENTION_TOKENS = 2048  # texts x longest text of a forward pass that gives attention, (heads, T, T) of every layer
-READ_ALL = {"clustering", "map", "geometry"}  # analyses of all test documents, and not of the sample alone
 
 
 # --- The sample ---

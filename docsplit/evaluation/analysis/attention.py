@@ -110,12 +110,13 @@ def attention_estimates(
 
     Returns: for each class, and each class and third (`noun_rare`), `CLASS_to_uniform`: mean over all its words of all
         documents of their weights, which sum up to 1 over the words of a document that were read, times the number of
-        these; `CLASS_share`: mean over documents of its share of the mass. `special_share` and `outside_share`: means
-        over documents. A class without a word is missing. And counts: `words_CLASS`, `documents` and
+        these; `CLASS_weight`, of the classes alone: mean over the same words of the weights as they are (SimLTE's
+        Figure 3); `CLASS_share`: mean over documents of its share of the mass. `special_share` and `outside_share`:
+        means over documents. A class without a word is missing. And counts: `words_CLASS`, `documents` and
         `documents_without_a_word`.
     """
     names = [*CLASSES, *(f"{name}_{tercile}" for name in CLASSES[:4] for tercile in TERCILES)]
-    shares, to_uniform, words = np.zeros((3, len(names), len(documents)))
+    shares, to_uniform, weights, words = np.zeros((4, len(names), len(documents)))
     read = np.zeros(len(documents))
     for column, (document, own) in enumerate(zip(documents, attention)):
         is_read = np.isfinite(own.weights)
@@ -130,11 +131,13 @@ def attention_estimates(
             count_of = partial(np.bincount, keys, minlength=len(names) + 1)
             shares[:, column] += count_of(share)[:-1]
             to_uniform[:, column] += count_of(share * len(share))[:-1]
+            weights[:, column] += count_of(own.weights[is_read])[:-1]
             words[:, column] += count_of()[:-1]
     parts: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for row, name in enumerate(names):
         if words[row].any():
             parts |= {f"{name}_to_uniform": (to_uniform[row], words[row]), f"{name}_share": (shares[row], read)}
+            parts |= {f"{name}_weight": (weights[row], words[row])} if name in CLASSES else {}
     parts["special_share"] = (np.array([own.special for own in attention]) * read, read)
     parts["outside_share"] = (np.array([own.outside for own in attention]) * read, read)
     counts = {f"words_{name}": int(own) for name, own in zip(names, words.sum(axis=1))}

@@ -16,19 +16,23 @@ from docsplit.runtime.vectors import unit
 def embedding_geometry(embeddings: Tensor) -> dict[str, Tensor]:
     """Measure cosines, alignment and uniformity of the views of a batch, (B, 2, H) -> scalars.
 
-    A single document has no negatives: `negative_cosine` and `uniformity` are nan then.
+    A single document has no negatives: it has no `negative_cosine` and no `uniformity`.
     """
     first, second = F.normalize(embeddings.float(), dim=-1).unbind(dim=1)  # (B, H) each
     cosines = first @ second.T  # (B, B)
     positive = cosines.diagonal().mean()
+    of_positives = {
+        "positive_cosine": positive,
+        "alignment": 2 - 2 * positive,
+    }  # mean squared distance of unit vectors
+    if len(cosines) == 1:
+        return of_positives
 
     def mean_of_negatives(values: Tensor) -> Tensor:  # by subtraction: to select them would wait for the device
         return (values.sum() - values.diagonal().sum()) / (len(values) * (len(values) - 1))
 
-    return {
-        "positive_cosine": positive,
+    return of_positives | {
         "negative_cosine": mean_of_negatives(cosines),
-        "alignment": 2 - 2 * positive,  # mean squared distance of unit vectors
         "uniformity": mean_of_negatives((4 * cosines - 4).exp()).log(),
     }
 

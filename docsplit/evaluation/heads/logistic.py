@@ -1,6 +1,8 @@
 """Logistic regression: the one linear head of probes, of `adapt.py` and of the classifier.
 
 fit_head, fit_path      a head, or one for each C
+fit_self_trained        a head that learns from documents without labels too
+fit_labelled            the same of some labelled documents, and of seeds of the classes' names
 qualities               what the heads of each C are worth, which chooses among them
 held_out                scores of documents by heads that did not see them
 calibration             what makes scores probabilities
@@ -12,19 +14,24 @@ from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
+from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import minimize_scalar
 from scipy.sparse import issparse
 from scipy.special import expit, log_softmax, softmax
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
+from docsplit.evaluation.heads.class_names import NamedClasses
 from docsplit.evaluation.results.bootstrap import ItemScores, accuracy_items, micro_f1_items
 
 C = 10.0  # of a head whose C nothing chooses: the classifier's
 MAX_ITERATIONS = 2000
-MAX_ROW_SPACE = 2500  # documents, up to which sparse features are rotated into the space that they span
+MAX_ROW_SPACE = 7500  # documents, up to which sparse features are rotated into the space that they span
+LEAST_SQUARE = 1e-8  # of a coordinate, beside the longest row's
 LIKE_KEPT = 0.75  # of the documents of a class, that a head must have seen to calibrate the one that is kept
 ABSENT = -30.0  # the score of a class that no document has
+# Of self-training, chosen among five settings on seven sets (docs/classifying.md)
+ROUNDS, SHARPNESS, PILE_WEIGHT = 3, 2.0, 3.0
 
 
 def at_once(jobs: Iterable[Any]) -> list[Any]:
@@ -37,23 +44,61 @@ def at_once(jobs: Iterable[Any]) -> list[Any]:
         return Parallel(n_jobs=-1, prefer="threads")(jobs)
 
 
-def in_row_space(train: Any, *others: Any) -> tuple[Any, ...]:
-    """Sparse features of few documents, (n, V), as coordinates in the space that they span, (n, r) with r <= n.
+@dataclass(frozen=True)
+class RowSpace:
+    """Sparse rows of few documents, (n, F), as coordinates in the space that they span, (n, n): X X' = Z Z'.
 
     The weights of logistic regression with an L2 penalty lie in that space (Kimeldorf and Wahba, 1971), and the
-    penalty does not change under rotation: the same probabilities, for a hundredth of the time in few-shot draws.
+    penalty does not change under rotation: the same probabilities, for a fraction of the time. Z is triangular
+    (Cholesky), which costs less than eigenvectors do. Dense or many rows stay as they are.
+
+    Attributes:
+        rows: X.
+        factor: Z; None where rows stay as they are.
     """
-    if not issparse(train) or not train.nnz or train.shape[0] > min(MAX_ROW_SPACE, train.shape[1]):
-        return train, *others
-    rows = train.astype(np.float64)
-    values, vectors = np.linalg.eigh((rows @ rows.T).toarray())
-    spanned = values > 1e-9 * values.max()  # equal documents span one dimension
-    basis = vectors[:, spanned] / np.sqrt(values[spanned])  # (n, r)
-    return tuple(((features @ rows.T).toarray() @ basis).astype(np.float32) for features in (rows, *others))
+
+    rows: Any
+    factor: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, rows: Any) -> "RowSpace":
+        """Rotate rows, (n, F)."""
+        if not issparse(rows) or not rows.nnz or rows.shape[0] > min(MAX_ROW_SPACE, rows.shape[1]):
+            return cls(rows)
+        in_all = np.bincount(rows.indices, minlength=rows.shape[1]) == rows.shape[0]  # an encoder's dimensions
+        dense, sparse = rows[:, in_all].toarray().astype(np.float64), rows[:, ~in_all].astype(np.float64)
+        gram = dense @ dense.T + (sparse @ sparse.T).toarray()
+        gram[np.diag_indices_from(gram)] += LEAST_SQUARE * gram.max()  # for equal documents
+        return cls(rows, cholesky(gram, lower=True, overwrite_a=True, check_finite=False))
+
+    @property
+    def coordinates(self) -> Any:
+        """Z, (n, n) float32, or the rows."""
+        return self.rows if self.factor is None else self.factor.astype(np.float32)
+
+    def points(self, others: Any) -> Any:
+        """Return the coordinates of other rows, (m, F)."""
+        if self.factor is None:
+            return others
+        products = (self.rows @ others.T).toarray().astype(np.float64)
+        return solve_triangular(self.factor, products, lower=True, check_finite=False).T.astype(np.float32)
+
+    def weights(self, coefficients: np.ndarray) -> np.ndarray:
+        """Return the weights of features, (F, C), that weights of coordinates, (n, C), stand for."""
+        if self.factor is None:
+            return coefficients
+        dual = solve_triangular(self.factor, coefficients, trans=1, lower=True, check_finite=False)
+        return (self.rows.T @ dual).astype(np.float32)
+
+
+def in_row_space(train: Any, *others: Any) -> tuple[Any, ...]:
+    """Return the coordinates of rows and of others in the space of the first."""
+    space = RowSpace.of(train)
+    return space.coordinates, *map(space.points, others)
 
 
 def fit_path(
-    features: Any, targets: np.ndarray, num_classes: int, grid: Sequence[float]
+    features: Any, targets: np.ndarray, num_classes: int, grid: Sequence[float], weights: np.ndarray | None = None
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Fit logistic regression for each C, from the solution of the one before; several labels one against rest.
 
@@ -61,6 +106,7 @@ def fit_path(
         features: (N, F), dense or sparse.
         targets: class indices (N,), or with several labels 0 and 1, (N, C). A class that no document has, or every
             one, gets a constant score.
+        weights: (N,) of the documents' losses; None: 1.
 
     Yields: coefficients (F, C) and intercepts (C,); scores are features @ coefficients + intercepts.
     """
@@ -76,7 +122,7 @@ def fit_path(
             if len(present) < 2:
                 intercepts[column if several else present] = -ABSENT if not several or present[0] else ABSENT
                 continue
-            head.set_params(C=c).fit(features, of_column)
+            head.set_params(C=c).fit(features, of_column, weights)
             if several:
                 coefficients[:, column], intercepts[column] = head.coef_[0], head.intercept_[0]
             elif len(present) == 2:  # scikit-learn has one score for both
@@ -89,6 +135,57 @@ def fit_path(
 def fit_head(features: Any, targets: np.ndarray, num_classes: int, c: float = C) -> tuple[np.ndarray, np.ndarray]:
     """`fit_path` of one C."""
     return next(fit_path(features, targets, num_classes, (c,)))
+
+
+def fit_self_trained(
+    features: Any, targets: np.ndarray, num_classes: int, weights: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Fit a head to labelled documents and to its own guesses of others, in rounds (pseudo-labels, Lee 2013).
+
+    In each round p = softmax(2 scores) of the head before; each document without a label takes its likeliest class
+    with the weight p. All together weigh three times what the labelled do, and none more than a labelled one.
+
+    Args:
+        features: (N + U, F): of N labelled documents, then of U others, which may be none.
+        targets: class indices of the labelled, (N,).
+        weights: of the labelled, (N,), at most 1; None: 1.
+
+    Returns: as `fit_head`.
+    """
+    known, others = features[: len(targets)], features[len(targets) :]
+    given = np.ones(len(targets)) if weights is None else weights
+    head = next(fit_path(known, targets, num_classes, (C,), given))
+    if not others.shape[0]:
+        return head
+    for _ in range(ROUNDS):
+        probabilities = softmax(SHARPNESS * (others @ head[0] + head[1]), axis=1)
+        sure = probabilities.max(axis=1)
+        sure *= min(1.0, PILE_WEIGHT * given.sum() / sure.sum())
+        guessed = np.concatenate([targets, probabilities.argmax(axis=1)])
+        head = next(fit_path(features, guessed, num_classes, (C,), np.concatenate([given, sure])))
+    return head
+
+
+def fit_labelled(
+    features: Any, targets: np.ndarray, num_classes: int, train: np.ndarray, named: NamedClasses | None = None
+) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
+    """Fit a head to some of the labelled documents, to seeds of the classes' names, and to all without labels.
+
+    Args:
+        features: (N + U, F): of N labelled documents, then of U others, which may be none.
+        targets: (N,), or with several labels (N, C), where there are no others.
+        train: labelled documents that the head sees.
+
+    Returns: the head; and the class indices of all that it was given, (T,), or targets.
+    """
+    pile = np.arange(len(targets), features.shape[0])
+    rows, given, weights = train, targets[train], None
+    if named is not None:
+        seeds, classes, of_seeds = named.seeds(train, given, pile)
+        rows, given = np.concatenate([train, seeds]), np.concatenate([given, classes])
+        weights = np.concatenate([np.ones(len(train)), of_seeds])
+        pile = np.setdiff1d(pile, seeds)
+    return fit_self_trained(features[np.concatenate([rows, pile])], given, num_classes, weights), given
 
 
 def qualities(
@@ -151,20 +248,23 @@ class HeldOut:
         return probabilities
 
 
-def held_out(features: Any, targets: np.ndarray, num_classes: int, folds: list[Any]) -> HeldOut:
+def held_out(
+    features: Any, targets: np.ndarray, num_classes: int, folds: list[Any], named: NamedClasses | None = None
+) -> HeldOut:
     """Fit a head without each fold and score the fold, but for documents of classes that the head did not see.
 
     Args:
-        features: (N, F), or a list with those of each fold.
+        features: (N + U, F), or a list with those of each fold; heads are self-trained on the U rows without targets.
         folds: rows to train on and rows held out.
+        named: the names of the classes, of whose seeds each head learns too.
     """
 
     def scores_of(features: Any, train: np.ndarray, held: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        (coefficients, intercepts), given = fit_labelled(features, targets, num_classes, train, named)
         calibrate = np.ones(len(held), dtype=bool)
         if targets.ndim == 1:
-            seen, all_of = (np.bincount(targets[rows], minlength=num_classes)[targets[held]] for rows in (train, ...))
+            seen, all_of = (np.bincount(of, minlength=num_classes)[targets[held]] for of in (given, targets))
             held, calibrate = held[seen > 0], (seen >= LIKE_KEPT * all_of)[seen > 0]
-        coefficients, intercepts = fit_head(features[train], targets[train], num_classes)
         return held, features[held] @ coefficients + intercepts, calibrate
 
     of_folds = features if isinstance(features, list) else [features] * len(folds)

@@ -12,8 +12,10 @@ real in 30 % of the cases where there is none, for pretraining runs differ. Item
 item is met by each run of each seed, and each is drawn independently of the others (Owen, 2007).
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 
@@ -162,6 +164,13 @@ def interval(system: Resampled, seed: int = 0, is_share: bool = True) -> tuple[f
     if is_share and system.samples.min() >= 0 and system.samples.max() <= 1:
         samples = samples.clip(0, 1)
     return _percentiles(samples)
+
+
+def wilson(share: float, number: float) -> tuple[float, float]:
+    """Return the 95 % interval of a share of independent items (Wilson 1927), which all or none right do not close."""
+    square = NormalDist().inv_cdf(0.975) ** 2 / number
+    half = math.sqrt(square * (share * (1 - share) + square / 4))
+    return (share + square / 2 - half) / (1 + square), (share + square / 2 + half) / (1 + square)
 
 
 def _percentiles(samples: np.ndarray) -> tuple[float, float]:

@@ -19,7 +19,7 @@ GRAPH_OPTIONS = tuple(
     for name, parameter in inspect.signature(GraphDocumentConfig.__init__).parameters.items()
     if name not in ("self", "passage_encoder", "passage_words") and parameter.kind is not parameter.VAR_KEYWORD
 )
-WITHOUT_WEIGHTS = ("graph_kind", "graph_feature_dropout", "graph_attention_dropout", "graph_queries")
+WITHOUT_WEIGHTS = ("graph_kind", "graph_feature_dropout", "graph_attention_dropout", "graph_queries", "max_passages")
 NOT_FOR_PASSAGES = ("longformer", "big_bird")  # their attention is for texts of thousands of tokens
 
 
@@ -81,8 +81,10 @@ class GraphDocuments(Family):
             )
 
     def reads(self, config: Any, tokens: str) -> str:
-        """Say that documents are read whole, in passages."""
-        return f"a document of any length, read in passages of about {config.passage_words} words ({tokens} each),"
+        """Say how much of a document is read, in passages."""
+        read, most = "a document of any length, read in passages", config.max_passages
+        read = f"the first {most} passages of a document," if most else read
+        return f"{read} of about {config.passage_words} words ({tokens} each),"
 
     def layers(self, config: Any) -> str:
         """Say how many layers of graph attention there are, and what is not the paper's: means of passages."""

@@ -25,7 +25,7 @@ class GraphDocumentTransformer(InputModule):
     Attributes:
         model: a `GraphDocumentModel`.
         max_seq_length: tokens of a passage, special ones included.
-        max_passages: passages of a text that are read; None: all.
+        max_passages: passages of a text that are read, the configuration's unless it is set; None: all.
     """
 
     tokenizer: Any
@@ -35,7 +35,7 @@ class GraphDocumentTransformer(InputModule):
     def __init__(self, model: Any, tokenizer: Any, max_seq_length: int):
         super().__init__()
         self.model, self.tokenizer, self.max_seq_length = model, tokenizer, max_seq_length
-        self.max_passages: int | None = None
+        self.max_passages: int | None = model.config.max_passages or None
 
     @property
     def config(self) -> Any:

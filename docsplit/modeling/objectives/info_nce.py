@@ -85,7 +85,7 @@ class InfoNCE(Objective):
         else:
             batch = gather_queries(embeddings, document_ids, relevant_ids, counts)
         parts = {}
-        if self.options.similarity == "dot":
+        if self.options.similarity == "dot" and len(batch.embeddings) > 1:
             with torch.no_grad():
                 logits = embeddings[:, 0].float() @ batch.embeddings[:, 1].float().T
                 parts["logits_std"] = (logits / self.options.contrastive_temperature).std()

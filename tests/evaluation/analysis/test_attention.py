@@ -68,14 +68,15 @@ def test_estimates_against_loops():
     documents, attention = random_documents()
     found, counts = attention_estimates(documents, attention)
     for number, name in enumerate(CLASSES):
-        to_uniform, shares = [], []
+        to_uniform, weights, shares = [], [], []
         for words, own in zip(documents, attention):
             read = [row for row in range(len(words.classes)) if not np.isnan(own.weights[row])]
             mass = sum(own.weights[row] for row in read)
             of_class = [own.weights[row] for row in read if words.classes[row] == number]
             to_uniform += [weight / mass * len(read) for weight in of_class]
+            weights += of_class
             shares.append(sum(of_class) / mass)
-        for kind, values in {"to_uniform": to_uniform, "share": shares}.items():
+        for kind, values in {"to_uniform": to_uniform, "weight": weights, "share": shares}.items():
             assert found[f"{name}_{kind}"].scores == pytest.approx([np.mean(values)]), (name, kind)
         assert counts[f"words_{name}"] == len(to_uniform)
     assert sum(found[f"{name}_share"].scores[0] for name in CLASSES) == pytest.approx(1)

@@ -71,7 +71,7 @@ def test_sparse_features_of_few_documents_are_rotated_and_nothing_changes(split,
     draw = split.draws(5, 1)[0]
     runs = [HeadRun(np.concatenate([draw, draw[:4]]), 0)]  # some documents twice: fewer dimensions than documents
     labels = split.train_labels
-    assert logistic.in_row_space(train[runs[0].indices], test)[0].shape == (19, 15)
+    assert logistic.in_row_space(train[runs[0].indices], test)[0].shape == (19, 19)
     rotated = linear(HeadInput(train, labels, runs, test, CLASSES, few_shot=True)).scores
     monkeypatch.setattr(logistic, "MAX_ROW_SPACE", 0)
     assert logistic.in_row_space(train[runs[0].indices], test)[0].shape[1] == train.shape[1]

@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 from docsplit.evaluation.results import bootstrap
 from docsplit.evaluation.results.bootstrap import (
@@ -15,6 +16,7 @@ from docsplit.evaluation.results.bootstrap import (
     paired_bootstrap,
     paired_randomisation,
     resample,
+    wilson,
 )
 
 
@@ -35,6 +37,12 @@ def test_resampled_scores_equal_a_loop(chunk, gain, monkeypatch):
         for run in range(3):
             expected = sum(numerators[run, item] for item in items) / sum(denominators[run, item] for item in items)
             assert sample[run] == pytest.approx(expected, rel=1e-12)
+
+
+def test_intervals_of_shares_are_those_of_scipy():
+    for right, number in ((10, 10), (0, 7), (3, 5), (812, 1000)):
+        expected = binomtest(right, number).proportion_ci(method="wilson")
+        assert wilson(right / number, number) == pytest.approx((expected.low, expected.high), abs=1e-12)
 
 
 def test_fractions_that_add_up_to_the_same_are_ties():

@@ -3,6 +3,7 @@
 import itertools
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,8 +11,10 @@ from transformers import BertConfig, LongformerConfig
 
 import modeling_graph_document as graph
 from docsplit.data.passages import Passage, to_passages
+from docsplit.embedding.encode import embed_documents
 from docsplit.modeling.families.graph import GRAPH_DOCUMENTS
 from docsplit.modeling.families.graph_document_transformer import GraphDocumentTransformer
+from docsplit.modeling.loading import load_encoder
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
 from tests.conftest import OF_IDS, make_corpus, tiny_config
@@ -275,6 +278,20 @@ def test_a_text_has_its_passages_and_an_empty_one_has_one(module):
     assert [len(passages) for passages in module.passages(TEXTS, are_queries=True)] == [1] * len(TEXTS)
     module.max_passages = 2
     assert module.passages(TEXTS) == [passages[:2] for passages in lists[:-2]]
+
+
+def test_a_checkpoint_reads_as_many_passages_as_it_says(module, wordpiece, tmp_path):
+    whole, cut = module.passages(TEXTS), []
+    for most in (0, 2):
+        module.config.max_passages = most
+        again = GraphDocumentTransformer(module.model, wordpiece, 24)
+        again.save(str(tmp_path / str(most)))
+        loaded = load_encoder(str(tmp_path / str(most)))
+        cut.append(embed_documents(loaded, TEXTS)[0])
+        assert loaded[0].passages(TEXTS) == [passages[: most or None] for passages in whole]
+    assert np.abs(cut[0] - cut[1]).max() > 1e-3
+    with pytest.raises(ValueError, match="max_passages is -1, expected 1 or more"):
+        GraphDocumentConfig(max_passages=-1)
 
 
 def test_a_batch_has_the_vector_of_each_text_alone(module):

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import tarfile
 import threading
 import zipfile
@@ -92,4 +93,32 @@ def test_what_may_be_fetched_is_brought_and_the_rest_is_named(table, tmp_path, r
     said = capsys.readouterr().out
     assert "its SHA-256 is not 000" in said
     assert "lra.gz.gone cannot be read: HTTP Error 404" in said
-    assert not list((tmp_path / "other" / "bbc").iterdir())
+    assert {path.name for path in (tmp_path / "other").iterdir()} == {"20newsgroups"}
+
+
+@pytest.mark.parametrize("files", [(), ("papers.parquet",), ("new_aan_pairs.train.tsv", "new_aan_pairs.eval.tsv")])
+def test_a_folder_without_all_files_of_its_set_is_a_set_that_is_not_here(files, tmp_path, run_here, capsys):
+    """Empty, of another use, or of a download that broke."""
+    for name in ("aan", "bbc"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+    for name in files:
+        (tmp_path / "data" / "aan" / name).write_text("x")
+    words = [RECIPE, "--data_dir", tmp_path / "data", "--output_dir", tmp_path / "out"]
+    run_here(reproduce.main, *words, "--list")
+    assert "needs AAN: see docs/datasets.md (data/aan)\n" in capsys.readouterr().out
+    for name in ("train", "eval", "test"):
+        (tmp_path / "data" / "aan" / f"new_aan_pairs.{name}.tsv").write_text("x")
+    run_here(reproduce.main, *words, "--list")
+    said = capsys.readouterr().out
+    assert "needs BBCNews" in said
+    assert "needs AAN" not in said
+
+
+def test_the_page_of_data_makes_each_set_that_is_not_fetched():
+    page = (ROOT / "docs" / "datasets.md").read_text()
+    made = "".join(re.findall(r"```(?:python|bash)\n(.*?)```", page, flags=re.DOTALL))
+    needed = {place for place, facts in plan.data_sets().items() if place.startswith("data/") and "fetch" not in facts}
+    assert len(needed) > 10
+    needed |= {"data/aan/papers.parquet", "data/aan/citations.tsv", "data/robust04/folds.json"}
+    assert [place for place in needed if place not in made and f'"{place.removeprefix("data/")}"' not in made] == []
+    assert '"attention")' in made, "data/wikir62k/attention.jsonl"

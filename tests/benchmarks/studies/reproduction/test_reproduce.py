@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import cache
 
 import pytest
 import yaml
@@ -176,7 +177,8 @@ def test_a_step_takes_its_arithmetic_or_the_least_time_of_a_step():
         training_cost(BUDGET, {"options": {"view": "docsplit", "mlm_weight": 0, "max_steps": 5}, "launch": launch})
         for launch in ([], ["--num_processes", 4])
     ]
-    assert launched[0] == launched[1], "a batch each: as many steps, and as long ones"
+    assert launched[0].hours(speed) == launched[1].hours(speed), "a batch each: as many steps, and as long ones"
+    assert launched[1].documents == 4 * launched[0].documents
 
 
 @pytest.mark.parametrize(
@@ -193,6 +195,13 @@ def test_the_recipes_parse_and_say_their_hours(name, hours, tmp_path, shown):
     assert name != "docsplit_day" or float(of_all) <= 24, "a day"
     seeds = len(read_recipe(RECIPES / f"{name}.yaml")["seeds"])
     assert f"({seeds} pretraining seeds)" in here
+    read = {group: (int(documents.replace(",", "")), float(tokens)) for documents, tokens, group in re.findall(
+        r"^ +\d+ x +([\d,]+) documents +([\d.e+]+) tokens +[\d.]+ hours  (.*)$", here, re.MULTILINE)}  # fmt: skip
+    if name == "paper":  # of each cell: trained on, in 20 epochs, and the sample of an analysis
+        tuned = "fine-tuning of the Bregman paper ECtHR: Longformer of LEGAL-BERT"
+        assert read["train SimCSE, SCOTUS"] == (2 * 50_000, pytest.approx(2 * 50_000 * 8192, rel=0.01))
+        assert read[tuned] == (20 * 11_000, pytest.approx(20 * 11_000 * 1.35 * 1613, rel=0.05))
+        assert read["attention NYT: BERT"] == (1000, pytest.approx(1000 * 512, rel=0.01))
     families = ("docsplit",) if name == "docsplit_day" else ("docsplit", "bregman", "graph")
     assert all(re.search(rf"\n{family} +\d+ cells", everything) for family in families)
 
@@ -220,15 +229,27 @@ def test_a_dry_run_refuses_a_command_that_its_script_refuses(place, tmp_path, ru
 PAPER = read_recipe(RECIPES / "paper.yaml")
 
 
+@cache
+def paper_plan():
+    return make_plan(PAPER, with_all_data=True)
+
+
 def of_set(evaluation, data):
     """The options of the steps of an evaluation of a set, by method."""
-    plan = make_plan(PAPER, with_all_data=True)
+    plan = paper_plan()
     return {method: list(map(options_of, plan.study["groups"][group]["steps"]))
             for (name, of, method), group in plan.evaluated.items() if (name, of) == (evaluation, data)}  # fmt: skip
 
 
 def option(evaluation, data, method, name):
     return of_set(evaluation, data)[method][-1].get(name)
+
+
+def trained_by(evaluation, data):
+    """The groups that each method of an evaluation needs."""
+    plan = paper_plan()
+    return {method: list(plan.study["groups"][group]["needs"].values())
+            for (name, of, method), group in plan.evaluated.items() if (name, of) == (evaluation, data)}  # fmt: skip
 
 
 def batch(name):
@@ -243,7 +264,21 @@ def batch(name):
         (lambda: [batch(name) for name in ("DocSplit", "SimCSE_long", "MLM", "ICT", "half", "crop")], [36] * 6),
         (lambda: batch("DocSplit_long"), 12),
         (lambda: [batch("graph"), batch("graph for retrieval"), batch("SimCSE, SCOTUS")], [1536, 1024, 2]),
-        (lambda: option("ranking", "WIKIR62K", "graph for retrieval", "selection_split"), "validation"),
+        (lambda: [[of_set("ranking", data)[f"graph for {method}"][-1].get(name)
+                   for name in ("hybrid_measure", "split", "selection_split", "choose_weight")]
+                  for data, method in (("Robust04", "retrieval"), ("MS MARCO dev", "MS MARCO"),
+                                       ("MS MARCO DL19", "MS MARCO"), ("WIKIR62K", "retrieval"),
+                                       ("WIKIRS62K", "retrieval"))],
+         [["ndcg_at_20", None, None, True], ["mrr_at_100", "dev", None, True], ["ndcg_at_10", "dl19", "dev", True],
+          ["precision_at_10", "test", "validation", True], ["precision_at_10", "test", "validation", True]]),
+        (lambda: trained_by("ranking", "MS MARCO dev") == trained_by("ranking", "MS MARCO DL19"), True),
+        (lambda: {name: {*trained_by("factors of the Bregman paper", "SCOTUS").get(name, [])}
+                  for name in ("SimCSE + Bregman, SCOTUS", "pooling mean+max", "pooling mean", "pooling max")},
+         {"SimCSE + Bregman, SCOTUS": {"train SimCSE + Bregman, SCOTUS"}, "pooling mean": set(),
+          "pooling mean+max": {"train SimCSE + Bregman, SCOTUS"}, "pooling max": {"train pooling max"}}),
+        (lambda: "mean" in PAPER["methods"]["SimCSE + Bregman, SCOTUS"]["paper"], True),
+        (lambda: [option(f"{name} of the Bregman paper", "SCOTUS", method, "finetune_epochs")
+                  for name, method in (("fine-tuning", "Longformer of LEGAL-BERT"), ("factors", "g 2"))], [20, 20]),
         (lambda: option("classification", "20News", "BERT", "strip_newsgroups"), ["headers"]),
         (lambda: [option("factors of the Bregman paper", "SCOTUS", name, "heads")
                   for name in ("g 2", "pooling cls", "pooling mean+max")], ["finetune"] * 3),
@@ -265,23 +300,23 @@ def test_the_recipe_does_what_the_paper_does(said, papers):
 
 
 def test_each_cell_of_the_papers_reads_the_tokens_of_its_paper():
-    """DocSplit's tables 512; the Bregman paper's 4,096, but for MIMIC and SetFit; graphs and their long baselines."""
+    """DocSplit's tables 512; the Bregman paper's 4,096, but for MIMIC; graphs and their long baselines."""
     read: dict[str, set] = {}
-    plan = make_plan(PAPER, with_all_data=True)
-    for (evaluation, data, method), group in plan.evaluated.items():
-        made = PAPER["methods"][method]
+    plan = paper_plan()
+    for (_, data, method), group in plan.evaluated.items():
+        made = stated = PAPER["methods"][method]
         tokens = options_of(plan.study["groups"][group]["steps"][-1]).get("max_seq_length")
         if "words" in made:
             tokens = "whole texts"
-        elif tokens is None:  # what its training wrote: of each passage
-            tokens = options_of({"recipe": made["recipe"], "options": made["options"]})["max_seq_length"]
-        few = {"few labels of the Bregman paper": "few"}.get(evaluation, data if data == "MIMIC" else "all")
-        read.setdefault(f"{made['family']} {few}", set()).add(tokens)
-        if made["family"] == "graph" and "name" in made:
+        while tokens is None:  # what its training, or that of its start, wrote: of each passage
+            tokens = options_of({"recipe": made["recipe"], "options": made["options"]}).get("max_seq_length")
+            made = PAPER["methods"].get(made["from"])
+        read.setdefault(f"{stated['family']} {data if data == 'MIMIC' else 'all'}", set()).add(tokens)
+        if "name" in stated and method in PAPER["evaluations"]["clusters"]["methods"]:
             assert tokens == (512 if method == "Roberta" else 4096)
     assert read == {
         "docsplit all": {512, "whole texts"},
-        "bregman all": {4096}, "bregman MIMIC": {2048}, "bregman few": {512},
+        "bregman all": {4096}, "bregman MIMIC": {2048},
         "graph all": {512, 4096, 256, "whole texts"},
     }  # fmt: skip
 
@@ -297,7 +332,9 @@ def test_each_cell_of_the_papers_reads_the_tokens_of_its_paper():
             {"BERT", "CT-BERT", "SimCSE", "SimCSE_long", "INSTRUCTOR", "Longformer", "BigBird"},
         ),
         ("attention", "DocSplit", {"BERT", "SimCSE", "SimCSE_long"}),
-        ("few labels of the Bregman paper", "SimCSE + Bregman", {"SimCSE"}),
+        ("few labels of the Bregman paper", "SimCSE + Bregman", {"SimCSE", "Longformer_DA"}),
+        ("factors of the Bregman paper", "with", {"without"}),
+        ("factors of the Bregman paper", "mean+max", {"mean", "max", "cls"}),
         ("clusters", "Graph-roberta", {"Roberta", "Longformer", "BigBird"}),
     ],
 )
