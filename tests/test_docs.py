@@ -113,7 +113,7 @@ def test_options_that_messages_and_pages_name_exist():
             f"--{name}" for name in re.findall(r'^ +"(\w+)": \{"(?:required|help|default|type)', text, re.MULTILINE)
         }
     others = "--quiet --multi_gpu --num_processes --num_machines --machine_rank --main_process_ip --main_process_port "
-    others += "--mixed_precision --nnodes --nproc_per_node --rdzv_backend --rdzv_endpoint --bytes --links"  # of launchers and a data set's maker
+    others += "--mixed_precision --nnodes --nproc_per_node --rdzv_backend --rdzv_endpoint --bytes --links --logdir"
     own = "--against --write --evaluation --per_device_ --option"  # parsed by hand, or of tests; a beginning; made up
     for path in [*ALL_PAGES, *sources]:
         named = {*re.findall(r"(?<![\w-])--[a-z]\w*(?![\w-])", texts_in(path))}
