@@ -36,6 +36,7 @@ def parse_options() -> argparse.Namespace:
         "python_docs); not with an index",
     )
     documents.add_argument("--text_column", default="text", help="column of the text (default: text)")
+    documents.add_argument("--encoding", help="encoding of text files (default: UTF-8, or what is detected)")
     documents.add_argument(
         "--label_column",
         help="column that colours the map (default: label, if there is one); of a folder, only data files are read",
@@ -66,6 +67,8 @@ def parse_options() -> argparse.Namespace:
     options.is_index = (folder / "manifest.json").exists()
     if options.is_index and (options.corpus or options.label_column):
         parser.error(f"{options.encoder} is an index and has documents of its own: no --corpus, no --label_column.")
+    if options.is_index and options.encoding:
+        parser.error(f"{options.encoder} is an index, whose documents are read: no --encoding.")
     if options.is_index and options.language:
         parser.error(f"{options.encoder} is an index and has a language of its own: no --language.")
     if options.is_index and options.max_seq_length:
@@ -115,7 +118,9 @@ def main() -> None:
         name = with_a_name(folder).name
     else:
         reader = Encoder(options.encoder, EncoderArguments([options.encoder], max_seq_length=options.max_seq_length))
-        documents = read_explored(options.corpus, options.text_column, options.label_column, options.max_documents)
+        documents = read_explored(
+            options.corpus, options.text_column, options.label_column, options.max_documents, options.encoding
+        )
         reader.announce(documents.texts)
         encoder = reader.model
         name = f"{with_a_name(folder).name} on {Path(options.corpus).name}"

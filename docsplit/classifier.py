@@ -46,6 +46,7 @@ from scipy.sparse import csr_matrix, hstack
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.cluster import KMeans
 from sklearn.decomposition import TruncatedSVD
+from tqdm.auto import tqdm
 
 from docsplit.data.copies import document_id, near_copy_groups
 from docsplit.data.readers.base import normalized
@@ -54,7 +55,7 @@ from docsplit.data.sets.labelled import folds_of, some, stratified_sample
 from docsplit.data.sets.labels import LabelColumn, Labels, classes_of, majority_labels, read_labels
 from docsplit.data.words import CUT, tfidf_counter
 from docsplit.embedding import lexical_ridge
-from docsplit.embedding.encode import embed_documents, identity, reading_of
+from docsplit.embedding.encode import CHUNK_TEXTS, embed_documents, identity, reading_of
 from docsplit.embedding.lexical_ridge import distinct
 from docsplit.evaluation.heads.class_names import LEAST_SPREAD, NamedClasses
 from docsplit.evaluation.heads.logistic import (
@@ -95,6 +96,7 @@ FEATURES: dict[str, tuple[str | None, float]] = {  # what stands beside how much
 LABELS_TO_CHOOSE = 20  # a class, on average
 FOLDS, INNER_FOLDS = 5, 3
 MOST_MEASURED = 1000  # labelled documents that choose, drawn from more; as many are held out
+BLOCK = 8 * CHUNK_TEXTS  # documents whose features are in memory while others are labelled
 MOST_UNLABELLED, MOST_TO_CHOOSE = 5000, 1000  # unlabelled documents, drawn from more; of these those of the choice
 EXAMPLES = 3  # typical, and as many doubtful, documents of a class with a name
 DOUBTFUL = 10  # times as probable as a document's label another has to be, for the label to look wrong
@@ -587,7 +589,10 @@ class Classifier(ClassifierMixin, BaseEstimator):
         """Return the probability of each class, (N, C); with several labels each is of its own."""
         if not (texts := checked_texts(texts)):
             return np.zeros((0, len(self.classes_)))
-        return self._probabilities(self.features_of(texts, self.features_))
+        starts = range(0, len(texts), BLOCK)
+        progress = tqdm(starts, desc="Predicting", unit="block", disable=len(starts) == 1)
+        blocks = (self.features_of(texts[start : start + BLOCK], self.features_) for start in progress)
+        return np.concatenate([self._probabilities(features) for features in blocks])
 
     def _probabilities(self, features: csr_matrix) -> np.ndarray:
         scores = features @ self.coefficients_ + self.intercepts_

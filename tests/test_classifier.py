@@ -67,6 +67,16 @@ def test_new_documents_get_their_topic(fitted):
     assert set(fitted.score_.choice) == {"words_and_tfidf", "encoder_and_tfidf", "encoder", "tfidf"}
 
 
+def test_many_documents_are_predicted_in_blocks(fitted, monkeypatch):
+    """So that not all their vectors are in memory."""
+    expected, embedded = fitted.predict_proba(NEW), []
+    monkeypatch.setattr("docsplit.classifier.BLOCK", 7)
+    embed = fitted._embed
+    monkeypatch.setattr(fitted, "_embed", lambda texts, *more: embedded.append(len(texts)) or embed(texts, *more))
+    np.testing.assert_allclose(fitted.predict_proba(NEW), expected, atol=1e-6)
+    assert embedded == [7, 7, 7, 3]
+
+
 def test_several_labels_are_those_of_a_half(several):
     probabilities = several.predict_proba(NEW)
     for labels, row in zip(several.predict(NEW), probabilities):

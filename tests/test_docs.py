@@ -1,5 +1,6 @@
 """The documents are right: the tutorial runs, and the options, files and messages that they name exist."""
 
+import ast
 import importlib
 import json
 import os
@@ -93,6 +94,30 @@ def test_a_command_names_scripts_recipes_and_options_that_exist(page, command):
         else:
             assert not word.startswith("recipes/") or (ROOT / word).exists(), word
             assert not word.startswith("--") or word.partition("=")[0] in known, word
+
+
+def texts_in(path):
+    """The texts of a page, or of a program: messages, help and docstrings."""
+    if path.suffix == ".md":
+        return path.read_text()
+    values = (getattr(node, "value", None) for node in ast.walk(ast.parse(path.read_text())))
+    return "\n".join(value for value in values if isinstance(value, str) and " " in value)
+
+
+def test_options_that_messages_and_pages_name_exist():
+    sources = [*ROOT.glob("*.py"), *(ROOT / "docsplit").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]
+    known = set().union(*map(options_of, ARGUMENTS.values()))
+    for text in (path.read_text() for path in sources):
+        known |= {*re.findall(r'add(?:_argument)?\(\s*(?:"-\w", )?"(--\w+)"', text)}
+        known |= {
+            f"--{name}" for name in re.findall(r'^ +"(\w+)": \{"(?:required|help|default|type)', text, re.MULTILINE)
+        }
+    others = "--quiet --multi_gpu --num_processes --num_machines --machine_rank --main_process_ip --main_process_port "
+    others += "--mixed_precision --nnodes --nproc_per_node --rdzv_backend --rdzv_endpoint --bytes --links --logdir"
+    own = "--against --write --evaluation --per_device_ --option"  # parsed by hand, or of tests; a beginning; made up
+    for path in [*ALL_PAGES, *sources]:
+        named = {*re.findall(r"(?<![\w-])--[a-z]\w*(?![\w-])", texts_in(path))}
+        assert named <= known | {*others.split(), *own.split()}, path
 
 
 @pytest.fixture

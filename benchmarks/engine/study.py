@@ -50,7 +50,7 @@ def resolve(value: Any, variables: Mapping[str, Any]) -> Any:
 
 @dataclass
 class Cell:
-    """A few steps to run and measure, resolved but for `{folder}` and the paths given by --set."""
+    """A few steps to run and measure, resolved but for `{folder}` and paths that options give."""
 
     group: str
     name: str
@@ -192,7 +192,7 @@ class Study:
             paths = path.parent.glob(path.name) if "*" in path.name else path.rglob("*") if path.is_dir() else [path]
             files = sorted(file for file in paths if file.is_file())
             if not files:
-                raise ValueError(f"There is no data file {pattern}: name the folder by --set.")
+                raise ValueError(f"There is no data file {pattern}: --data_dir and the like name its folder.")
             contents = [(file.name, hashlib.blake2b(file.read_bytes()).hexdigest()) for file in files]
             self.hashes[pattern] = hashlib.blake2b(repr(contents).encode(), digest_size=8).hexdigest()
         return self.hashes[pattern]

@@ -229,7 +229,9 @@ class DocSplitCollator:
         if not self.of_passages:
             return lengths
         if "passage_units" not in feature:
-            raise ValueError("This view needs passages: tokenize the documents with passage_words=100, for example.")
+            raise ValueError(
+                "This view needs passages: tokenize the documents with Segmentation(passage_words=100), for example."
+            )
         num_units = np.asarray(feature["passage_units"])
         return np.add.reduceat(lengths, num_units.cumsum() - num_units)
 

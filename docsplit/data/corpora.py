@@ -55,6 +55,7 @@ from docsplit.runtime.files import (
     hash_of_code,
     map_once,
     refuse_missing_path,
+    rows_in,
     write_text,
 )
 
@@ -159,12 +160,16 @@ def load_local(path: Path, text_column: str | None = None, encoding: str | None 
     if saved_files(path) is not None:
         return _refusing(f"{path} as a saved data set", lambda: datasets.load_from_disk(str(path)).with_format(None))
     found, loader = _find_corpus(path, text_column)
+    key = key_of(found, text_column, encoding)
     if loader in ("parquet", "arrow"):
         names = [glob.escape(str(file.path)) for file in found.files]  # a[1].parquet would be looked for as a pattern
+
+        def copy(directory: Path) -> None:  # the cache of `datasets` knows a file by its time alone
+            datasets.load_dataset(loader, data_files=names, split="train", cache_dir=str(directory))
+
+        place = cache_directory() / f"table-{key}"
         try:
-            dataset = _refusing(
-                f"{_names(found)} as {loader}", lambda: datasets.load_dataset(loader, data_files=names, split="train")
-            )
+            dataset = _refusing(f"{_names(found)} as {loader}", lambda: rows_in(build_once(place, copy), key))
         except ValueError:
             if text_column is None:
                 raise
@@ -192,7 +197,7 @@ def load_local(path: Path, text_column: str | None = None, encoding: str | None 
             _write_rows(file, (dict(zip(names, (row.id, row.title, row.text))) for row in documents), _texts(names))
         write_text(directory / PROBLEMS_FILE, found.problems.to_json())
 
-    directory = build_once(cache_directory() / f"documents-{key_of(found, text_column, encoding)}", write)
+    directory = build_once(cache_directory() / f"documents-{key}", write)
     Problems.from_json((directory / PROBLEMS_FILE).read_text(encoding="utf-8")).log()
     dataset = Dataset.from_file(str(directory / ROWS_FILE))
     if by_line:

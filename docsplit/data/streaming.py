@@ -41,7 +41,15 @@ from docsplit.data.preparation import Segmentation, tokenize_batch
 from docsplit.data.readers.base import Problems
 from docsplit.data.readers.rows import DAMAGED_ROWS, check_text_column, text_of_row
 from docsplit.data.segmentation import load_sentence_splitter
-from docsplit.runtime.files import Damaged, cache_directory, read_json, read_sealed, write_sealed, write_text
+from docsplit.runtime.files import (
+    Damaged,
+    cache_directory,
+    make_shared,
+    read_json,
+    read_sealed,
+    write_sealed,
+    write_text,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -211,7 +219,7 @@ class DocumentStream(torch.utils.data.IterableDataset):
                     yield start, block
                     block = []
             if size is None:
-                size_file.parent.mkdir(parents=True, exist_ok=True)
+                make_shared(size_file.parent)
                 write_sealed(size_file, {"documents": position - before})
         yield (start if block else position), block
 

@@ -284,7 +284,7 @@ def embed_in_chunks(
             if len(bad):
                 raise ValueError(
                     f"{len(bad)} of {len(vectors)} embeddings are not finite, the first of text {start + bad[0]}: the "
-                    "encoder is broken, or needs --dtype float32."
+                    "encoder is broken, or needs float32 (--dtype, where there is one)."
                 )
             seconds = time.perf_counter() - started
             if path is not None:

@@ -180,7 +180,9 @@ def fit(
         )
     vectors = unit(np.asarray(embeddings)[kept])
     if not np.isfinite(vectors).all():
-        raise ValueError("The encoder's vectors are not finite: it is broken, or needs --dtype float32.")
+        raise ValueError(
+            "The encoder's vectors are not finite: it is broken, or needs float32 (--dtype, where there is one)."
+        )
     if np.ptp(vectors, axis=0).max() < 1e-6:
         raise ValueError(f"The encoder gives one vector for all {len(kept)} documents: there is nothing to learn.")
     documents = [normalized(texts[row]) for row in kept]

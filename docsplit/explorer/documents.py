@@ -35,13 +35,17 @@ class ExploredDocuments:
     vectors: np.ndarray | None = None
 
 
-def read_explored(corpus: str, text_column: str, label_column: str | None, limit: int) -> ExploredDocuments:
+def read_explored(
+    corpus: str, text_column: str, label_column: str | None, limit: int, encoding: str | None = None
+) -> ExploredDocuments:
     """Draw at most `limit` documents of a corpus at random, and leave out those without text.
 
     Raises:
         ValueError: if a column is missing, or fewer than three documents are left.
     """
-    documents = corpora.load_corpus(corpus, text_column=text_column if label_column is None else None)
+    documents = corpora.load_corpus(
+        corpus, text_column=text_column if label_column is None else None, encoding=encoding
+    )
     dataset: Dataset = corpora.add_text(documents, text_column)
     if label_column is None and "label" in dataset.column_names:
         label_column = "label"

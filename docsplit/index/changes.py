@@ -21,12 +21,14 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 from filelock import FileLock, Timeout
 
-from docsplit.data.passages import to_passages
+from docsplit.data.passages import clean_text, to_passages
 from docsplit.data.readers.base import USUAL, Document, TableColumns, grouped
 from docsplit.data.readers.documents import TITLE_IN, documents_in
 from docsplit.data.readers.files import FoundFiles, find_files
 from docsplit.data.words import ENGLISH, warn_of_other_language
 from docsplit.index.index import (
+    DATA_FILE,
+    INVERTED_FILE,
     MANIFEST_FILE,
     REMEDY,
     SEGMENT_CHARACTERS,
@@ -61,9 +63,7 @@ PYTHON: DocumentSource = ("", USUAL)
 LOCK = "lock"
 COMPARED_WITH_ALL = 1_000_000  # up to which a query is compared with all, in milliseconds
 PARTIAL_MANIFEST = re.compile(r"\.manifest\.json\.\d+\.partial")
-DATA_FILES = re.compile(
-    rf"data-[0-9a-f]{{8}}\.bin|approximate-[0-9a-f]{{8}}\.faiss|{PARTIAL_MANIFEST.pattern}"
-)  # of changes
+DATA_FILES = re.compile("|".join(kind.pattern for kind in (DATA_FILE, INVERTED_FILE, PARTIAL_MANIFEST)))  # of changes
 CACHES = re.compile(r"(embeddings|ray)-[0-9a-f]+")  # in cache/
 MOST_SMALL_SEGMENTS, COPIED = 16, 2**26  # small segments before a merge; one more for so many bytes that it copies
 
@@ -182,7 +182,7 @@ def sync(
         new, replaced, there, empty = list[Document](), set[str](), set[str](), 0
         of_others = set[str]()
         for document in prepared(documents_in(found, columns) if found.files else ()):
-            if not to_passages(document.text, change.committed.passage_words):
+            if not clean_text(document.text).strip():  # what is unchanged need not be cut into passages
                 empty += 1
                 continue
             there.add(document.id)
@@ -343,7 +343,7 @@ class Change:
         # The embeddings of a build that was stopped stay for the next one; those of an addition leave a full disk
         if error is None or (self.committed.is_built and isinstance(error, OSError) and error.errno == ENOSPC):
             for folder in self.directory.glob("cache/*"):
-                if CACHES.fullmatch(folder.name):
+                if CACHES.fullmatch(folder.name) and not folder.parent.is_symlink():
                     shutil.rmtree(folder, ignore_errors=True)
             with suppress(OSError):  # there is none, or it holds something else
                 (self.directory / "cache").rmdir()
@@ -400,7 +400,7 @@ class Change:
                 tokens = np.array([total, read, min(total, room)])
                 own = part.start if len(several) == 1 else next_whole
                 next_whole += len(several) > 1
-                rows.append(DocumentRow(document, vectors[part], vectors[own], tokens, number))
+                rows.append(DocumentRow(document, several, vectors[part], vectors[own], tokens, number))
             self._append(rows)
             built.documents += len(batch)
             built.passages += len(passages)

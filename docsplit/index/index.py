@@ -13,10 +13,16 @@ A segment is some documents, as arrays: strings, vectors of passages and documen
 each stem. It never changes once the manifest names it; the manifest has its digest, and lists its deleted rows. What
 lies behind the `length` of the manifest is a change that was stopped. So a reader maps one file, whatever the size of
 the index, and keeps what it has mapped, whatever writers do.
+
+An index may come from a stranger, with digests that fit: its files are those that changes write, in the folder itself,
+and arrays are those of `ARRAYS`. The format is not Arrow's, whose offsets would have to be read at each opening: a
+wrong one leads out of the file, where NumPy looks.
 """
 
 import copy
 import itertools
+import math
+import re
 import uuid
 from bisect import bisect_left, bisect_right
 from collections import Counter
@@ -24,13 +30,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple
 
 import numpy as np
 import xxhash
 
 from docsplit.data.fusion import LOWEST, WEIGHT, reciprocal_ranks, sum_of_scores
-from docsplit.data.passages import to_passages
 from docsplit.data.readers.base import Document, TableColumns
 from docsplit.data.words import CUT, Stems, stem_tokens
 from docsplit.runtime.command import command_name
@@ -53,6 +58,23 @@ REMEDY = "Restore the index from a copy, or build it again in a new folder."
 SEGMENT_DOCUMENTS, SEGMENT_CHARACTERS = 50_000, 2**28  # at most: what is in memory while a segment is written
 SEGMENT_BYTES = 2**30  # with its vectors, at most, where others are merged
 ALIGNED = 64  # bytes, at a multiple of which each array begins
+STRINGS = ("ids", "titles", "texts", "passages", "words")  # arrays of a segment that are UTF-8, each with its `.ends`
+ARRAYS = {  # of a segment: type, and a letter for each number of the shape, which is one number wherever it stands
+    "vectors": ("<f4", "VH"),
+    "starts": ("<i8", "S"),
+    **{name: ("|u1", letter) for name, letter in zip(STRINGS, "itxpw")},  # bytes
+    **{f"{name}.ends": ("<i8", letter) for name, letter in zip(STRINGS, "NNNPW")},
+    "order": ("<i8", "N"),
+    "digests": ("|u1", "ND"),
+    "sources": ("<i8", "N"),
+    "tokens": ("<i8", "NT"),
+    "words.starts": ("<i8", "B"),
+    "words.rows": ("<i4", "R"),
+    "words.counts": ("<i4", "R"),
+    "lengths": ("<i4", "N"),
+}
+DATA_FILE = re.compile(r"data-[0-9a-f]{8}\.bin")
+INVERTED_FILE = re.compile(r"approximate-[0-9a-f]{8}\.faiss")
 FUSED = 1000  # documents of each ranking whose ranks are fused, or that are candidates beside an inverted file
 K1, B = 1.5, 0.75  # of BM25, bm25s's defaults
 CANDIDATES = 10  # passages that an inverted file finds, for each document that is wanted
@@ -69,18 +91,34 @@ class SegmentEntry:
     start: int  # byte of the data file
     size: int  # bytes
     xxh3: str  # of these bytes
-    arrays: dict[str, list[Any]]  # type and shape of each, in their order
+    arrays: dict[str, list[int]]  # the shape of each, in their order
     deleted: list[int] = field(default_factory=list)  # rows that are no longer in the index, sorted
 
     @property
     def documents(self) -> int:
         """Count the documents that are in the index."""
-        return self.arrays["lengths"][1][0] - len(self.deleted)
+        return self.arrays["lengths"][0] - len(self.deleted)
 
     @property
     def is_small(self) -> bool:
         """Whether it may be merged with others."""
         return self.documents < SEGMENT_DOCUMENTS / 2 and self.size < SEGMENT_BYTES / 2
+
+    def has_known_arrays(self, length: int, dimension: int) -> bool:
+        """Whether the arrays have known names and shapes that fit each other, and lie within a file of this length."""
+        sizes, place = {"D": 16, "T": 3, "H": dimension}, self.start
+        for name, (kind, letters) in ARRAYS.items():
+            shape = self.arrays.get(name, [])
+            if len(shape) != len(letters) or any(sizes.setdefault(*pair) != pair[1] for pair in zip(letters, shape)):
+                return False
+            place += _padded(math.prod(shape) * np.dtype(kind).itemsize)
+        return (
+            self.arrays.keys() == ARRAYS.keys()
+            and (sizes["S"], sizes["B"]) == (sizes["N"] + 1, sizes["W"] + 1)
+            and min(self.start, *sizes.values()) >= 0
+            and place == self.start + self.size <= length
+            and all(0 <= row < sizes["N"] for row in self.deleted)
+        )
 
     def is_sound(self, data: np.ndarray) -> bool:
         """Whether its bytes are as they were written."""
@@ -96,6 +134,21 @@ class InvertedFile:
     segments: list[str]  # names, in the order of their passages
     probes: int  # cells that a query reads
     recall: float  # measured with so many cells
+
+
+@dataclass(frozen=True)
+class EncoderFacts:
+    """What the `description` of an `Encoder` has at least."""
+
+    name: str
+    hash: str
+    pooling: str | None
+    max_seq_length: int | None
+    dimension: int
+    similarity: Literal["cosine", "dot"]
+    prompt: str = ""
+    query_prompt: str = ""
+    given: JsonObject = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -142,6 +195,7 @@ def read_manifest(directory: Path, is_built: bool = False) -> Manifest:
     try:
         content = read_sealed(path)
         manifest: Manifest = checked(content, Manifest, str(path))
+        facts: EncoderFacts = checked(manifest.encoder, EncoderFacts, f"{path}: encoder")
     except FileNotFoundError as error:
         raise ValueError(
             f"There is no index in {directory}: make one with `{command_name('search.py')} build`."
@@ -154,6 +208,14 @@ def read_manifest(directory: Path, is_built: bool = False) -> Manifest:
         raise ValueError(
             f"{path} is of a version that cut words in another way: build the index again, in a new folder."
         )
+    more, names = manifest.approximate, {entry.name for entry in manifest.segments}
+    if not (
+        DATA_FILE.fullmatch(manifest.file)
+        and not (directory / manifest.file).is_symlink()
+        and all(entry.has_known_arrays(manifest.length, facts.dimension) for entry in manifest.segments)
+        and (more is None or (INVERTED_FILE.fullmatch(more.file) and names.issuperset(more.segments)))
+    ):
+        raise Damaged(f"{path} names files or arrays that no change of an index writes. {REMEDY}")
     if is_built and not manifest.is_built:
         again = f"run `{command_name('search.py')} build` again."
         raise ValueError(f"The index in {directory} is not built to its end: {again}")
@@ -187,7 +249,7 @@ def faults_in(directory: Path, manifest: Manifest, data: np.ndarray) -> list[str
         f"{directory / manifest.file} has changed since it was written, among the {entry.size:,} bytes from "
         f"{entry.start:,} on. {REMEDY}"
         for entry in manifest.segments
-        if not entry.is_sound(data)
+        if not (entry.is_sound(data) and Segment(data, entry).is_consistent(len(manifest.sources)))
     ]
     known = manifest.approximate
     if known and (reason := known.record.why_damaged(directory, known.file)):
@@ -222,7 +284,8 @@ class DocumentRow(NamedTuple):
     """A document as a segment takes it."""
 
     document: Document
-    passages: np.ndarray  # vectors of its P' passages, (P', H)
+    texts: list[str]  # of its P' passages
+    passages: np.ndarray  # their vectors, (P', H)
     whole: np.ndarray  # its vector, (H,); of one passage, that passage's
     tokens: np.ndarray  # (3,) as in `Segment`
     source: int
@@ -234,6 +297,7 @@ class Segment:
     Attributes:
         vectors: of all passages (P, H) float32, and then of the M documents that have several, whole.
         starts: the first passage of each document, and P, (N + 1,).
+        passages: their texts: to cut a long document anew would take longer than the query.
         digests: of title and text, (N, 16) uint8.
         sources: of each document, the number of its source in the manifest, (N,).
         tokens: of the documents, those read in their passages, and those read of them whole, (N, 3); -1: not counted.
@@ -244,11 +308,11 @@ class Segment:
 
     def __init__(self, data: np.ndarray, entry: SegmentEntry):
         self.entry, place, arrays = entry, entry.start, {}
-        for name, (kind, shape) in entry.arrays.items():
-            arrays[name] = np.ndarray(shape, kind, buffer=data, offset=place)
+        for name, shape in entry.arrays.items():
+            arrays[name] = np.ndarray(shape, ARRAYS[name][0], buffer=data, offset=place)
             place += _padded(arrays[name].nbytes)
-        self.ids, self.titles, self.texts, self.words = (
-            Strings(arrays[name], arrays[f"{name}.ends"]) for name in ("ids", "titles", "texts", "words")
+        self.ids, self.titles, self.texts, self.passages, self.words = (
+            Strings(arrays[name], arrays[f"{name}.ends"]) for name in STRINGS
         )
         self.order, self.starts, self.vectors = arrays["order"], arrays["starts"], arrays["vectors"]
         self.digests, self.sources, self.tokens = arrays["digests"], arrays["sources"], arrays["tokens"]
@@ -256,6 +320,19 @@ class Segment:
         self.word_counts, self.lengths = arrays["words.counts"], arrays["lengths"]
         self.alive = np.ones(len(self.ids), dtype=bool)
         self.alive[entry.deleted] = False
+
+    def is_consistent(self, sources: int) -> bool:
+        """Whether each number in the arrays leads to something that is there."""
+        count, strings = len(self.ids), (self.ids, self.titles, self.texts, self.passages, self.words)
+        starts = (self.starts, len(self.passages)), (self.word_starts, len(self.word_rows))
+        return (
+            all(_leads_through(np.append(0, part.ends), len(part.content)) for part in strings)
+            and all(_leads_through(places, end) and np.diff(places).all() for places, end in starts)
+            and len(self.vectors) == self.document_rows.max(initial=-1) + 1
+            and np.array_equal(np.sort(self.order), np.arange(count))
+            and bool(np.isin(self.word_rows, np.arange(count)).all())
+            and bool(np.isin(self.sources, np.arange(sources)).all())
+        )
 
     def under(self, prefix: str) -> "Segment":
         """Return a view that has only the documents whose ids begin with a prefix."""
@@ -273,8 +350,9 @@ class Segment:
         whole = self.document_rows
         for row in np.flatnonzero(self.alive).tolist():
             document = Document(self.ids[row], self.texts[row], self.titles[row])
-            passages = self.vectors[self.passages_of(row)]
-            yield DocumentRow(document, passages, self.vectors[whole[row]], self.tokens[row], int(self.sources[row]))
+            part, own = self.passages_of(row), self.vectors[whole[row]]
+            texts = [self.passages[number] for number in range(part.start, part.stop)]
+            yield DocumentRow(document, texts, self.vectors[part], own, self.tokens[row], int(self.sources[row]))
 
     @property
     def passage_vectors(self) -> np.ndarray:
@@ -313,6 +391,10 @@ def _padded(size: int) -> int:
     return size + -size % ALIGNED
 
 
+def _leads_through(places: np.ndarray, end: int) -> bool:
+    return places[0] == 0 and places[-1] == end and bool((np.diff(places) >= 0).all())
+
+
 def digest_of(document: Document) -> np.ndarray:
     """Hash title and text of a document, (16,) uint8."""
     title, text = document.title.encode(errors="replace"), document.text.encode(errors="replace")
@@ -340,15 +422,16 @@ def arrays_of(rows: Sequence[DocumentRow], language: str) -> dict[str, np.ndarra
         ),
         "starts": np.cumsum([0, *(len(row.passages) for row in rows)]),
         **_strings("ids", ids),
-        "order": np.array(sorted(range(len(ids)), key=ids.__getitem__), dtype=np.int64),
+        "order": np.array(sorted(range(len(ids)), key=ids.__getitem__)),
         **_strings("titles", [document.title.encode(errors="replace") for document in documents]),
         **_strings("texts", [document.text.encode(errors="replace") for document in documents]),
+        **_strings("passages", [text.encode(errors="replace") for row in rows for text in row.texts]),
         "digests": np.stack([digest_of(document) for document in documents]),
         "sources": np.array([row.source for row in rows]),
         "tokens": np.stack([row.tokens for row in rows]),
         **_strings("words", [word.encode() for word in words]),
-        "words.starts": counts.indptr.astype(np.int64),
-        "words.rows": counts.indices.astype(np.int32),
+        "words.starts": counts.indptr,
+        "words.rows": counts.indices,
         "words.counts": counts.data,
         "lengths": lengths,
     }
@@ -363,11 +446,11 @@ def append_segment(file: BinaryIO, arrays: Mapping[str, np.ndarray]) -> SegmentE
     """Write the arrays of a segment behind what a file has."""
     start, digest, described = file.tell(), xxhash.xxh3_128(), {}
     for name, array in arrays.items():
-        content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        content = np.ascontiguousarray(array, ARRAYS[name][0]).reshape(-1).view(np.uint8)
         for part in (content.data, bytes(_padded(len(content)) - len(content))):
             file.write(part)
             digest.update(part)
-        described[name] = [array.dtype.str, list(array.shape)]
+        described[name] = list(array.shape)
     return SegmentEntry(uuid.uuid4().hex, start, file.tell() - start, digest.hexdigest(), described)
 
 
@@ -488,13 +571,19 @@ class IndexReader:
         hits, content = [], stems.content_words(query)
         for number, score in ranked:
             segment, row = self.place(number)
-            passages = [passage.text for passage in to_passages(segment.texts[row], self.manifest.passage_words)]
-            matched, similarity = {word: stem for word, stem in content.items() if segment.has(stem, row)}, None
+            part, similarity = segment.passages_of(row), None
+            matched = {word: stem for word, stem in content.items() if segment.has(stem, row)}
             if vector is None:
-                passage = max(passages, key=lambda text: len({*stems.of(text)}.intersection(matched.values())))
+                passage, most, wanted = "", -1, {*matched.values()}
+                for place in range(part.start, part.stop):
+                    if (found := len(wanted.intersection(stems.of(segment.passages[place])))) > most:
+                        passage, most = segment.passages[place], found
+                        if found == len(wanted):  # a long document need not be read to its end
+                            break
             else:
-                similarities = segment.vectors[segment.passages_of(row)] @ vector
-                passage, similarity = passages[similarities.argmax()], float(similarities.max())
+                similarities = segment.vectors[part] @ vector
+                passage = segment.passages[part.start + similarities.argmax()]
+                similarity = float(similarities.max())
             hits.append(Hit(segment.ids[row], float(score), segment.titles[row], passage, similarity, [*matched]))
         return hits
 
@@ -581,13 +670,10 @@ class IndexReader:
         """
         for segment, row in self.documents():
             document, title = segment.ids[row], segment.titles[row]
-            vectors = segment.vectors[segment.passages_of(row)]
-            passages = to_passages(segment.texts[row], self.manifest.passage_words)
-            for number, (passage, vector) in enumerate(zip(passages, vectors, strict=True)):
-                yield (
-                    {"id": f"{document}#{number}", "document": document, "title": title, "text": passage.text},
-                    vector,
-                )
+            part = segment.passages_of(row)
+            for number, passage in enumerate(range(part.start, part.stop)):
+                about = {"id": f"{document}#{number}", "document": document, "title": title}
+                yield about | {"text": segment.passages[passage]}, segment.vectors[passage]
 
     def reading(self) -> str | None:
         """Say what share of the documents' tokens the vectors read; None: all, or their tokens were not counted."""

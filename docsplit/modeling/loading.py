@@ -288,8 +288,7 @@ def load_encoder(
     elif max_seq_length is not None:
         if positions is not None and max_seq_length > positions:
             raise ValueError(
-                f"--max_seq_length is {max_seq_length}, but {name} has positions for {positions} tokens: lower it; "
-                "--long_documents chunk_mean reads longer documents all the same."
+                f"--max_seq_length is {max_seq_length}, but {name} has positions for {positions} tokens: lower it."
             )
         model.max_seq_length = max_seq_length
     elif positions is not None and (model.max_seq_length is None or model.max_seq_length > positions):

@@ -12,6 +12,7 @@ import math
 import os
 import re
 import shutil
+import stat
 import subprocess
 import tempfile
 import types
@@ -88,6 +89,7 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
     try:
         with name_failed_writes(path):
+            temporary.unlink(missing_ok=True)  # a link to another file may lie in a folder of a stranger
             temporary.touch()
             mode = temporary.stat().st_mode
             write(temporary)
@@ -400,6 +402,23 @@ def cache_directory() -> Path:
     return Path(datasets.config.HF_DATASETS_CACHE) / "docsplit"
 
 
+def make_shared(folder: Path) -> None:
+    """Make a folder of the cache, and those above it, for all who may write where it is made: they share the cache."""
+    if not folder.exists():
+        make_shared(folder.parent)
+        with contextlib.suppress(FileExistsError):  # another process has made it
+            folder.mkdir()
+            share_as_above(folder)
+
+
+def share_as_above(folder: Path) -> None:
+    """Let a group, or all, write into a folder if they may write into the one above, unless that is as /tmp is."""
+    above = folder.parent.stat().st_mode
+    if not above & stat.S_ISVTX:
+        shared = sum(above & who for who in (stat.S_IRWXG, stat.S_IRWXO) if above & who & 0o022)
+        folder.chmod(folder.stat().st_mode | shared)
+
+
 def is_cached(directory: Path) -> bool:
     """Whether `build_once` has filled a folder that is still sound. One that is damaged is removed, with a warning."""
     if not directory.exists():
@@ -424,12 +443,13 @@ def build_once(directory: Path, build: Callable[[Path], object]) -> Path:
         OSError: naming the folder, if its disk is full or fails.
     """
     if not is_cached(directory):
-        directory.parent.mkdir(parents=True, exist_ok=True)
+        make_shared(directory.parent)
         temporary = Path(tempfile.mkdtemp(prefix=f"{directory.name}.", dir=directory.parent))
         try:
             with name_failed_writes(directory):
                 build(temporary)
                 seal_folder(temporary)
+                share_as_above(temporary)
                 temporary.rename(directory)
         except OSError:
             if not directory.exists():
@@ -446,8 +466,6 @@ def map_once(dataset: "Dataset", function: Callable[..., Any], key: str, **optio
         key: a hash of all that the new rows depend on, and their fingerprint.
         options: of `datasets.Dataset.map`, whose own cache is never verified.
     """
-    from datasets import Dataset, concatenate_datasets
-
     if not dataset.cache_files:
         return dataset.map(function, new_fingerprint=key, **options)
 
@@ -455,7 +473,13 @@ def map_once(dataset: "Dataset", function: Callable[..., Any], key: str, **optio
         file = str(directory / "rows.arrow")
         dataset.map(function, new_fingerprint=key, cache_file_name=file, load_from_cache_file=False, **options)
 
-    directory = build_once(cache_directory() / f"rows-{key}", build)
-    rows = concatenate_datasets([Dataset.from_file(str(file)) for file in sorted(directory.glob("rows*.arrow"))])
+    return rows_in(build_once(cache_directory() / f"rows-{key}", build), key)
+
+
+def rows_in(directory: Path, key: str) -> "Dataset":
+    """Open the Arrow files of a folder as one data set, with a fingerprint."""
+    from datasets import Dataset, concatenate_datasets
+
+    rows = concatenate_datasets([Dataset.from_file(str(file)) for file in sorted(directory.rglob("*.arrow"))])
     rows._fingerprint = key
     return rows

@@ -123,6 +123,24 @@ def test_a_saved_data_set_gives_its_train_split_or_the_one_that_is_named(saved, 
     assert load_corpus(str(saved / "train"), text_column="text")["text"][:]
 
 
+@pytest.mark.parametrize("name", ["../../mine", "{}/mine", "..", "", 3, None, "C:mine", "..\\mine"])
+def test_a_saved_data_set_has_its_files_beside_it(saved, tmp_path, name):
+    """Whoever made it may not have the files of who reads it read."""
+    name = name.format(tmp_path) if isinstance(name, str) else name
+    Dataset.from_dict({"text": ["My salary is 1."]}).save_to_disk(tmp_path / "mine")
+    in_mine = f"{name}/data-00000-of-00001.arrow" if name and "mine" in str(name) else name
+    state = saved / "train" / "state.json"
+    state.write_text(json.dumps(json.loads(state.read_text()) | {"_data_files": [{"filename": in_mine}]}))
+    (saved.parent / "other").mkdir()
+    (saved.parent / "other" / "dataset_dict.json").write_text(json.dumps({"splits": [name]}))
+    (saved.parent / "splits").mkdir()
+    (saved / "train").rename(saved.parent / "splits" / "train")  # a folder of other files
+    for folder, file in (("splits/train", "state"), ("splits", "state"), ("other", "dataset_dict")):
+        for read in (load_corpus, stream_corpus, lambda path: [*documents_to_search(Path(path))]):
+            with pytest.raises(ValueError, match=rf"{file}\.json"):
+                read(str(tmp_path / folder))
+
+
 def test_the_splits_of_a_saved_data_set_are_the_parts_of_labelled_documents(saved):
     """By --dataset_name, as those of the Hub, and by --train_file."""
     folder, train = str(saved), str(saved / "train")
@@ -193,6 +211,36 @@ def test_a_change_of_files_options_or_converter_is_read_anew(folder, monkeypatch
     assert key == corpora.key_of(found, "body", None)
     monkeypatch.setattr(files, "converter_version", lambda: "99")
     assert corpora.key_of(found, "body", None) != key
+
+
+@pytest.mark.parametrize("name", ["a.md", "a.jsonl", "a.csv", "a.parquet", "a.arrow"])
+def test_another_file_of_the_same_size_and_time_is_read(tmp_path, name):
+    """Whatever copied it: its beginning and its end are compared."""
+    path, contents = tmp_path / "docs" / name, []
+    path.parent.mkdir()
+    for text in ("one cat", "two dog"):
+        rows = Dataset.from_dict({"text": [text, "the same"]})
+        if name == "a.parquet":
+            rows.to_parquet(tmp_path / text)
+        elif name == "a.arrow":
+            rows.save_to_disk(tmp_path / "saved")
+            (tmp_path / "saved" / "data-00000-of-00001.arrow").rename(tmp_path / text)
+        else:
+            lines = {"a.md": "{}", "a.jsonl": '{{"text": "{}"}}', "a.csv": "text\n{}"}[name]
+            (tmp_path / text).write_text(lines.format(text))
+        contents.append((tmp_path / text).read_bytes())
+    assert len(contents[0]) == len(contents[1])
+    for content, text in zip(contents, ("one cat", "two dog")):
+        path.write_bytes(content)
+        os.utime(path, ns=(10**18, 10**18))
+        for column in (None, "text"):
+            assert load_local(path.parent, column)["text"][0] == text
+    fingerprints = set()
+    for end in ("one", "two"):
+        path.write_bytes(bytes(3 * 2**20) + end.encode())
+        os.utime(path, ns=(10**18, 10**18))
+        fingerprints.add(files.File(path, name).version())
+    assert len(fingerprints) == 2
 
 
 def test_data_files_of_one_format_keep_their_columns_and_types(tmp_path, write):

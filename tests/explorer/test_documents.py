@@ -25,6 +25,11 @@ def test_labels_of_a_table_are_texts_and_an_empty_one_is_none(tmp_path):
     assert read_explored(str(tmp_path / "documents.csv"), "text", None, 10).labels == ["01", "1.0", "NA", "None"]
 
 
+def test_texts_are_read_in_the_encoding_that_is_named(tmp_path):
+    (tmp_path / "words.txt").write_bytes("жук\nлук\nсук\n".encode("koi8-r"))
+    assert read_explored(str(tmp_path / "words.txt"), "text", None, 10, "koi8-r").texts == ["жук", "лук", "сук"]
+
+
 def test_a_folder_of_files_has_their_titles_and_a_label_wants_a_table(tmp_path):
     (tmp_path / "a.md").write_text("# The harbour\n\nBoats.")
     (tmp_path / "b.html").write_text("<title>Sails</title><p>Torn.")

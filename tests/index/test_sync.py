@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
+from docsplit.data.passages import clean_text, to_passages
 from docsplit.data.readers.base import USUAL, Document, TableColumns
 from docsplit.data.readers.documents import read_documents
 from docsplit.index import changes
@@ -85,8 +86,8 @@ def index(folder, tmp_path):
     return built_from(folder, tmp_path / "the.index")
 
 
-def test_after_any_changes_it_answers_as_an_index_of_the_folder_as_it_is(folder, index, tmp_path):
-    """And it embeds what is new alone."""
+def test_after_any_changes_it_answers_as_an_index_of_the_folder_as_it_is(folder, index, tmp_path, monkeypatch):
+    """And it embeds what is new alone; of what is unchanged nothing is cut into passages."""
     embedded, rng = set(), np.random.default_rng(1)
     encoder = Encoder(lambda texts: embedded.update(texts) or embed(texts))
     for trial in range(6):
@@ -103,8 +104,14 @@ def test_after_any_changes_it_answers_as_an_index_of_the_folder_as_it_is(folder,
         assert {" ".join(text.split()) for text in new} <= {" ".join(text.split()) for text in embedded}
         assert len(embedded) < 10 * (counts.documents + 1)
     embedded.clear()
+    monkeypatch.setattr(changes, "to_passages", None)
     assert sync(index, encoder).documents == 0
     assert not embedded
+
+
+@pytest.mark.parametrize("text", ["", " \n\x00", "\x1d\x1d", "\u3000\x85", "\u200b", "a", "\n## \n", "---\n---", "。"])
+def test_a_text_is_empty_where_it_has_no_passage(text):
+    assert bool(clean_text(text).strip()) == bool(to_passages(text))
 
 
 def test_what_cannot_be_read_now_stays(folder, index):

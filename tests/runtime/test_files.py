@@ -10,6 +10,7 @@ import random
 import resource
 import signal
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -291,6 +292,23 @@ def test_a_directory_is_built_once_and_whole_and_of_two_that_build_one_wins(tmp_
     assert [path.name for path in tmp_path.iterdir()] == ["corpus"]
     assert is_cached(folder)
     assert not is_cached(tmp_path / "other")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no modes")
+@pytest.mark.parametrize("mask", [0o002, 0o022])
+@pytest.mark.parametrize(
+    ("above", "writers"), [(0o770, 0o020), (0o2775, 0o020), (0o777, 0o022), (0o1777, 0), (0o755, 0), (0o700, 0)]
+)
+def test_who_may_write_into_hf_home_may_write_into_the_cache(tmp_path, request, mask, above, writers):
+    """And read it; what is as open as /tmp gives nobody a way to change the cache of others."""
+    request.addfinalizer(partial(os.umask, os.umask(mask)))
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home").chmod(above)
+    entry = build_once(tmp_path / "home" / "datasets" / "docsplit" / "corpus", Builder())
+    for folder in (entry, *list(entry.parents)[:2]):
+        assert folder.stat().st_mode & 0o022 == (0o022 & ~mask) | writers
+        assert folder.stat().st_mode & 0o055 == 0o055
+    assert {file.stat().st_mode & 0o044 for file in entry.rglob("*") if file.is_file()} == {0o044}
 
 
 @pytest.mark.parametrize(("name", "content"), [("part", None), ("inner/rows", b"{}"), ("files.json", b"{}")])

@@ -8,6 +8,7 @@ a binary file.
 import bz2
 import codecs
 import gzip
+import hashlib
 import io
 import json
 import logging
@@ -26,7 +27,7 @@ import pyarrow
 from charset_normalizer import from_bytes
 
 from docsplit.data.readers.base import Problems, Unreadable, normalized
-from docsplit.runtime.files import read_json
+from docsplit.runtime.files import Damaged, JsonObject, checked, read_json
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ MARKS = (  # UTF-32 first: its mark begins with that of UTF-16
 # Western Europe's first: of its neighbours, such as cp1250, charset-normalizer cannot tell it.
 DETECTED = (["cp1252"], ["cp1251", "koi8_r", "shift_jis", "euc_jp", "gb18030", "big5", "euc_kr"])
 Line = tuple[int, str]  # its number, from 1, and its text
+ENDS = 2**20  # bytes of a file's beginning and end, by which its version is told
 HEAD = 8000  # characters in which a NUL makes a file a binary one, as for git
 MOST_UNREADABLE = 0.01  # share of a text's characters
 _DECLARED = re.compile(rb"""(?i)<(?:meta\b[^<>]*?\bcharset|\?xml\b[^<>]*?\bencoding)\s*=\s*["']?\s*([\w.:-]+)""")
@@ -181,14 +183,22 @@ class File:
         reason = "that are gone" if isinstance(error, FileNotFoundError) else "that cannot be opened"
         return Unreadable(reason, f"{self.path} cannot be opened: {cause}")
 
-    def version(self) -> tuple[str, int, int, str | None] | None:
-        """Return name, size, time of change and what converts it, which a cache is keyed by; None if it is gone."""
+    def version(self) -> tuple[str, int, int, str, str | None] | None:
+        """Return what a cache is keyed by; None if the file cannot be read.
+
+        That is name, size, time of change, a hash of the first and the last MiB, and what converts it. To read all of
+        a large corpus whenever it is opened would take too long.
+        """
         try:
             status = self.path.stat()
+            with self.path.open("rb") as content:
+                digest = hashlib.blake2b(content.read(ENDS), digest_size=12)
+                content.seek(max(ENDS, status.st_size - ENDS))
+                digest.update(content.read(ENDS))
         except OSError:
             return None
         converter = converter_version() if self.suffix in CONVERTED_SUFFIXES else None
-        return self.name, status.st_size, status.st_mtime_ns, converter
+        return self.name, status.st_size, status.st_mtime_ns, digest.hexdigest(), converter
 
 
 def converter_version() -> str | None:
@@ -441,13 +451,13 @@ def _walk(found: FoundFiles) -> list[Path]:
         found.path, onerror=lambda error: skip("that cannot be opened", Path(error.filename))
     ):
         entered = []
-        for name in sorted(names + files):
+        for name, is_folder in sorted([*((name, True) for name in names), *((name, False) for name in files)]):
             place = Path(folder, name)
             if name.startswith("."):
                 skip("hidden", place)
-            elif name in files and place.is_file():
+            elif not is_folder and place.is_file():
                 paths.append(place)
-            elif name in files:
+            elif not is_folder:
                 skip("that are no files, but pipes, devices or links to nothing", place)
             elif place.is_symlink():
                 skip("that are links to folders: name what they lead to", place)
@@ -479,7 +489,7 @@ def saved_splits(folder: Path) -> list[str]:
         Damaged: if its file of splits is damaged: without it train and test would be read as one.
     """
     file = folder / "dataset_dict.json"
-    return list(read_json(file).get("splits") or ()) if file.is_file() else []
+    return _names_in(file, read_json(file).get("splits")) if file.is_file() else []
 
 
 def saved_split(path: Path, split: str = "train") -> Path:
@@ -505,5 +515,17 @@ def saved_files(folder: Path) -> list[Path] | None:
     state = folder / "state.json"
     if not state.is_file() or not (folder / "dataset_info.json").is_file():
         return None
-    files = read_json(state).get("_data_files")
-    return [folder / str(file["filename"]) for file in files] if files else None
+    named = checked(read_json(state).get("_data_files") or [], list[JsonObject], f"{state}: _data_files")
+    return [folder / name for name in _names_in(state, [file.get("filename") for file in named])] or None
+
+
+def _names_in(file: Path, names: Any) -> list[str]:
+    """Return the names that a file of a saved data set gives to what lies beside it, which may come from a stranger.
+
+    Raises:
+        Damaged: if one is no name, but a path to somewhere else, say.
+    """
+    for name in (listed := checked(names or [], list[str], str(file))):
+        if name in ("", ".", "..") or re.search(r"[/\\:]", name):
+            raise Damaged(f"{file} names {name!r}: a saved data set has its files in its own folder. Save it again.")
+    return listed
