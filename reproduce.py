@@ -55,8 +55,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="list the recipes, or count the cells of one")
     parser.add_argument("--fetch", action="store_true",
                         help="download what may be fetched into --data_dir")  # fmt: skip
-    parser.add_argument("--dry_run", action="store_true",
-                        help="check every command, say what each cell reads and the hours; run nothing")  # fmt: skip
+    parser.add_argument("--dry_run", action="store_true", help="say what each cell reads, and the hours; run nothing")
     parser.add_argument("--jobs", type=Bound(1), help="cells at a time (default: the recipe's)")
     parser.add_argument("--retry", action="store_true", help="run failed cells again")
     parser.add_argument("--any_code", action="store_true", help="count cells that other code made as finished")

@@ -76,7 +76,8 @@ def build_ours(folder: Path, vectors: np.ndarray, texts: list[str]) -> None:
         announce=lambda *_, **__: None,
         count_tokens=lambda texts: None,
         has_words=False,
-        description={"name": "synthetic", "similarity": "cosine"},
+        description={"name": "synthetic", "hash": "", "pooling": None, "max_seq_length": None, "similarity": "cosine"}
+        | {"dimension": vectors.shape[1]},
     )
     build(folder, documents, encoder)
 
