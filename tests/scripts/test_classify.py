@@ -32,6 +32,7 @@ def test_fit_then_predict(tmp_path, answer):
     assert fitted["classes"] == ["harbour", "kitchen", "orchard"]
     assert fitted["counts"]["rows without a label"] == fitted["counts"]["unlabelled"] == 3
     assert fitted["score"]["value"] > 0.8
+    assert (fitted["self_trained"], fitted["examples"], fitted["doubtful"]) == (True, [], [])
     new.mkdir()
     for number, row in enumerate(make_corpus(6, seed=2)):
         (new / f"{number}-{row['label']}.txt").write_text(row["text"])
@@ -79,6 +80,13 @@ def test_the_loop_of_a_person_who_labels(tmp_path, answer, failure_of):
     answer("predict", tmp_path / "first", folder, "--output_file", corrected)
     words[1] = corrected
     assert "40 labelled.\n" in answer(*words, "--output_dir", tmp_path / "second")
+    words[1:4] = [corrected]
+    assert "name them, or another --text_column" in failure_of(
+        classify.main, *words, "--output_dir", tmp_path / "third"
+    )
+    words[2:2] = ["--documents", folder]
+    text = answer("next", tmp_path / "second", folder)
+    assert text == "No document is without a label.\n"
     corrected.write_text(corrected.read_text().replace("4.txt", "400.txt", 1))
     message = failure_of(classify.main, *words, "--output_dir", tmp_path / "third")
     assert "1 of 40 ids" in message
@@ -115,6 +123,14 @@ def test_names_of_classes_need_no_labels(tmp_path, answer, failure_of):
     assert {row["class"] for row in examples} == {"harbour", "kitchen", "orchard"}
     rows = json.loads(answer("predict", tmp_path / "c", folder, "--json"))
     assert sum(row["label"] in row["id"] for row in rows) > 36
+    (tmp_path / "one.csv").write_text(f"text,label\n{make_corpus(1)[0]['text']},{make_corpus(1)[0]['label']}\n")
+    assert "No score" in answer("fit", tmp_path / "one.csv", *words[1:], "--output_dir", tmp_path / "one")
+    examples = json.loads(answer(*words, "--output_dir", tmp_path / "json", "--json"))["examples"]
+    assert len(examples) == 3 * 6
+    for encoding, given in (("utf-16", []), ("cp1251", ["--encoding", "cp1251"])):  # of Windows programs
+        names.write_text("\n".join(NAMES).replace("kitchen", "кухня"), encoding=encoding)
+        text = answer(*words, "--output_dir", tmp_path / encoding, "--json", *given)
+        assert json.loads(text)["classes"] == ["harbour", "orchard", "кухня"]
     assert "Nothing is labelled" in failure_of(classify.main, *words[:1], *words[3:], "--output_dir", tmp_path / "d")
     assert f"{tmp_path / 'none.txt'}" in failure_of(
         classify.main, *words[:2], tmp_path / "none.txt", *words[3:], "--output_dir", tmp_path / "d"
@@ -129,6 +145,7 @@ def test_several_labels_in_a_cell(tmp_path, answer, failure_of):
     text = answer(*words, "--features", "tfidf", "--label_column", "topics", "--label_separator", ";")
     assert "Documents of 4 classes: 30 labelled" in text
     assert "micro-F1" in text
+    assert "--unsure" not in text  # which predict would refuse
     (row, *_) = json.loads(answer("predict", tmp_path / "c", tmp_path / "labelled.csv", "--json"))
     assert list(row) == ["id", "labels", "probabilities"]
     assert len(row["labels"]) == len(row["probabilities"])
@@ -150,6 +167,10 @@ def test_predict_reads_the_columns_that_fit_read(tmp_path, answer, failure_of):
     assert sum(label == row["label"] for label, row in zip(labels, rows)) > 25
     of_titles = json.loads(answer("predict", tmp_path / "c", table, "--text_column", "title", "--json"))
     assert [row["label"] for row in of_titles] == classifier.predict([title for title, _ in halves]).tolist()
+    pile = tmp_path / "pile.csv"
+    pile.write_text("title;body\n" + "".join(f"one{number % 2};two{number % 2}\n" for number in range(4)))
+    answer(*words[:3], tmp_path / "p", *words[4:], "--text_column", "title", "body", "--documents", pile)
+    assert {"one0", "two0"} < {*Classifier.load(tmp_path / "p").tfidf_.vocabulary_}
     before = table.read_bytes()
     message = failure_of(classify.main, "predict", tmp_path / "c", table, "--output_file", table)
     assert f"{table} exists: name another --output_file, or remove it." in message
