@@ -344,6 +344,12 @@ class Classifier(ClassifierMixin, BaseEstimator):
             self.fit_heads(features, targets, groups, named)
         if named is not None:
             self.examples_ = self._examples(features[self.features_], everything)
+            nearest = (named.documents[: len(targets)] @ named.names.T).argmax(axis=1)
+            if (found := (nearest == targets).sum()) < len(targets) * (self.score_.value or 0) / 2:
+                logger.warning(
+                    f"The names alone find {found} of {len(targets):,} labelled documents: they may mean something else "
+                    "than the labels do. Compare the score with that of a fit without names."
+                )
         held_out = [replace(document, row=rows[document.row]) for document in self.held_out_]
         self.held_out_ = sorted(held_out, key=lambda document: document.row)
         return self

@@ -499,6 +499,14 @@ def test_names_that_say_nothing_are_refused(classes, labels, features, message):
         Classifier(ENCODER, features).fit(TEXTS[: len(labels)], labels, TEXTS, classes)
 
 
+def test_names_that_mean_something_else_than_the_labels_are_said(caplog):
+    said = "The names alone find 0 of 30 labelled documents"
+    others = [f"{one.split(':')[0]}:{two.split(':')[1]}" for one, two in zip(NAMES, NAMES[1:] + NAMES[:1])]
+    for names in (NAMES, others):
+        Classifier(ENCODER).fit(TEXTS[:30], LABELS[:30], TEXTS, names)
+        assert (said in caplog.text) == (names is others)
+
+
 def test_names_need_documents_beside_them():
     """Without any, whose mean is the centre, all weights were NaN."""
     with pytest.raises(ValueError, match="and there are 9: give 10 or more"):
