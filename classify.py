@@ -118,7 +118,8 @@ def fit(options: argparse.Namespace) -> None:
             print(f"Found least of: {found}.")
     if doubtful:
         print(
-            f"Labels that look wrong: {len(doubtful):,}. See {options.output_dir / 'doubtful.csv'}, the surest first."
+            f"Labels that look wrong: {len(doubtful):,}, the surest first in {options.output_dir / 'doubtful.csv'}. "
+            "Put them right in your table."
         )
     if score["sure_accuracy"] is not None:
         share, right = 100 * score["sure"], 100 * score["sure_accuracy"]
@@ -136,7 +137,7 @@ def read_labelled(options: argparse.Namespace) -> tuple[list[str], list[Any], An
         ValueError: naming the columns that there are, or ids that no document has.
     """
     from docsplit.data.corpora import EXPECTED_CORPUS, documents_to_search, for_pretraining, load_corpus
-    from docsplit.data.readers.base import TableColumns
+    from docsplit.data.readers.base import TableColumns, normalized
     from docsplit.data.readers.rows import ID_COLUMNS
     from docsplit.data.sets.labelled import read_labelled_texts, some
     from docsplit.data.sets.labels import LabelColumn
@@ -156,7 +157,8 @@ def read_labelled(options: argparse.Namespace) -> tuple[list[str], list[Any], An
         columns.append(column)
         wanted = (options.id_column,) if options.id_column else (*ID_COLUMNS, "file")
         named = next((name for name in wanted if name in dataset.column_names), None)
-        of_table = [str(value) for value in dataset[named][:]] if named else [str(row) for row in range(len(dataset))]
+        values = dataset[named][:] if named else [f"{Path(table).name}#{row}" for row in range(len(dataset))]
+        of_table = [normalized(str(value)) for value in values]
         if text not in dataset.column_names and named and not options.documents:
             raise ValueError(
                 f"{table} has no column {text}, and no --documents have the ids of its column {named}: name them, or "
@@ -167,7 +169,7 @@ def read_labelled(options: argparse.Namespace) -> tuple[list[str], list[Any], An
         else:
             of_documents = TableColumns(text, options.id_column, options.encoding, tuple(more))
             found = documents_to_search(Path(options.documents), of_documents)
-            text_of = text_of or {document.id: document.text for document in found}
+            text_of = text_of or {normalized(document.id): document.text for document in found}
             if missing := [name for name in of_table if name not in text_of]:
                 raise ValueError(
                     f"{len(missing):,} of {len(of_table):,} ids of {table}, in its column {named}, are no document of "

@@ -347,8 +347,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
             nearest = (named.documents[: len(targets)] @ named.names.T).argmax(axis=1)
             if (found := (nearest == targets).sum()) < len(targets) * (self.score_.value or 0) / 2:
                 logger.warning(
-                    f"The names alone find {found} of {len(targets):,} labelled documents: they may mean something else "
-                    "than the labels do. Compare the score with that of a fit without names."
+                    f"The names alone find {found} of {len(targets):,} labelled documents: they may mean something "
+                    "else than the labels do. Compare the score with that of a fit without names."
                 )
         held_out = [replace(document, row=rows[document.row]) for document in self.held_out_]
         self.held_out_ = sorted(held_out, key=lambda document: document.row)
@@ -431,7 +431,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
             raise ValueError(
                 f"These names of classes do not tell the documents apart (spread {named.spread:.2f}, that "
                 f"of names that do is at least {LEAST_SPREAD}): {some(lines)}. Say what each is about, in lines such "
-                "as `rivers: a river, a stream or a lake`, or label documents and leave the names out."
+                "as `rivers: a river, a stream or a lake`, take an encoder that reads their language, or label "
+                "documents and leave the names out."
             )
         return named
 
