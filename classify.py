@@ -169,7 +169,7 @@ def read_labelled(options: argparse.Namespace) -> tuple[list[str], list[Any], An
         else:
             of_documents = TableColumns(text, options.id_column, options.encoding, tuple(more))
             found = documents_to_search(Path(options.documents), of_documents)
-            text_of = text_of or {normalized(document.id): document.text for document in found}
+            text_of = text_of or {document.id: document.text for document in found}
             if missing := [name for name in of_table if name not in text_of]:
                 raise ValueError(
                     f"{len(missing):,} of {len(of_table):,} ids of {table}, in its column {named}, are no document of "

@@ -103,7 +103,7 @@ def test_the_loop_of_a_person_who_labels(tmp_path, answer, failure_of):
     assert not {row["id"] for row in to_fill} & {f"{number}.txt" for number in range(12)}
     filled = [f"{row['id']},{rows[int(row['id'].split('.')[0])]['label']}" for row in to_fill]
     (folder / "cafe\u0301.txt").write_text(make_corpus(1, seed=5)[0]["text"])  # as some systems write names
-    more.write_text("\n".join(["file,label", *filled, f"caf\u00e9.txt,{labels[0]}"]) + "\n")
+    more.write_text("\n".join(["file,label", *filled, f"cafe\u0301.txt,{labels[0]}"]) + "\n")
     assert '"labelled": 18' in answer("fit", table, more, *words[2:], "--output_dir", tmp_path / "more", "--json")
 
 
