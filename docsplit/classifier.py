@@ -18,7 +18,8 @@ by a fit without the document itself, as it will be of new ones.
 
 The head learns from unlabelled documents too (`fit_self_trained`), except where a document may have several labels and
 on TF-IDF alone, which does not group documents: there the head's first guesses mislead it. With 20 labels a class or
-more, cross-validation decides whether it does.
+more, cross-validation decides whether it does; with fewer, it does not where the folds find significantly more without,
+as where the encoder cannot read the documents' language.
 
 Folds outside of the choices, which keep near copies together, give the score, and the factor that makes scores of the
 head that is kept probabilities. Their heads see the unlabelled documents, and never the ones held out. Folds of the
@@ -44,6 +45,7 @@ import numpy as np
 import torch
 from safetensors.numpy import load_file, save_file
 from scipy.sparse import csr_matrix, hstack
+from scipy.stats import binomtest
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.cluster import KMeans
 from sklearn.decomposition import TruncatedSVD
@@ -508,6 +510,15 @@ class Classifier(ClassifierMixin, BaseEstimator):
         self.features_, self.self_trained_, choice = best(np.arange(known))
         chosen = [best(train)[:2] for train, _ in folds]
         measured = held_out([learnt(*of_fold) for of_fold in chosen], targets, count, folds, named)
+        if self.self_trained_ and not choice and named is None:
+            alone = held_out(in_row_space(features[self.features_][:known])[0], targets, count, folds)
+            right, right_alone = (of.scores.argmax(axis=1) == of.targets for of in (measured, alone))
+            differ, better = int((right != right_alone).sum()), int((right_alone & ~right).sum())
+            # A sign test, since few labels choose by chance
+            if differ and binomtest(better, differ, alternative="greater").pvalue < 0.05:
+                choice = {self.features_: float(right_alone.mean()), SELF_TRAINED: float(right.mean())}
+                measured, self.self_trained_ = alone, False
+                chosen = [(self.features_, False)] * len(folds)
         kept, learnt_from = measured, learnt(self.features_, self.self_trained_)
         if set(chosen) != {(self.features_, self.self_trained_)}:
             kept = held_out(learnt_from, targets, count, folds, named)

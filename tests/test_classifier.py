@@ -424,6 +424,20 @@ def test_cross_validation_leaves_out_a_pile_that_misleads():
     assert not classifier.self_trained_
 
 
+def test_few_labels_leave_out_a_pile_that_the_encoder_cannot_read():
+    """All of it lies at one place, as texts of another language do."""
+    rows, targets = blobs(30, 0.3)
+    pile = np.random.default_rng(1).normal(size=(200, 8)).astype(np.float32) / 3
+    classifier = Classifier("", "encoder")
+    classifier.several_, classifier.classes_ = False, np.arange(3)
+    classifier.fit_heads({"encoder": csr_matrix(np.vstack([rows, pile]) / 13)}, targets)
+    assert not classifier.self_trained_
+    assert classifier.score_.value == classifier.score_.choice["encoder"] == 1
+    assert classifier.score_.choice["self-trained"] < 0.6
+    expected = fit_head(rows / 13, targets, 3)[0]
+    np.testing.assert_allclose(classifier.coefficients_, expected, atol=0.01)
+
+
 def test_labels_that_were_exchanged_are_doubtful():
     rows, targets = blobs(600, 0.5)
     exchanged = np.random.default_rng(2).choice(600, 30, replace=False)
