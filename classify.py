@@ -78,7 +78,11 @@ def fit(options: argparse.Namespace) -> None:
         write_table(options.output_dir / "examples.csv", examples)
     score = asdict(classifier.score_)
     if options.json:
-        about = {"output_dir": str(options.output_dir), "features": classifier.features_, "score": score}
+        about: dict[str, Any] = {
+            "output_dir": str(options.output_dir),
+            "features": classifier.features_,
+            "score": score,
+        }
         about |= {"classes": classifier.classes_.tolist(), "counts": classifier.counts_}
         about |= {"self_trained": classifier.self_trained_, "doubtful": doubtful, "examples": examples}
         print(as_json(about | {"seconds": classifier.seconds_}))
@@ -222,7 +226,7 @@ def to_label(options: argparse.Namespace) -> None:
         print(as_json(rows))
         return
     if not rows:
-        print("No document is without a label.")
+        print("There is no document with text and without a label.")
         return
     for row in rows if options.output_file is None else rows[:10]:
         likeliest = f"{shown(text_of(row['likeliest']))} {row['probability']}"

@@ -18,8 +18,8 @@ by a fit without the document itself, as it will be of new ones.
 
 The head learns from unlabelled documents too (`fit_self_trained`), except where a document may have several labels and
 on TF-IDF alone, which does not group documents: there the head's first guesses mislead it. With 20 labels a class or
-more, cross-validation decides whether it does; with fewer, it does not where the folds find significantly more without,
-as where the encoder cannot read the documents' language.
+more, cross-validation decides whether it does; with fewer, it does not where the folds find significantly more without
+it, as where the encoder cannot read the documents' language.
 
 Folds outside of the choices, which keep near copies together, give the score, and the factor that makes scores of the
 head that is kept probabilities. Their heads see the unlabelled documents, and never the ones held out. Folds of the

@@ -86,7 +86,7 @@ def test_the_loop_of_a_person_who_labels(tmp_path, answer, failure_of):
     )
     words[2:2] = ["--documents", folder]
     text = answer("next", tmp_path / "second", folder)
-    assert text == "No document is without a label.\n"
+    assert text == "There is no document with text and without a label.\n"
     corrected.write_text(corrected.read_text().replace("4.txt", "400.txt", 1))
     message = failure_of(classify.main, *words, "--output_dir", tmp_path / "third")
     assert "1 of 40 ids" in message
