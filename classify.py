@@ -38,13 +38,19 @@ def fit(options: argparse.Namespace) -> None:
     from dataclasses import asdict
 
     from docsplit.classifier import Classifier
+    from docsplit.data.readers.base import Problems
+    from docsplit.data.readers.files import File
     from docsplit.data.sets.labelled import some
     from docsplit.runtime.sharing import refuse_used
 
     refuse_used(options.output_dir, "name another folder")  # before any long work
     if not options.classes and not options.labelled:
         raise ValueError("Nothing is labelled: name a table with labels, or --classes with the names of the classes.")
-    classes = options.classes and options.classes.read_text(encoding="utf-8-sig").splitlines()
+    classes = None
+    if options.classes:
+        problems = Problems()
+        classes = File(options.classes, str(options.classes)).text(problems, options.encoding).splitlines()
+        problems.log()
     ids, texts, labels, documents = read_labelled(options)
     classifier = Classifier(options.model, options.features, options.seed, options.prompt, options.max_seq_length)
     classifier.fit(texts, labels, documents, classes)
@@ -72,16 +78,26 @@ def fit(options: argparse.Namespace) -> None:
         write_table(options.output_dir / "examples.csv", examples)
     score = asdict(classifier.score_)
     if options.json:
-        about = {"output_dir": str(options.output_dir), "features": classifier.features_, "score": score}
+        about: dict[str, Any] = {
+            "output_dir": str(options.output_dir),
+            "features": classifier.features_,
+            "score": score,
+        }
         about |= {"classes": classifier.classes_.tolist(), "counts": classifier.counts_}
+        about |= {"self_trained": classifier.self_trained_, "doubtful": doubtful, "examples": examples}
         print(as_json(about | {"seconds": classifier.seconds_}))
         return
     counts = ", ".join(f"{count:,} {name}" for name, count in classifier.counts_.items() if count)
     print(f"\nDocuments of {len(classifier.classes_)} classes: {counts}.")
     tried = ", ".join(f"{name} {100 * value:.1f}" for name, value in score["choice"].items())
-    read = classifier.features_ + " of labelled and unlabelled documents" * classifier.self_trained_
-    read += " and of the names of classes" * bool(classes)
-    print(f"The head learnt from {read}" + (f", the best of {tried} in the choice." if tried else "."))
+    sources = {
+        "labelled documents": classifier.counts_["labelled"],
+        "unlabelled documents": classifier.self_trained_,
+        "names of classes": classes,
+    }
+    read = ", ".join(name for name, there in sources.items() if there)
+    chosen = f", the best of {tried} in the choice" if tried else ""
+    print(f"The head learnt from {classifier.features_} of {read}{chosen}.")
     if examples:
         for of in sorted(classifier.examples_, key=lambda of: of.documents)[:WORST]:
             print(f"{shown(of.label)}: {of.documents:,} documents")
@@ -90,22 +106,24 @@ def fit(options: argparse.Namespace) -> None:
             for text, second in of.doubtful:
                 print(f"  doubtful, or {shown(second)}   {shown(beginning_of(text)[:SHORT])}")
         print(f"Do the names fit? {options.output_dir / 'examples.csv'} has such documents of all classes.")
-    if not classifier.counts_["labelled"]:
-        print("No score, and probabilities that nothing measures: label 30 documents, drawn by chance, for both.")
     if alone := score["copies_alone"]:
         print(f"No score for {some([str(label) for label in alone])}: all documents are near copies of one another.")
+    elif score["value"] is None:
+        print("No score, and probabilities that nothing measures: label 30 documents, drawn by chance, for both.")
     if score["value"] is not None:
         print(
             f"Score on documents held out: {100 * score['value']:.1f} % {score['metric']} "
             f"({100 * score['low']:.1f} to {100 * score['high']:.1f}; {score['documents']:,} documents); "
             f"the commonest class, {shown(str(score['commonest']))}, for all: {100 * score['baseline']:.1f} %."
         )
-        worst = sorted(classifier.score_.classes, key=lambda of_class: of_class.recall)[:WORST]
-        found = ", ".join(f"{shown(str(one.label))} {one.found} of {one.documents}" for one in worst)
-        print(f"Found least of: {found}.")
+        worst = [one for one in classifier.score_.classes if one.found < one.documents]
+        worst = sorted(worst, key=lambda of_class: of_class.recall)[:WORST]
+        if found := ", ".join(f"{shown(str(one.label))} {one.found} of {one.documents}" for one in worst):
+            print(f"Found least of: {found}.")
     if doubtful:
         print(
-            f"Labels that look wrong: {len(doubtful):,}. See {options.output_dir / 'doubtful.csv'}, the surest first."
+            f"Labels that look wrong: {len(doubtful):,}, the surest first in {options.output_dir / 'doubtful.csv'}. "
+            "Put them right in your table."
         )
     if score["sure_accuracy"] is not None:
         share, right = 100 * score["sure"], 100 * score["sure_accuracy"]
@@ -123,11 +141,10 @@ def read_labelled(options: argparse.Namespace) -> tuple[list[str], list[Any], An
         ValueError: naming the columns that there are, or ids that no document has.
     """
     from docsplit.data.corpora import EXPECTED_CORPUS, documents_to_search, for_pretraining, load_corpus
-    from docsplit.data.readers.base import TableColumns
+    from docsplit.data.readers.base import TableColumns, normalized
     from docsplit.data.readers.rows import ID_COLUMNS
     from docsplit.data.sets.labelled import read_labelled_texts, some
     from docsplit.data.sets.labels import LabelColumn
-    from docsplit.training.adapting import texts_to_adapt
 
     text, *more = options.text_column
     ids: list[str] = []
@@ -144,8 +161,14 @@ def read_labelled(options: argparse.Namespace) -> tuple[list[str], list[Any], An
         columns.append(column)
         wanted = (options.id_column,) if options.id_column else (*ID_COLUMNS, "file")
         named = next((name for name in wanted if name in dataset.column_names), None)
-        of_table = [str(value) for value in dataset[named][:]] if named else [str(row) for row in range(len(dataset))]
-        if text in dataset.column_names or not named or not options.documents:
+        values = dataset[named][:] if named else [f"{Path(table).name}#{row}" for row in range(len(dataset))]
+        of_table = [normalized(str(value)) for value in values]
+        if text not in dataset.column_names and named and not options.documents:
+            raise ValueError(
+                f"{table} has no column {text}, and no --documents have the ids of its column {named}: name them, or "
+                f"another --text_column. The columns are {dataset.column_names}."
+            )
+        if text in dataset.column_names or not named:
             texts += read_labelled_texts(dataset, options.text_column, (), table)
         else:
             of_documents = TableColumns(text, options.id_column, options.encoding, tuple(more))
@@ -153,15 +176,18 @@ def read_labelled(options: argparse.Namespace) -> tuple[list[str], list[Any], An
             text_of = text_of or {document.id: document.text for document in found}
             if missing := [name for name in of_table if name not in text_of]:
                 raise ValueError(
-                    f"{len(missing):,} of {len(of_table):,} ids of {table} are no document of {options.documents}: "
-                    f"{some(missing)}. Its documents have ids such as {some([*text_of])}."
+                    f"{len(missing):,} of {len(of_table):,} ids of {table}, in its column {named}, are no document of "
+                    f"{options.documents}: {some(missing[:3])}. Ids there are such as {some([*text_of][:3])}. "
+                    f"--id_column names another column of ids, --text_column one of texts: {dataset.column_names}."
                 )
             texts += [text_of[name] for name in of_table]
         ids += of_table
-    if text_of or not options.documents:  # which have been read, or are none
-        documents = [*text_of.values()]
-    else:
-        documents = texts_to_adapt(options.documents, text, options.encoding)
+    documents = [*text_of.values()]
+    if not text_of and options.documents:  # which have not been read
+        read = load_corpus(options.documents, text_column=text, encoding=options.encoding)
+        dataset = for_pretraining(options.documents, read)
+        there = [text, *(column for column in more if column in dataset.column_names)]
+        documents = [whole or "" for whole in read_labelled_texts(dataset, there, (), options.documents)]
     return ids, texts, columns, documents
 
 
@@ -199,19 +225,24 @@ def to_label(options: argparse.Namespace) -> None:
     if options.json:
         print(as_json(rows))
         return
+    if not rows:
+        print("There is no document with text and without a label.")
+        return
     for row in rows if options.output_file is None else rows[:10]:
         likeliest = f"{shown(text_of(row['likeliest']))} {row['probability']}"
         print(f"{shown(row['id'])}  {likeliest}  {shown(beginning_of(row[classifier.columns_[0]]))}")
     if options.output_file is not None:
         print(f"All {len(rows):,} are in {options.output_file}: fill in its column label, and fit again with it:")
-        print(command_line("classify.py", "fit", "labelled.csv", options.output_file, "--output_dir", "..."))
+        words: list[Any] = ["labelled.csv"] if classifier.counts_["labelled"] else ["--classes", "names.txt"]
+        words = [options.output_file, *words, "--documents", options.documents, "--model", classifier.encoder]
+        print(command_line("classify.py", "fit", *words, "--output_dir", "another/"))
 
 
 def predict(options: argparse.Namespace) -> None:
     """Label documents, and print or write a line for each."""
     classifier, documents = read_documents(options)
-    if not classifier.counts_["labelled"]:
-        logger.warning("No document had a label when this classifier was fitted: its probabilities are not measured.")
+    if classifier.score_.value is None:
+        logger.warning("No labelled documents measured this classifier: its probabilities are not calibrated.")
     texts = [document.text for document in documents]
     rows: list[dict[str, Any]] = []
     top = options.top if options.top is not None else int(options.unsure > 0)
@@ -291,7 +322,7 @@ def parse_options(words: list[str] | None = None) -> argparse.Namespace:
         help="tokens that the encoder reads of each document (default: the encoder's)",
     )
     add("--include_encoder", action="store_true", help="write the encoder into the folder too")
-    add("--seed", type=Bound(0, 2**31 - 1), default=0, help="of folds (default: 0)")
+    add("--seed", type=Bound(0, 2**31 - 1), default=0, help="of folds and draws (default: 0)")
     predict_help = "Label new documents."
     add = (of_predict := verbs.add_parser("predict", help=predict_help, description=predict_help)).add_argument
     add(

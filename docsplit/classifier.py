@@ -18,7 +18,8 @@ by a fit without the document itself, as it will be of new ones.
 
 The head learns from unlabelled documents too (`fit_self_trained`), except where a document may have several labels and
 on TF-IDF alone, which does not group documents: there the head's first guesses mislead it. With 20 labels a class or
-more, cross-validation decides whether it does.
+more, cross-validation decides whether it does; with fewer, it does not where the folds find significantly more without
+it, as where the encoder cannot read the documents' language.
 
 Folds outside of the choices, which keep near copies together, give the score, and the factor that makes scores of the
 head that is kept probabilities. Their heads see the unlabelled documents, and never the ones held out. Folds of the
@@ -28,10 +29,11 @@ choice of features are cheap: they share coordinates in the space that the docum
 import json
 import logging
 import math
+import re
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -43,6 +45,7 @@ import numpy as np
 import torch
 from safetensors.numpy import load_file, save_file
 from scipy.sparse import csr_matrix, hstack
+from scipy.stats import binomtest
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.cluster import KMeans
 from sklearn.decomposition import TruncatedSVD
@@ -200,7 +203,7 @@ class Score:
         documents: that were measured on.
         commonest: the class that most labelled documents have; None without any.
         baseline: the metric of giving it to all documents.
-        sure: the share of documents that get a label with `unsure=0.5`.
+        sure: the share of documents that get a label with `unsure=0.5`; None with several labels.
         sure_accuracy: how many of these labels are right; None where there is none.
         classes: that were measured.
         copies_alone: classes without a score, whose documents are all near copies of one another.
@@ -313,7 +316,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         chosen = {row: label for row, label in labels_of.items() if label is not None}
         labelled = [texts[row] for row in chosen]
         others = [texts[row] for row, label in enumerate(found) if label is None and texts[row].strip()]
-        others += [document.text for document in documents_of(documents)]
+        others += [normalized(document.text) for document in documents_of(documents)]
         everything = [*labelled, *sorted(others)]
         everything = [everything[row] for row in distinct(everything)[0]]  # the labelled come first
         unlabelled = len(everything) - len(labelled)
@@ -345,6 +348,12 @@ class Classifier(ClassifierMixin, BaseEstimator):
             self.fit_heads(features, targets, groups, named)
         if named is not None:
             self.examples_ = self._examples(features[self.features_], everything)
+            nearest = (named.documents[: len(targets)] @ named.names.T).argmax(axis=1)
+            if (found := (nearest == targets).sum()) < len(targets) * (self.score_.value or 0) / 2:
+                logger.warning(
+                    f"The names alone find {found} of {len(targets):,} labelled documents: they may mean something "
+                    "else than the labels do. Compare the score with that of a fit without names."
+                )
         held_out = [replace(document, row=rows[document.row]) for document in self.held_out_]
         self.held_out_ = sorted(held_out, key=lambda document: document.row)
         return self
@@ -412,6 +421,11 @@ class Classifier(ClassifierMixin, BaseEstimator):
         name = next((name for name in features if FEATURES[name][0]), None)
         if name is None:
             raise ValueError("Names of classes are read by an encoder: choose --features other than tfidf.")
+        if (rows := features[name].shape[0]) < 10:
+            raise ValueError(
+                f"Names of classes are read beside documents, and there are {rows}: give 10 or more (--documents), "
+                "better hundreds."
+            )
         for other in [*features]:
             if other != name:
                 del features[other]
@@ -421,7 +435,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
             raise ValueError(
                 f"These names of classes do not tell the documents apart (spread {named.spread:.2f}, that "
                 f"of names that do is at least {LEAST_SPREAD}): {some(lines)}. Say what each is about, in lines such "
-                "as `rivers: a river, a stream or a lake`, or label documents and leave the names out."
+                "as `rivers: a river, a stream or a lake`, take an encoder that reads their language, or label "
+                "documents and leave the names out."
             )
         return named
 
@@ -497,6 +512,15 @@ class Classifier(ClassifierMixin, BaseEstimator):
         self.features_, self.self_trained_, choice = best(np.arange(known))
         chosen = [best(train)[:2] for train, _ in folds]
         measured = held_out([learnt(*of_fold) for of_fold in chosen], targets, count, folds, named)
+        if self.self_trained_ and not choice and named is None:
+            alone = held_out(in_row_space(features[self.features_][:known])[0], targets, count, folds)
+            right, right_alone = (of.scores.argmax(axis=1) == of.targets for of in (measured, alone))
+            differ, better = int((right != right_alone).sum()), int((right_alone & ~right).sum())
+            # A sign test, since few labels choose by chance
+            if differ and binomtest(better, differ, alternative="greater").pvalue < 0.05:
+                choice = {self.features_: float(right_alone.mean()), SELF_TRAINED: float(right.mean())}
+                measured, self.self_trained_ = alone, False
+                chosen = [(self.features_, False)] * len(folds)
         kept, learnt_from = measured, learnt(self.features_, self.self_trained_)
         if set(chosen) != {(self.features_, self.self_trained_)}:
             kept = held_out(learnt_from, targets, count, folds, named)
@@ -531,6 +555,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         always = np.zeros((len(held.targets), count)) + np.eye(count)[commonest]
         is_of_class = held.targets if several else np.eye(count, dtype=np.int64)[held.targets]
         highest = probabilities.max(axis=1)
+        is_sure = highest >= 0.5
         right = is_of_class[np.arange(len(highest)), probabilities.argmax(axis=1)]
         given = probabilities >= 0.5 if several else probabilities == highest[:, None]
         found = (given * is_of_class).sum(axis=0).tolist()
@@ -542,8 +567,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
             documents=len(held.targets),
             commonest=names[commonest],
             baseline=float(items_of(always, held.targets).of_runs()[0]),
-            sure=float((highest >= 0.5).mean()),
-            sure_accuracy=float(right[highest >= 0.5].mean()) if (highest >= 0.5).any() else None,
+            sure=None if several else float(is_sure.mean()),
+            sure_accuracy=float(right[is_sure].mean()) if is_sure.any() and not several else None,
             classes=[OfClass(*of) for of in zip(names, is_of_class.sum(axis=0).tolist(), found) if of[1]],
             copies_alone=alone,
             choice=choice,
@@ -655,6 +680,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
         rows = np.array([row for row in distinct(texts)[0] if texts[row].strip()], dtype=np.int64)
         rows = np.random.default_rng(self.seed).permutation(rows)[:MOST_UNLABELLED]
         is_labelled = np.isin([document_id(texts[row]) for row in rows], self.labelled_)
+        if is_labelled.all():
+            return []
         features = self.features_of([texts[row] for row in rows], self.features_)
         probabilities = self._probabilities(features)
         few = self.counts_["labelled"] < TYPICAL * len(self.classes_)
@@ -776,11 +803,16 @@ def lines_of_classes(classes: Sequence[str]) -> dict[str, str]:
     """Return the lines of classes, `name` or `name: what it is about`, by their names.
 
     Raises:
-        ValueError: for fewer than two, and for names that stand there twice.
+        ValueError: for fewer than two, for names that stand there twice, and for what can be no label.
     """
+    refuse_other_than_texts(classes)
+    if isinstance(classes, str | Mapping) or not all(isinstance(line, str) for line in classes):
+        raise ValueError("Names of classes are a list of texts, each `name` or `name: what it is about`.")
     lines = [" ".join(normalized(line).split()) for line in classes if line.strip()]
-    names = [line.split(":")[0].strip() for line in lines]
-    if twice := [name for name, count in Counter(names).items() if count > 1 or not name]:
+    parts = [re.split(r":(?: |$)|\uff1a", line, maxsplit=1)[0] for line in lines]  # a URL and 10:30 are whole names
+    (labels,), _ = read_labels(LabelColumn(parts, source="the names of classes"))
+    names = [str(label[0]) if label else "" for label in labels]
+    if twice := [line for name, line in zip(names, lines) if names.count(name) > 1 or not name]:
         raise ValueError(
             f"Each class needs a name of its own before the colon, but these do not have one: {some(twice)}."
         )
@@ -840,6 +872,8 @@ def next_to_label(
     two = np.sort(probabilities, axis=1)[:, -2:]
     order = np.argsort(two[:, 1] - two[:, 0], kind="stable")  # the most doubtful first
     order = order[~is_labelled[order]]
+    if len(order) <= count:
+        return order
     candidates = np.arange(len(order) + is_labelled.sum()) if few else order[: AS_DOUBTFUL * count]
     first = candidates[central(features[candidates], is_labelled[candidates], count, seed)]
     return np.concatenate([first, order[~np.isin(order, first)]])[:count]
@@ -854,7 +888,7 @@ def central(features: csr_matrix, is_known: np.ndarray, count: int, seed: int) -
         features: (N, F).
         is_known: (N,) bool; such rows are not returned.
     """
-    if is_known.all() or not features.nnz:
+    if not features.nnz:
         return np.zeros(0, dtype=np.int64)
     points = TruncatedSVD(min(DIMENSIONS, *features.shape), random_state=seed).fit_transform(features)
     number = min(int(is_known.sum()) + count, len(points))

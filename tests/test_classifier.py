@@ -22,6 +22,7 @@ from docsplit.classifier import (
     Damaged,
     calibration,
     encode_labels,
+    lines_of_classes,
     probabilities_of,
 )
 from docsplit.data.readers.documents import documents_of
@@ -85,7 +86,7 @@ def test_several_labels_are_those_of_a_half(several):
         assert labels == several.classes_[row >= 0.2].tolist()
     with pytest.raises(ValueError, match="threshold is the least probability of each"):
         several.predict(NEW, unsure=0.8)
-    assert several.score_.metric == "micro-F1"
+    assert (several.score_.metric, several.score_.sure, several.score_.sure_accuracy) == ("micro-F1", None, None)
     assert sum("long" in labels for labels in several.predict(NEW)) > 2
 
 
@@ -100,8 +101,12 @@ def test_a_text_has_one_label_however_its_letters_are_written():
         for given in (texts, apart)
         for new in (texts, apart)
     ]
-    for others in probabilities[1:]:
-        np.testing.assert_array_equal(others, probabilities[0])
+    of_piles = [
+        Classifier(ENCODER, "words_and_tfidf").fit(texts[:30], LABELS[:30], pile[30:]).predict_proba(texts)
+        for pile in (texts, apart)
+    ]
+    for others, expected in [*((others, probabilities[0]) for others in probabilities[1:]), of_piles]:
+        np.testing.assert_array_equal(others, expected)
 
 
 def test_a_classifier_of_words_that_were_cut_in_another_way_is_refused(tmp_path, monkeypatch):
@@ -429,6 +434,20 @@ def test_cross_validation_leaves_out_a_pile_that_misleads():
     assert not classifier.self_trained_
 
 
+def test_few_labels_leave_out_a_pile_that_the_encoder_cannot_read():
+    """All of it lies at one place, as texts of another language do."""
+    rows, targets = blobs(30, 0.3)
+    pile = np.random.default_rng(1).normal(size=(200, 8)).astype(np.float32) / 3
+    classifier = Classifier("", "encoder")
+    classifier.several_, classifier.classes_ = False, np.arange(3)
+    classifier.fit_heads({"encoder": csr_matrix(np.vstack([rows, pile]) / 13)}, targets)
+    assert not classifier.self_trained_
+    assert classifier.score_.value == classifier.score_.choice["encoder"] == 1
+    assert classifier.score_.choice["self-trained"] < 0.6
+    expected = fit_head(rows / 13, targets, 3)[0]
+    np.testing.assert_allclose(classifier.coefficients_, expected, atol=0.01)
+
+
 def test_labels_that_were_exchanged_are_doubtful():
     rows, targets = blobs(600, 0.5)
     exchanged = np.random.default_rng(2).choice(600, 30, replace=False)
@@ -474,6 +493,9 @@ def test_names_of_classes_label_what_nobody_labelled(tmp_path):
     assert both.classes_.tolist() == ["harbour", "kitchen", "orchard", "sky"]
     assert both.score_.documents == 12
     assert both.score_.copies_alone == []
+    lines = [" kitchen : of\u00a0flour", "10:30", "\u200fpot: a", "https://x.org: b", "厨房：c", "", "z:"]
+    assert [*lines_of_classes(lines)] == ["kitchen", "10:30", "pot", "https://x.org", "厨房", "z"]
+    assert lines_of_classes(lines)["kitchen"] == "kitchen : of flour"
     one = Classifier(ENCODER).fit(TEXTS[:1], LABELS[:1], TEXTS[1:], NAMES)  # no second of any class
     assert (one.score_.value, one.score_.copies_alone, one.score_.commonest) == (None, [], LABELS[0])
 
@@ -488,7 +510,9 @@ def test_names_of_classes_label_what_nobody_labelled(tmp_path):
             r"do not tell the documents apart .*: C01, C02, C03\. Say what each is about",
         ),
         (NAMES[:1], [], "auto", "names of 1 classes: give at least two"),
-        ([*NAMES, "kitchen"], [], "auto", "do not have one: kitchen"),
+        ({"kitchen": "flour", "harbour": "a ship"}, [], "auto", "are a list of texts"),  # whose texts were left out
+        ([*NAMES, ": sky"], [], "auto", "do not have one: : sky"),
+        ([*NAMES, "kitchen"], [], "auto", "do not have one: kitchen: flour"),
         (NAMES, ["cellar"], "auto", r"no names of classes: cellar\. The names are harbour, kitchen, orchard"),
         (NAMES, [["kitchen"]], "auto", "for documents with one label each"),
         (NAMES, [], "tfidf", "read by an encoder"),
@@ -497,6 +521,20 @@ def test_names_of_classes_label_what_nobody_labelled(tmp_path):
 def test_names_that_say_nothing_are_refused(classes, labels, features, message):
     with pytest.raises(ValueError, match=message):
         Classifier(ENCODER, features).fit(TEXTS[: len(labels)], labels, TEXTS, classes)
+
+
+def test_names_that_mean_something_else_than_the_labels_are_said(caplog):
+    said = "The names alone find 0 of 30 labelled documents"
+    others = [f"{one.split(':')[0]}:{two.split(':')[1]}" for one, two in zip(NAMES, NAMES[1:] + NAMES[:1])]
+    for names in (NAMES, others):
+        Classifier(ENCODER).fit(TEXTS[:30], LABELS[:30], TEXTS, names)
+        assert (said in caplog.text) == (names is others)
+
+
+def test_names_need_documents_beside_them():
+    """Without any, whose mean is the centre, all weights were NaN."""
+    with pytest.raises(ValueError, match="and there are 9: give 10 or more"):
+        Classifier(ENCODER).fit(TEXTS[:2], LABELS[:2], TEXTS[2:9], NAMES)
 
 
 def test_what_to_label_next_is_typical_then_doubtful(monkeypatch):
@@ -521,7 +559,9 @@ def test_what_to_label_next_is_typical_then_doubtful(monkeypatch):
     between = [f"boat sail oven flour m{number}" for number in range(3)]
     ((doubtful, _, _),) = classifier.to_label([*pile[:24], *between], 1)
     assert doubtful >= 24
-    assert classifier.to_label(labelled, 3) == []
+    for known in (labelled, [], ["", " "]):
+        assert classifier.to_label(known, 3) == []
+    assert [row for row, _, _ in classifier.to_label([*labelled, pile[20]], 3)] == [4]
 
 
 def test_scores_become_probabilities():

@@ -32,6 +32,7 @@ def test_fit_then_predict(tmp_path, answer):
     assert fitted["classes"] == ["harbour", "kitchen", "orchard"]
     assert fitted["counts"]["rows without a label"] == fitted["counts"]["unlabelled"] == 3
     assert fitted["score"]["value"] > 0.8
+    assert (fitted["self_trained"], fitted["examples"], fitted["doubtful"]) == (True, [], [])
     new.mkdir()
     for number, row in enumerate(make_corpus(6, seed=2)):
         (new / f"{number}-{row['label']}.txt").write_text(row["text"])
@@ -68,7 +69,7 @@ def test_the_loop_of_a_person_who_labels(tmp_path, answer, failure_of):
     words = ["fit", table, "--documents", folder, "--model", ENCODER, "--features", "tfidf"]
     text = answer(*words, "--output_dir", tmp_path / "first")
     assert "30 labelled, 10 unlabelled" in text
-    assert f"Labels that look wrong: 1. See {tmp_path / 'first' / 'doubtful.csv'}" in text
+    assert f"Labels that look wrong: 1, the surest first in {tmp_path / 'first' / 'doubtful.csv'}" in text
     with (tmp_path / "first" / "doubtful.csv").open(newline="") as file:
         ((doubtful),) = csv.DictReader(file)
     assert (doubtful["id"], doubtful["label"], doubtful["guess"]) == ("4.txt", wrong, labels[4])
@@ -79,6 +80,13 @@ def test_the_loop_of_a_person_who_labels(tmp_path, answer, failure_of):
     answer("predict", tmp_path / "first", folder, "--output_file", corrected)
     words[1] = corrected
     assert "40 labelled.\n" in answer(*words, "--output_dir", tmp_path / "second")
+    words[1:4] = [corrected]
+    assert "name them, or another --text_column" in failure_of(
+        classify.main, *words, "--output_dir", tmp_path / "third"
+    )
+    words[2:2] = ["--documents", folder]
+    text = answer("next", tmp_path / "second", folder)
+    assert text == "There is no document with text and without a label.\n"
     corrected.write_text(corrected.read_text().replace("4.txt", "400.txt", 1))
     message = failure_of(classify.main, *words, "--output_dir", tmp_path / "third")
     assert "1 of 40 ids" in message
@@ -94,8 +102,9 @@ def test_the_loop_of_a_person_who_labels(tmp_path, answer, failure_of):
         to_fill = list(csv.DictReader(file))
     assert not {row["id"] for row in to_fill} & {f"{number}.txt" for number in range(12)}
     filled = [f"{row['id']},{rows[int(row['id'].split('.')[0])]['label']}" for row in to_fill]
-    more.write_text("\n".join(["file,label", *filled]) + "\n")
-    assert '"labelled": 17' in answer("fit", table, more, *words[2:], "--output_dir", tmp_path / "more", "--json")
+    (folder / "cafe\u0301.txt").write_text(make_corpus(1, seed=5)[0]["text"])  # as some systems write names
+    more.write_text("\n".join(["file,label", *filled, f"cafe\u0301.txt,{labels[0]}"]) + "\n")
+    assert '"labelled": 18' in answer("fit", table, more, *words[2:], "--output_dir", tmp_path / "more", "--json")
 
 
 def test_names_of_classes_need_no_labels(tmp_path, answer, failure_of):
@@ -115,6 +124,14 @@ def test_names_of_classes_need_no_labels(tmp_path, answer, failure_of):
     assert {row["class"] for row in examples} == {"harbour", "kitchen", "orchard"}
     rows = json.loads(answer("predict", tmp_path / "c", folder, "--json"))
     assert sum(row["label"] in row["id"] for row in rows) > 36
+    (tmp_path / "one.csv").write_text(f"text,label\n{make_corpus(1)[0]['text']},{make_corpus(1)[0]['label']}\n")
+    assert "No score" in answer("fit", tmp_path / "one.csv", *words[1:], "--output_dir", tmp_path / "one")
+    examples = json.loads(answer(*words, "--output_dir", tmp_path / "json", "--json"))["examples"]
+    assert len(examples) == 3 * 6
+    for encoding, given in (("utf-16", []), ("cp1251", ["--encoding", "cp1251"])):  # of Windows programs
+        names.write_text("\n".join(NAMES).replace("kitchen", "кухня"), encoding=encoding)
+        text = answer(*words, "--output_dir", tmp_path / encoding, "--json", *given)
+        assert json.loads(text)["classes"] == ["harbour", "orchard", "кухня"]
     assert "Nothing is labelled" in failure_of(classify.main, *words[:1], *words[3:], "--output_dir", tmp_path / "d")
     assert f"{tmp_path / 'none.txt'}" in failure_of(
         classify.main, *words[:2], tmp_path / "none.txt", *words[3:], "--output_dir", tmp_path / "d"
@@ -129,6 +146,7 @@ def test_several_labels_in_a_cell(tmp_path, answer, failure_of):
     text = answer(*words, "--features", "tfidf", "--label_column", "topics", "--label_separator", ";")
     assert "Documents of 4 classes: 30 labelled" in text
     assert "micro-F1" in text
+    assert "--unsure" not in text  # which predict would refuse
     (row, *_) = json.loads(answer("predict", tmp_path / "c", tmp_path / "labelled.csv", "--json"))
     assert list(row) == ["id", "labels", "probabilities"]
     assert len(row["labels"]) == len(row["probabilities"])
@@ -150,6 +168,13 @@ def test_predict_reads_the_columns_that_fit_read(tmp_path, answer, failure_of):
     assert sum(label == row["label"] for label, row in zip(labels, rows)) > 25
     of_titles = json.loads(answer("predict", tmp_path / "c", table, "--text_column", "title", "--json"))
     assert [row["label"] for row in of_titles] == classifier.predict([title for title, _ in halves]).tolist()
+    pile = tmp_path / "pile.csv"
+    pile.write_text("title;body\n" + "".join(f"one{number % 2};two{number % 2}\n" for number in range(4)))
+    answer(*words[:3], tmp_path / "p", *words[4:], "--text_column", "title", "body", "--documents", pile)
+    assert {"one0", "two0"} < {*Classifier.load(tmp_path / "p").tfidf_.vocabulary_}
+    held_out = tmp_path / "c" / "held_out.csv"  # whose ids are those that predict prints: they go back
+    named = ["fit", held_out, "--documents", table, *words[2:3], tmp_path / "h", *words[4:], "--text_column"]
+    assert '"labelled": 30' in answer(*named, "title", "body", "--json")
     before = table.read_bytes()
     message = failure_of(classify.main, "predict", tmp_path / "c", table, "--output_file", table)
     assert f"{table} exists: name another --output_file, or remove it." in message

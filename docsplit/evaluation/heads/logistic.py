@@ -20,6 +20,7 @@ from scipy.sparse import issparse
 from scipy.special import expit, log_softmax, softmax
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
+from tqdm.auto import tqdm
 
 from docsplit.evaluation.heads.class_names import NamedClasses
 from docsplit.evaluation.results.bootstrap import ItemScores, accuracy_items, micro_f1_items
@@ -34,14 +35,18 @@ ABSENT = -30.0  # the score of a class that no document has
 ROUNDS, SHARPNESS, PILE_WEIGHT = 3, 2.0, 3.0
 
 
-def at_once(jobs: Iterable[Any]) -> list[Any]:
+def at_once(jobs: Iterable[Any], progress: str | None = None) -> list[Any]:
     """Run fits, joblib's `delayed`, several at a time with one thread each.
+
+    Args:
+        progress: what a bar says, after some seconds; None: there is no bar.
 
     The matrices are small, and threads of one product that wait for each other are slow on a busy machine, by a factor
     of 100 on two cores.
     """
     with threadpool_limits(1, user_api="blas"):
-        return Parallel(n_jobs=-1, prefer="threads")(jobs)
+        done = Parallel(n_jobs=-1, prefer="threads", return_as="generator")(jobs)
+        return list(tqdm(done, progress, unit="head", delay=5, leave=False, disable=progress is None))
 
 
 @dataclass(frozen=True)
@@ -268,7 +273,7 @@ def held_out(
         return held, features[held] @ coefficients + intercepts, calibrate
 
     of_folds = features if isinstance(features, list) else [features] * len(folds)
-    parts = at_once(delayed(scores_of)(of_fold, *fold) for of_fold, fold in zip(of_folds, folds))
+    parts = at_once((delayed(scores_of)(of_fold, *fold) for of_fold, fold in zip(of_folds, folds)), "Heads of folds")
     if not parts:
         return HeldOut(np.zeros((0, num_classes)), targets[:0], *np.zeros((3, 0), dtype=np.int64))
     rows, scores, calibrate = map(np.concatenate, zip(*parts))

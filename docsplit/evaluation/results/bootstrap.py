@@ -170,7 +170,8 @@ def wilson(share: float, number: float) -> tuple[float, float]:
     """Return the 95 % interval of a share of independent items (Wilson 1927), which all or none right do not close."""
     square = NormalDist().inv_cdf(0.975) ** 2 / number
     half = math.sqrt(square * (share * (1 - share) + square / 4))
-    return (share + square / 2 - half) / (1 + square), (share + square / 2 + half) / (1 + square)
+    low, high = ((share + square / 2 + of) / (1 + square) for of in (-half, half))
+    return max(0.0, float(low)), min(1.0, float(high))  # but for rounding, they lie between
 
 
 def _percentiles(samples: np.ndarray) -> tuple[float, float]:

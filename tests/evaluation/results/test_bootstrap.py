@@ -40,9 +40,11 @@ def test_resampled_scores_equal_a_loop(chunk, gain, monkeypatch):
 
 
 def test_intervals_of_shares_are_those_of_scipy():
-    for right, number in ((10, 10), (0, 7), (3, 5), (812, 1000)):
+    for right, number in ((10, 10), (30, 30), (0, 7), (3, 5), (812, 1000)):
         expected = binomtest(right, number).proportion_ci(method="wilson")
         assert wilson(right / number, number) == pytest.approx((expected.low, expected.high), abs=1e-12)
+        low, high = wilson(right / number, number)
+        assert 0 <= low <= high <= 1  # of 30 of 30 the end was 1.0000000000000002
 
 
 def test_fractions_that_add_up_to_the_same_are_ties():
