@@ -142,7 +142,7 @@ def read_labelled(options: argparse.Namespace) -> tuple[list[str], list[Any], An
     """
     from docsplit.data.corpora import EXPECTED_CORPUS, documents_to_search, for_pretraining, load_corpus
     from docsplit.data.readers.base import TableColumns, normalized
-    from docsplit.data.readers.rows import ID_COLUMNS
+    from docsplit.data.readers.rows import ID_COLUMNS, refuse_missing_columns
     from docsplit.data.sets.labelled import read_labelled_texts, some
     from docsplit.data.sets.labels import LabelColumn
 
@@ -161,6 +161,8 @@ def read_labelled(options: argparse.Namespace) -> tuple[list[str], list[Any], An
         columns.append(column)
         wanted = (options.id_column,) if options.id_column else (*ID_COLUMNS, "file")
         named = next((name for name in wanted if name in dataset.column_names), None)
+        if options.id_column and not named:
+            refuse_missing_columns("--id_column", [options.id_column], dataset.column_names, table)
         values = dataset[named][:] if named else [f"{Path(table).name}#{row}" for row in range(len(dataset))]
         of_table = [normalized(str(value)) for value in values]
         if text not in dataset.column_names and named and not options.documents:

@@ -212,8 +212,8 @@ def test_rare_classes_do_not_drag_the_probabilities_down():
         given = np.concatenate([targets, rare])[:rows]
         classifier.several_, classifier.classes_ = False, np.arange(given.max() + 1)
         classifier.fit_heads({"encoder": features[:rows]}, given)
-        coefficients, intercepts = fit_head(features[:rows], given, len(classifier.classes_))
-        probabilities = probabilities_of(new @ coefficients + intercepts, classifier.scale_, 0, False)
+        scores = new @ classifier.coefficients_ + classifier.intercepts_
+        probabilities = probabilities_of(scores, classifier.scale_, 0, False)
         right = probabilities.argmax(axis=1) == targets
         assert probabilities.max(axis=1).mean() == pytest.approx(right.mean(), abs=0.05)
 
@@ -414,8 +414,8 @@ def test_self_training_equals_a_loop(number):
 
 def test_cross_validation_leaves_out_a_pile_that_misleads():
     """What has no label lies apart from what has one, and is of one class wherever the head puts it."""
-    rows, targets = blobs(90)
-    pile, of_pile = blobs(300, seed=1)
+    rows, targets = blobs(66)
+    pile, of_pile = blobs(150, seed=1)
     misleading = pile + 4 * np.roll(np.eye(8), 1, axis=0)[of_pile]
     for others, expected in ((pile, None), (misleading, False)):
         classifier = Classifier("", "encoder")
@@ -424,7 +424,7 @@ def test_cross_validation_leaves_out_a_pile_that_misleads():
         values = classifier.score_.choice
         assert classifier.self_trained_ == (values["self-trained"] > values["encoder"])
         assert expected is None or classifier.self_trained_ == expected
-        learnt_from = np.vstack([rows, others[: 300 * classifier.self_trained_]])
+        learnt_from = np.vstack([rows, others[: 150 * classifier.self_trained_]])
         np.testing.assert_allclose(
             rows @ classifier.coefficients_, rows @ fit_self_trained(learnt_from, targets, 3)[0], atol=0.05
         )
