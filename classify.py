@@ -95,7 +95,7 @@ def fit(options: argparse.Namespace) -> None:
         "unlabelled documents": classifier.self_trained_,
         "names of classes": classes,
     }
-    read = ", ".join(name for name, there in sources.items() if there)
+    read = " and ".join(name for name, there in sources.items() if there)
     chosen = f", the best of {tried} in the choice" if tried else ""
     print(f"The head learnt from {classifier.features_} of {read}{chosen}.")
     if examples:
