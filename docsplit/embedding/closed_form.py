@@ -1,6 +1,6 @@
 """An encoder from nothing, in closed form: what DocSplit would train a linear encoder to be, without training.
 
-    x       unit rows of (1 + ln c) idf of the tokens that two documents have (`docsplit.embedding.lexical_ridge.tfidf`)
+    x       unit rows of (1 + ln c) idf of the tokens that two documents have, `docsplit.embedding.lexical_ridge.tfidf`
     z       x V, (D,): V are the first D right singular vectors of the documents' rows (latent semantic analysis)
     a, b    z of two random halves of a document's words, each less the mean of all halves
     C, B    (a'a + b'b) / 2n and (a'b + b'a) / 2n, the covariance of halves and the cross-covariance of two of one
@@ -13,11 +13,11 @@ Why. The contrastive loss in its spectral form (HaoChen et al. 2021) of an encod
     -2 E[f(a)'f(b)] + E[(f(u)'f(v))^2] = -2 tr(W B W') + |W R W'|^2,    u and v halves of any two documents,
 
 with the ridge in the second moment. For G = R^1/2 W' it is |GG' - R^-1/2 B R^-1/2|^2 up to a constant, which is least
-where GG' keeps the largest eigenvalues w and eigenvectors (Eckart and Young 1936): W' = Q w^1/2, up to a rotation. That
-is p = 1/2. A sharper p gives less weight to directions in which halves hardly agree: it is no optimum of the loss, and
-better with few labels. Without the ridge, w are the canonical correlations of two halves (Hotelling 1936; the ridge:
-Vinod 1976). Kin are eigenwords (Dhillon, Foster and Ungar 2015), whose two views are a word and its context, and
-probabilistic linear discriminant analysis (Ioffe 2006), with a document as the class of its halves.
+where GG' keeps the largest eigenvalues w and eigenvectors (Eckart and Young 1936): W' = Q w^1/2, up to a rotation.
+That is p = 1/2. A sharper p gives less weight to directions in which halves hardly agree: it is no optimum of the
+loss, and better with few labels. Without the ridge, w are the canonical correlations of two halves (Hotelling 1936;
+the ridge: Vinod 1976). Kin are eigenwords (Dhillon, Foster and Ungar 2015), whose two views are a word and its
+context, and probabilistic linear discriminant analysis (Ioffe 2006), with a document as the class of its halves.
 
 A word goes to either half with probability 1/2, as a sentence does in `docsplit.data.views.docsplit`; so counts of
 words are all that is read, of documents of one sentence too, and no sentences have to be found. C and B are sums over

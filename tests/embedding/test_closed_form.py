@@ -80,12 +80,12 @@ def test_moments_are_sums_over_documents():
 
 def test_halves_of_words_are_those_of_the_view():
     counts = csr_matrix(np.array([[1, 0, 1], [0, 3, 1], [2, 0, 0]], dtype=np.float32))
-    rng, draws = np.random.default_rng(0), 4000
+    rng, draws = np.random.default_rng(0), 1500
     drawn = np.zeros((3, 3))
     for _ in range(draws):
         first, second = closed_form.halves_of_words(counts, rng)
         assert ((first + second) != counts).nnz == 0
-        assert (first.sum(axis=1) > 0).all() and (second.sum(axis=1) > 0).all()
+        assert min(half.sum(axis=1).min() for half in (first, second)) > 0
         drawn += first.toarray() ** 2  # the mean alone is a half of any such law
     words = [[0, 2], [1, 1, 1, 2], [0, 0]]
     of_view = np.zeros((3, 3))
@@ -93,14 +93,14 @@ def test_halves_of_words_are_those_of_the_view():
         for _ in range(draws):
             mask, _ = docsplit(np.ones(len(of_document), dtype=int), rng)
             of_view[row] += np.bincount(np.array(of_document)[mask], minlength=3) ** 2
-    np.testing.assert_allclose(drawn / draws, of_view / draws, atol=0.12)
+    np.testing.assert_allclose(drawn / draws, of_view / draws, atol=0.2)
 
 
 def test_topics_are_found_and_a_document_without_words_is_zero():
     counts = counts_of()
     fitted = closed_form.fit(counts, width=2)
     vectors = fitted.vectors(counts)
-    assert vectors.shape == (60, 2) and fitted.table.shape == (30, 2)
+    assert (vectors.shape, fitted.table.shape) == ((60, 2), (30, 2))
     near = vectors @ vectors.T
     same = np.equal.outer(np.arange(60) % 3, np.arange(60) % 3)
     assert near[same].min() > 0.5 > near[~same].max()

@@ -19,13 +19,12 @@ import json
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_matrix
+from scipy.sparse import issparse
 from sklearn.feature_extraction.text import CountVectorizer
 
 from benchmarks.studies.adaptation.sets import labelled
@@ -61,9 +60,14 @@ class Features:
         self.basis = basis_of(self.tfidf)
         self.rows, self.other_rows = self.tfidf @ self.basis, self.other_tfidf @ self.basis
         self.mean = self.rows.mean(axis=0)
+        self.moments: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        self.solved: dict[tuple[str, float], tuple[np.ndarray, np.ndarray]] = {}
 
     def halves(self, of: str) -> Iterator[list[np.ndarray]]:
         """Yield the rows of two halves of each document: of its words, or of its sentences where it has two."""
+        if of == "none":
+            yield [self.rows, self.rows]
+            return
         counts = self.counts[:, self.tokens]
         for draw in range(DRAWS):
             generator = np.random.default_rng((0, draw, 0))
@@ -84,14 +88,13 @@ class Features:
         first, second = docsplit(lengths if len(lengths) > 1 else np.ones(len(words), dtype=int), generator)
         return list(words[first]), list(words[second])
 
-    @cache
     def directions(self, halves: str, ridge: float) -> tuple[np.ndarray, np.ndarray]:
         """Return w and Q; without halves a document is both of its halves."""
-        return agreeing(*self._moments(halves), ridge)
-
-    @cache
-    def _moments(self, halves: str) -> tuple[np.ndarray, np.ndarray]:
-        return moments([[self.rows, self.rows]] if halves == "none" else self.halves(halves))
+        if halves not in self.moments:
+            self.moments[halves] = moments(self.halves(halves))
+        if (halves, ridge) not in self.solved:
+            self.solved[halves, ridge] = agreeing(*self.moments[halves], ridge)
+        return self.solved[halves, ridge]
 
     def closed_form(self, halves: str, ridge: float, power: float, width: int) -> tuple[np.ndarray, np.ndarray]:
         """Return f of the training documents and of the others."""
@@ -112,8 +115,11 @@ def right(features: tuple[Any, Any], split: LabelledSplit, draws: list[np.ndarra
     found = []
     for draw in draws:
         few, others = train[draw], test
-        if few.shape[0] < few.shape[1]:
-            few, others = in_row_space(csr_matrix(few), csr_matrix(others))
+        if issparse(few):
+            few, others = in_row_space(few, others)
+        elif few.shape[0] < few.shape[1]:  # a rotation into the space of the labelled, which the penalty does not feel
+            rotation = np.linalg.qr(few.T)[0]
+            few, others = few @ rotation, others @ rotation
         coefficients, intercepts = fit_head(few, split.train_labels[draw], len(split.class_names))
         found.append((others @ coefficients + intercepts).argmax(axis=1) == split.test_labels)
     return np.array(found, dtype=np.float32)
@@ -128,11 +134,13 @@ def settings() -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"halves of {halves}", {"halves": halves, "ridge": ridge, "power": power, "width": width}
 
 
-def features_of(features: Features, method: str, setting: dict[str, Any]) -> tuple[Any, Any]:
-    """Return the features of a method."""
-    if method == "tfidf":
+def features_of(features: Features, setting: dict[str, Any]) -> tuple[Any, Any]:
+    """Return the features of a method, by its setting."""
+    if "width" not in setting:
         return features.tfidf, features.other_tfidf
-    return features.lsa(**setting) if method.startswith("lsa") else features.closed_form(**setting)
+    if "weight" in setting:
+        return features.lsa(setting["weight"], setting["width"])
+    return features.closed_form(*(setting[key] for key in ("halves", "ridge", "power", "width")))
 
 
 def validation_of(name: str, data_dir: Path, draw: int) -> LabelledSplit:
@@ -153,7 +161,7 @@ def measure(split: LabelledSplit) -> list[dict[str, Any]]:
         {
             "method": method,
             **setting,
-            "accuracy": float(right(features_of(features, method, setting), split, draws).mean()),
+            "accuracy": float(right(features_of(features, setting), split, draws).mean()),
         }
         for method, setting in settings()
     ]
@@ -166,15 +174,14 @@ def chosen(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
         rows: with `method`, a setting and `accuracy`.
     """
 
-    def best(of: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        tried = [row for row in rows if of(row)]
+    def best(method: str, width: int | None = None) -> dict[str, Any]:
+        tried = [row for row in rows if row["method"] == method and width in (None, row.get("width"))]
         level = [row for row in tried if row["accuracy"] >= max(one["accuracy"] for one in tried) - LEVEL]
         narrowest = min(row.get("width", 0) for row in level)
         return max((row for row in level if row.get("width", 0) == narrowest), key=lambda row: row["accuracy"])
 
-    choices = {method: best(lambda row, method=method: row["method"] == method) for method, _ in settings()}  # type: ignore[misc]
-    for width in (128, 500):
-        choices[f"lsa {width}"] = best(lambda row, width=width: row["method"] == "lsa" and row["width"] == width)  # type: ignore[misc]
+    choices = {method: best(method) for method in dict.fromkeys(row["method"] for row in rows)}
+    choices |= {f"lsa {width}": best("lsa", width) for width in (128, 500)}
     words, sentences = choices["halves of words"], choices["halves of sentences"]
     choices["closed form"] = words if words["accuracy"] >= sentences["accuracy"] - NEAR else sentences
     return choices
