@@ -4,8 +4,8 @@
     python -m benchmarks.studies.closed_form.report --data_dir DIR --model sentence-transformers/all-MiniLM-L6-v2
 
 DIR has the folders 20newsgroups, dbpedia, aan, banking77, cacm, cranfield and scifact; docstrings are built in. What
-is fitted reads training documents without labels, or the documents that are searched. Classes: accuracy with 5 labels a
-class, logistic regression, ten draws of labels. Classes of papers are communities of their citations. Named before
+is fitted reads training documents without labels, or the documents that are searched. Classes: accuracy with 5 labels
+a class, logistic regression, ten draws of labels. Classes of papers are communities of their citations. Named before
 anything was measured: the closed form less LSA, with 5 labels a class, on first paragraphs and on communities of
 papers, Holm over the two. Each method on each set leaves a file in --work_dir, so that running again goes on; the
 results are rewritten whole after each set.
