@@ -16,7 +16,6 @@ import json
 import logging
 from collections.abc import Callable
 from dataclasses import asdict
-from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -83,7 +82,11 @@ def communities(data_dir: Path) -> LabelledSplit:
 
 
 class Task:
-    """A set of so many training documents, and the features of its texts; or a search."""
+    """A set of so many training documents, and the features of its texts; or a search.
+
+    Raises:
+        ValueError: if the set, or a class, has too few documents.
+    """
 
     def __init__(self, name: str, size: int, data_dir: Path, choices: dict[str, dict[str, Any]], model: str | None):
         self.choices, self.model = choices, model
@@ -95,6 +98,9 @@ class Task:
         else:
             self.split = communities(data_dir) if name == "aan" else labelled(name, data_dir, limits=(size, TESTED))
             self.train, self.others = self.split.train_texts, self.split.test_texts
+            self.draws = self.split.draws(SHOTS, NUM_DRAWS)
+            if size > SIZE and len(self.train) < 0.9 * size:
+                raise ValueError(f"the set has {len(self.train):,} for training.")
         self._features: Features | None = None
 
     def features(self, method: str) -> tuple[Any, Any]:
@@ -108,7 +114,7 @@ class Task:
     def items(self, method: str) -> np.ndarray:
         """Return what each draw of labels finds of each test document, or nDCG@10 of each query, (R, M)."""
         if self.split is not None:
-            return right(self.features(method), self.split, self.split.draws(SHOTS, NUM_DRAWS))
+            return right(self.features(method), self.split, self.draws)
         if method == "bm25":
             measured = self.search.beside_bm25(None)  # type: ignore[misc]
         else:
@@ -119,21 +125,14 @@ class Task:
         return np.array([[measured.of_items(np.array([query])) for query in range(measured.num_items)]])
 
 
-def measure(task: Callable[[], Task], name: str, method: str, path: Path) -> None:
-    """Write what a method brings on a set, unless it is there or is none of these."""
-    is_search = name in SEARCHES
-    if path.exists() or (not is_search and "bm25" in method):
-        return
-    try:
-        found = task().items(method).astype(np.float32)
-    except ValueError as error:  # too few documents of a class
-        logger.info(f"{path.stem}: {error}")
-        return
+def measure(task: Task, method: str, path: Path) -> None:
+    """Write what a method brings on a set."""
+    found = task.items(method).astype(np.float32)
     logger.info(f"{path.stem}: {100 * found.mean():.1f} %")
 
     def write(temporary: Path) -> None:
         with temporary.open("wb") as file:
-            np.savez_compressed(file, found=found, documents=len(task().train))
+            np.savez_compressed(file, found=found, documents=len(task.train))
 
     write_whole(path, write)
 
@@ -218,10 +217,17 @@ def main() -> None:
     for name, size in product(options.sets, options.sizes):
         if size != SIZE and name in ("aan", *SEARCHES):
             continue  # they are taken whole
-        task = cache(partial(Task, name, size, options.data_dir, choices, options.model))
-        for method in NAMES:
-            if options.model is not None or not method.startswith("encoder"):
-                measure(task, name, method, options.work_dir / f"{name}-{size}-{method}.npz")
+        methods = [method for method in NAMES if options.model is not None or not method.startswith("encoder")]
+        methods = [method for method in methods if name in SEARCHES or "bm25" not in method]
+        paths = {method: options.work_dir / f"{name}-{size}-{method}.npz" for method in methods}
+        if missing := [method for method in methods if not paths[method].exists()]:
+            try:
+                task = Task(name, size, options.data_dir, choices, options.model)
+            except ValueError as error:  # too few documents of the set, or of a class
+                logger.info(f"{name}, {size:,} documents: {error}")
+                continue
+            for method in missing:
+                measure(task, method, paths[method])
         rows = rows_of(options.work_dir)
         lines = ",\n".join(json.dumps(row) for row in rows)
         write_text(options.output, f'{{"versions": {json.dumps(versions())},\n"rows": [\n{lines}\n]}}\n')
