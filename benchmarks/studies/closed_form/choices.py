@@ -76,7 +76,8 @@ class Features:
             else:
                 drawn = [self._half(sentences, generator) for sentences in self.sentences]
                 counter = CountVectorizer(analyzer=list, vocabulary=self.counter.vocabulary_, dtype=np.float32)
-                pairs = [counter.transform(half)[:, self.tokens] for half in zip(*filter(None, drawn))]
+                first, second = zip(*filter(None, drawn))
+                pairs = tuple(counter.transform(half)[:, self.tokens] for half in (first, second))
             yield [self.weigher.transform(half) @ self.basis for half in pairs]
 
     @staticmethod

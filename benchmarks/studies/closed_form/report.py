@@ -106,6 +106,7 @@ class Task:
     def features(self, method: str) -> tuple[Any, Any]:
         """Return the features of training and other documents, or of documents and queries."""
         if method == "encoder":
+            assert self.model is not None
             model = load_encoder(self.model)
             return unit(model.encode_document(self.train)), unit(model.encode_query(self.others))
         self._features = self._features or Features(self.train, self.others)
@@ -151,7 +152,7 @@ def rows_of(work_dir: Path) -> list[dict[str, Any]]:
         drawn = dict(zip(found, resample([*found.values()])))
         for method, items in found.items():
             low, high = interval(drawn[method])
-            row = {"data": name, "size": size, "documents": documents, "method": method}
+            row: dict[str, Any] = {"data": name, "size": size, "documents": documents, "method": method}
             row |= {"metric": "nDCG@10" if name in SEARCHES else "accuracy", "value": float(items.of_runs().mean())}
             row |= {"low": low, "high": high, "draws": items.runs, "items": items.size}
             if method != "lsa" and "lsa" in found:
@@ -159,8 +160,8 @@ def rows_of(work_dir: Path) -> list[dict[str, Any]]:
             rows.append(row)
     primary = [row for row in rows if (row["method"], row["size"]) == ("closed form", SIZE) and row["data"] in PRIMARY]
     primary = [row for row in primary if "to_lsa" in row]
-    for row, p_holm in zip(primary, holm([row["to_lsa"]["p_value"] for row in primary])):
-        row["to_lsa"]["p_holm"] = p_holm
+    for first, p_holm in zip(primary, holm([row["to_lsa"]["p_value"] for row in primary])):
+        first["to_lsa"]["p_holm"] = p_holm
     return rows
 
 
