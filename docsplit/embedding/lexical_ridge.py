@@ -189,7 +189,7 @@ def fit(
 
     # Features
     tokenizer = whole_text_tokenizer(model)
-    features, pieces, idf = tfidf(count_tokens(tokenizer, documents), settings.sublinear)
+    features, pieces, weigher = tfidf(count_tokens(tokenizer, documents), settings.sublinear)
 
     # Targets, the penalty, and W
     targets = vectors
@@ -210,7 +210,7 @@ def fit(
         shares_explained=shares,
     )
     logger.info(facts.sentence())
-    table = torch.from_numpy(coefficients * idf[:, None])
+    table = torch.from_numpy(coefficients * weigher.idf_[:, None].astype(np.float32))
     words = Words(tokenizer, torch.from_numpy(pieces), table, settings.sublinear, settings.neighbours)
     return LexicalRidge(words, facts, document_of, features, targets, coefficients)
 
@@ -273,14 +273,14 @@ def count_tokens(tokenizer: Tokenizer, texts: Sequence[str]) -> csr_matrix:
     return vstack(parts, format="csr")
 
 
-def tfidf(counts: csr_matrix, sublinear: bool = True) -> tuple[csr_matrix, np.ndarray, np.ndarray]:
+def tfidf(counts: csr_matrix, sublinear: bool = True) -> tuple[csr_matrix, np.ndarray, TfidfTransformer]:
     """Weigh the tokens that two documents have, with a smooth idf of at least 1; rows are of length one.
 
     Args:
         counts: of tokens, (N, V).
         sublinear: as `RidgeSettings` has it.
 
-    Returns: TF-IDF (N, P), the tokens (P,), and their idf (P,) float32.
+    Returns: TF-IDF (N, P), the tokens (P,), and what weighs their counts in other documents; it has `idf_`, (P,).
 
     Raises:
         ValueError: if there is no such token.
@@ -290,7 +290,7 @@ def tfidf(counts: csr_matrix, sublinear: bool = True) -> tuple[csr_matrix, np.nd
         raise ValueError(f"No token is in two of the {counts.shape[0]} documents: there are no words to learn from.")
     weigher = TfidfTransformer(sublinear_tf=sublinear)
     features = weigher.fit_transform(counts[:, tokens])
-    return features, tokens, weigher.idf_.astype(np.float32)
+    return features, tokens, weigher
 
 
 def shares_explained(features: csr_matrix, vectors: np.ndarray, penalties: Sequence[float]) -> dict[float, float]:

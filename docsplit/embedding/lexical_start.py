@@ -81,14 +81,14 @@ def token_vectors(counts: csr_matrix, width: int) -> tuple[np.ndarray, np.ndarra
     Raises:
         ValueError: if there are fewer than H documents or tokens.
     """
-    features, tokens, idf = tfidf(counts)
+    features, tokens, weigher = tfidf(counts)
     if min(features.shape) < width:
         raise ValueError(
             f"--lexical_start makes embeddings of {width} dimensions, and the corpus has {features.shape[0]:,} "
             f"documents with {features.shape[1]:,} tokens that two of them have: give more, or lower the width."
         )
     _, singular, components = randomized_svd(features, width, random_state=0)
-    vectors = idf[:, None] * components.T * singular
+    vectors = weigher.idf_[:, None] * components.T * singular
     share = float(np.square(singular).sum() / np.square(features.data).sum())
     facts = LexicalFacts(features.shape[0], features.shape[1], share)
     # At a root mean square of 1 masked LM would learn slower, for its head is the same table

@@ -64,9 +64,13 @@ class DataSet:
     labels: list[str] = field(default_factory=list)  # of the corpus
 
 
-def labelled(name: str, data_dir: Path, draw: int = 0) -> LabelledSplit:
-    """Load a set with labels; of court judgments validation documents are tested too."""
-    train, test = LIMITS.get(name, (2000, 1000))
+def labelled(name: str, data_dir: Path, draw: int = 0, limits: tuple[int, int] | None = None) -> LabelledSplit:
+    """Load a set with labels; of court judgments validation documents are tested too.
+
+    Args:
+        limits: training and test documents; None: those of the studies.
+    """
+    train, test = limits or LIMITS.get(name, (2000, 1000))
     if name == "docstrings":  # the first draw is python_docs' own, others are of all its training documents
         split = load_labelled(LabelledArguments(max_train_samples=None if draw else train, max_test_samples=test))
         if not draw:
@@ -77,9 +81,9 @@ def labelled(name: str, data_dir: Path, draw: int = 0) -> LabelledSplit:
     parts = ("train", "validation", "test") if name == "ecthr" else ("train", "test")
     files: Any = {f"{part}_file": str(data_dir / name / f"{part}.{DRAWN.get(name, 'parquet')}") for part in parts}
     column, strip = "labels" if name == "ecthr" else "label", ["headers", "footers", "quotes"]
-    limits = {"max_train_samples": train, "max_test_samples": test}
     options: Any = {"label_column": column, "strip_newsgroups": strip if name == "20newsgroups" else []}
-    split = load_labelled(LabelledArguments(**options, **limits, **files), draw)
+    options |= {"max_train_samples": train, "max_test_samples": test}
+    split = load_labelled(LabelledArguments(**options, **files), draw)
     if split.validation_texts and split.validation_labels is not None:
         split.test_texts = [*split.validation_texts, *split.test_texts]
         split.test_labels = np.concatenate([split.validation_labels, split.test_labels])
