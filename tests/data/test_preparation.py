@@ -118,13 +118,13 @@ def test_copies_are_counted_and_copies_of_one_document_are_refused(tokenizer, ca
             documents, _ = tokenize(Dataset.from_dict({"text": texts}), tokenizer)
             preparation.check_fills_a_batch(documents, batch_size, "training")
         said = [record for record in caplog.records if "copies" in record.getMessage()]
-        return [(record.levelname, record.getMessage().split(":")[0]) for record in said]
+        return [(record.levelno, record.getMessage().split(":")[0]) for record in said]
 
     for texts in ([ship] * 60, [ship, "A ship.  It had\na sail."]):
         with pytest.raises(ValueError, match=f"The {len(texts)} training documents are copies of one"):
             check(texts, 2)
     assert check([ship, bread, storm], 3) == []
-    for batch_size, level in ((3, "INFO"), (4, "WARNING")):
+    for batch_size, level in ((3, logging.INFO), (4, logging.WARNING)):
         said = check([ship, ship, bread, storm], batch_size)
         assert said == [(level, "1 of 4 training documents are copies of others")]
     with pytest.raises(ValueError, match="3 training documents do not fill one batch of 4"):
