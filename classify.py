@@ -122,8 +122,8 @@ def fit(options: argparse.Namespace) -> None:
             print(f"Found least of: {found}.")
     if doubtful:
         print(
-            f"Labels that look wrong: {len(doubtful):,}, the surest first in {options.output_dir / 'doubtful.csv'}. "
-            "Put them right in your table."
+            f"Labels that look wrong: {len(doubtful):,} of {len(held_out):,} held out, the surest first in "
+            f"{options.output_dir / 'doubtful.csv'}. Put them right in your table."
         )
     if score["sure_accuracy"] is not None:
         share, right = 100 * score["sure"], 100 * score["sure_accuracy"]

@@ -426,9 +426,6 @@ class Classifier(ClassifierMixin, BaseEstimator):
                 f"Names of classes are read beside documents, and there are {rows}: give 10 or more (--documents), "
                 "better hundreds."
             )
-        for other in [*features]:
-            if other != name:
-                del features[other]
         vectors = unit(self._embed(lines, FEATURES[name][0] == "words"))
         named = NamedClasses.of(features[name][:, : vectors.shape[1]].toarray(), vectors)
         if named.spread < LEAST_SPREAD:
@@ -666,7 +663,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
 
         Few labels need typical documents, more labels doubtful ones (Hacohen et al. 2022): below six labels a class
         those nearest to the centres of clusters that have no labelled document, the largest first; above, the same of
-        those whose two likeliest classes are closest. Of more than 5,000 documents as many are drawn.
+        those whose two likeliest classes are closest. Of more than 5,000 documents without a label as many are drawn.
 
         Args:
             texts: documents; those with a label are known, and taken for clusters.
@@ -678,13 +675,17 @@ class Classifier(ClassifierMixin, BaseEstimator):
             raise ValueError("Documents with several labels cannot be put in order: label some at random.")
         texts = checked_texts(texts)
         rows = np.array([row for row in distinct(texts)[0] if texts[row].strip()], dtype=np.int64)
-        rows = np.random.default_rng(self.seed).permutation(rows)[:MOST_UNLABELLED]
         is_labelled = np.isin([document_id(texts[row]) for row in rows], self.labelled_)
         if is_labelled.all():
             return []
+        few = self.counts_["labelled"] < TYPICAL * len(self.classes_)
+        known = rows[is_labelled] if few else rows[:0]  # which doubtful documents need not
+        drawn = np.random.default_rng(self.seed).permutation(rows[~is_labelled])[:MOST_UNLABELLED]
+        if left := int((~is_labelled).sum()) - len(drawn):
+            logger.info(f"{left:,} documents without a label were not looked at: {len(drawn):,} are drawn by chance.")
+        rows, is_labelled = np.concatenate([known, drawn]), np.arange(len(known) + len(drawn)) < len(known)
         features = self.features_of([texts[row] for row in rows], self.features_)
         probabilities = self._probabilities(features)
-        few = self.counts_["labelled"] < TYPICAL * len(self.classes_)
         likeliest, names = probabilities.argmax(axis=1), self.classes_.tolist()
         chosen = next_to_label(features, probabilities, is_labelled, count, few, self.seed)
         return [(int(rows[of]), names[likeliest[of]], float(probabilities[of, likeliest[of]])) for of in chosen]

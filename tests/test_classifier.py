@@ -1,6 +1,7 @@
 """The classifier to keep: what it is worth by a slow loop, what comes back from its folder, and wrong input."""
 
 import json
+import logging
 import math
 import os
 import shutil
@@ -537,7 +538,7 @@ def test_names_need_documents_beside_them():
         Classifier(ENCODER).fit(TEXTS[:2], LABELS[:2], TEXTS[2:9], NAMES)
 
 
-def test_what_to_label_next_is_typical_then_doubtful(monkeypatch):
+def test_what_to_label_next_is_typical_then_doubtful(monkeypatch, caplog):
     """Documents of five themes; two have labels. Then a document of two themes, which no label has settled."""
     themes = ["boat sail harbour", "flour oven bread", "goal match league", "tax law court", "star moon orbit"]
     generator = np.random.default_rng(0)
@@ -555,6 +556,12 @@ def test_what_to_label_next_is_typical_then_doubtful(monkeypatch):
         assert (label, probability) == (classifier.classes_[given.argmax()], pytest.approx(given.max()))
     rows = [row for row, _, _ in classifier.to_label(pile, 100)]
     assert sorted(rows) == sorted(set(range(60)) - {0, 1, 12, 13})  # each once, and none that has a label
+    # Of many documents some are drawn, and all that have a label stay known
+    monkeypatch.setattr("docsplit.classifier.MOST_UNLABELLED", 40)
+    with caplog.at_level(logging.INFO):
+        found = classifier.to_label(pile, 3)
+    assert sorted(row // 12 for row, _, _ in found) == [2, 3, 4]
+    assert "16 documents without a label were not looked at: 40 are drawn by chance." in caplog.text
     monkeypatch.setattr("docsplit.classifier.TYPICAL", 1)
     between = [f"boat sail oven flour m{number}" for number in range(3)]
     ((doubtful, _, _),) = classifier.to_label([*pile[:24], *between], 1)
