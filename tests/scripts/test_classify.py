@@ -69,7 +69,9 @@ def test_the_loop_of_a_person_who_labels(tmp_path, answer, failure_of):
     words = ["fit", table, "--documents", folder, "--model", ENCODER, "--features", "tfidf"]
     text = answer(*words, "--output_dir", tmp_path / "first")
     assert "30 labelled, 10 unlabelled" in text
-    assert f"Labels that look wrong: 1 of 30 held out, the surest first in {tmp_path / 'first' / 'doubtful.csv'}" in text
+    assert (
+        f"Labels that look wrong: 1 of 30 held out, the surest first in {tmp_path / 'first' / 'doubtful.csv'}" in text
+    )
     with (tmp_path / "first" / "doubtful.csv").open(newline="") as file:
         ((doubtful),) = csv.DictReader(file)
     assert (doubtful["id"], doubtful["label"], doubtful["guess"]) == ("4.txt", wrong, labels[4])
