@@ -253,7 +253,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         >>> texts = ["boats in the harbour", "a sail in the storm", "bread and butter", "sugar in the dough"]
         >>> labels = ["sea", "sea", "kitchen", "kitchen"]
         >>> classifier = Classifier("sentence-transformers/all-MiniLM-L6-v2").fit(texts, labels)
-        >>> classifier.predict(["flour for a cake"]).tolist()
+        >>> classifier.predict(["bread for a cake"]).tolist()
         ['kitchen']
     """
 
