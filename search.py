@@ -1,7 +1,7 @@
 """Search your own documents: by what they are about, by their words, or both.
 
     python search.py build notes/ --model sentence-transformers/all-MiniLM-L6-v2 --index_dir notes.index
-    python search.py query notes.index "how long does a refund take"     # without a text: it asks, again and again
+    python search.py query notes.index "how long does a refund take"     # without a text: it asks, or reads a pipe
     python search.py sync notes.index                                    # takes over what has changed in notes/
     python search.py add notes.index more/                               # other documents; --replace: by their ids
     python search.py delete notes.index old/draft.md
@@ -18,6 +18,7 @@ Every verb takes --json, for other programs. Killed at any moment, an index is w
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)
 import argparse
+import contextlib
 import logging
 import sys
 from collections.abc import Callable, Iterator
@@ -118,16 +119,20 @@ def query(options: argparse.Namespace) -> Iterator[Answer]:
         return
     if options.method != "bm25":
         index.encoder()  # which takes seconds
-    print(f"{len(index):,} documents. An empty line ends.", file=sys.stderr)
-    while text := _asked():
+    for text in _questions(f"{len(index):,} documents. An empty line ends."):
         yield index.answer(text, *how)
 
 
-def _asked() -> str:
-    try:
-        return input("? ").strip()
-    except EOFError:
-        return ""
+def _questions(greeting: str) -> Iterator[str]:
+    """Read a question from each line of a pipe or file; or ask a person, who ends it by an empty line."""
+    if not sys.stdin.isatty():
+        yield from filter(None, map(str.strip, sys.stdin))
+        return
+    print(greeting, file=sys.stderr)
+    prompt = "? " if sys.stdout.isatty() else ""  # elsewhere it would stand among the answers
+    with contextlib.suppress(EOFError):
+        while text := input(prompt).strip():
+            yield text
 
 
 def delete(options: argparse.Namespace) -> Iterator[Deleted]:
@@ -226,7 +231,7 @@ def _takes_a_part(parser: argparse.ArgumentParser) -> None:
 
 def query_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `search.py query`."""
-    parser.add_argument("text", nargs="?", help="query; without it the command loads once and asks for queries")
+    parser.add_argument("text", nargs="?", help="query; without it the command loads once and asks for queries, or reads one a line from a pipe")
     method = "dense: by meaning (vectors), bm25: by words, hybrid: by both (default: hybrid)"
     parser.add_argument("--method", choices=METHODS, default=METHODS[0], help=method)
     fusion = "of a hybrid: sum of both scores, or rrf: reciprocal ranks (default: sum)"
@@ -307,7 +312,8 @@ def main() -> None:
     log_messages(logging.WARNING if options.json else logging.INFO)
     style = Style.of(sys.stdout)
     for result in VERBS[options.verb].run(options):
-        print(as_json(asdict(result)) if options.json else "\n".join(result.lines(style)))
+        lines = as_json(asdict(result)) if options.json else "\n".join(result.lines(style))
+        print(lines, flush=True)  # a program may wait for it before it asks again
 
 
 command = as_command(main)

@@ -206,3 +206,31 @@ def test_an_index_whose_encoder_was_moved_is_searched_and_explored(
     with pytest.raises(SystemExit):
         run_here(explore.main, moved, "--model", moved)
     assert "is no index" in capsys.readouterr().err
+
+
+def test_a_program_asks_through_a_pipe_and_gets_an_answer_a_line(index):
+    """Each answer comes before the next question; an empty line is none."""
+    command = [sys.executable, "search.py", "query", str(index), "--method", "bm25", "--json"]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        for question in ("kettle", "the harbour", "nosuchword"):
+            process.stdin.write(f"\n{question}\n")
+            process.stdin.flush()
+            assert json.loads(process.stdout.readline())["query"] == question
+        process.stdin.close()
+        assert process.stdout.read() == ""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a terminal is a pty")
+def test_a_person_is_asked_and_no_prompt_stands_among_answers_in_a_file(index, tmp_path):
+    import pty
+
+    ours, terminal = pty.openpty()
+    command = [sys.executable, "search.py", "query", str(index), "--method", "bm25", "--json"]
+    with (tmp_path / "answers").open("wb") as file:
+        process = subprocess.Popen(command, cwd=ROOT, stdin=terminal, stdout=file, stderr=subprocess.PIPE)
+    os.write(ours, b"kettle\nharbour\n\n")
+    assert process.communicate(timeout=60)[1].decode() == "25 documents. An empty line ends.\n"
+    lines = (tmp_path / "answers").read_text().splitlines()
+    assert [json.loads(line)["query"] for line in lines] == ["kettle", "harbour"]
+    os.close(ours)
+    os.close(terminal)
