@@ -43,6 +43,7 @@ from docsplit.modeling.pooling import PoolingMode
 from docsplit.runtime.bounds import Bound
 from docsplit.runtime.command import Style, as_json, command_line, log_messages
 from docsplit.runtime.options import CommandParser, add_plugin
+from docsplit.runtime.tables import prepare_table, write_table
 
 if TYPE_CHECKING:
     from docsplit.index.api import Index
@@ -147,7 +148,20 @@ def duplicates(options: argparse.Namespace) -> Iterator[Duplicates]:
 
 def clusters(options: argparse.Namespace) -> Iterator[Clusters]:
     """Group the documents."""
-    yield Clusters(index_of(options).clusters(options.count, options.under))
+    if options.output_file is not None:
+        prepare_table(options.output_file)
+    groups = index_of(options).clusters(options.count, options.under)
+    yield Clusters(groups)
+    if options.output_file is not None:
+        write_table(
+            options.output_file,
+            [
+                {"id": document_id, "group": number, "words": group.words, "title": title}
+                for number, group in enumerate(groups, start=1)
+                for document_id, title in zip(group.ids, group.titles)
+            ],
+        )
+        logger.info(f"The group of each document is in {options.output_file}.")
 
 
 def info(options: argparse.Namespace) -> Iterator[Info]:
@@ -231,7 +245,8 @@ def _takes_a_part(parser: argparse.ArgumentParser) -> None:
 
 def query_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `search.py query`."""
-    parser.add_argument("text", nargs="?", help="query; without it the command loads once and asks for queries, or reads one a line from a pipe")
+    text = "query; without it the command loads once and asks for queries, or reads one a line from a pipe"
+    parser.add_argument("text", nargs="?", help=text)
     method = "dense: by meaning (vectors), bm25: by words, hybrid: by both (default: hybrid)"
     parser.add_argument("--method", choices=METHODS, default=METHODS[0], help=method)
     fusion = "of a hybrid: sum of both scores, or rrf: reciprocal ranks (default: sum)"
@@ -258,6 +273,8 @@ def duplicates_options(parser: argparse.ArgumentParser) -> None:
 def clusters_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `search.py clusters`."""
     parser.add_argument("--count", type=Bound(1), help="number of groups (default: 10, at most one a document)")
+    table = "new CSV file to write: id, group, words, title"
+    parser.add_argument("--output_file", type=Path, help=table)
     _takes_a_part(parser)
 
 

@@ -1,5 +1,6 @@
 """The search script: each verb as its user calls it, on files that a small encoder reads."""
 
+import csv
 import io
 import json
 import os
@@ -134,7 +135,7 @@ def test_a_name_that_is_no_utf8_hides_no_other_document(index, notes, tmp_path, 
     assert run("delete", index, r"caf\udce9.txt") == b"Deleted 1 document.\n"
 
 
-def test_duplicates_and_clusters(index, notes, answer):
+def test_duplicates_and_clusters(index, notes, answer, tmp_path, failure_of):
     first = sorted(name.name for name in notes.iterdir() if name.name != "copy.txt")[0]
     rows = answer("duplicates", index, "--threshold", 0.99999)["rows"]
     assert [({row["id"], row["other"]}, row["same_words"]) for row in rows] == [({first, "copy.txt"}, 1.0)]
@@ -143,6 +144,13 @@ def test_duplicates_and_clusters(index, notes, answer):
     assert sum(group["size"] for group in groups) == 25 == len({name for group in groups for name in group["ids"]})
     lines = answer("clusters", index, "--count", 3, as_json=False).splitlines()
     assert sum(bool(re.search("[0-9] documents?: ", line)) for line in lines) == 3
+    table = tmp_path / "new" / "groups.csv"
+    assert answer("clusters", index, "--count", 3, "--output_file", table)["rows"] == groups
+    with table.open(encoding="utf-8", newline="") as file:
+        rows = [(row["id"], row["group"], row["words"]) for row in csv.DictReader(file)]
+    words = ["; ".join(group["words"]) for group in groups]
+    assert rows == [(name, str(n + 1), words[n]) for n, group in enumerate(groups) for name in group["ids"]]
+    assert f"{table} exists: name another" in failure_of(search.main, "clusters", index, "--output_file", table)
 
 
 @pytest.mark.parametrize(
