@@ -93,7 +93,7 @@ def documents_of(options: argparse.Namespace) -> tuple[Iterator[Any], tuple[str,
 
 
 def sync(options: argparse.Namespace) -> Iterator[CommandResult]:
-    """Take over what has changed in a folder."""
+    """Take over what has changed in folders."""
     yield index_of(options).sync(options.folder, options.yes)
 
 
@@ -228,7 +228,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def sync_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `search.py sync`."""
-    folder = "that documents were read from, or where it is now (default: the only one)"
+    folder = "that documents were read from, or where it is now (default: all of them)"
     parser.add_argument("folder", nargs="?", type=Path, help=folder)
     parser.add_argument(
         "--yes",
@@ -299,7 +299,9 @@ class Verb:
 VERBS = {
     "build": Verb("Embed documents and index them; run again after a kill, it goes on.", build_options, build, False),
     "query": Verb("Find the best documents for a question, each with its best passage.", query_options, query),
-    "sync": Verb("Add, replace and remove what has changed in the folder.", sync_options, sync),
+    "sync": Verb(
+        "Add, replace and remove what has changed in the folders that documents came from.", sync_options, sync
+    ),
     "add": Verb("Add documents; those that are in the index unchanged are passed over.", add_options, add),
     "delete": Verb("Take documents out.", delete_options, delete),
     "duplicates": Verb("Find pairs of documents that say nearly the same.", duplicates_options, duplicates),

@@ -189,16 +189,16 @@ class Index:
         )
 
     def sync(self, folder: str | Path | None = None, yes: bool = False) -> Added:
-        """Add, replace and remove what has changed in a folder that documents were read from.
+        """Add, replace and remove what has changed in the folders that documents were read from.
 
         Args:
-            folder: as in `docsplit.index.changes.sync`. Default: the only one.
-            yes: go on if the folder is gone, or more than half of its documents are to be removed.
+            folder: as in `docsplit.index.changes.sync`. Default: all of them.
+            yes: go on if a folder is gone, or more than half of its documents are to be removed.
 
         Returns: what `add` returns, and how many documents were `removed`, and stay `unread` for now.
 
         Raises:
-            ValueError: without `yes` in these cases, or if no folder or several may be meant. The index is as it was.
+            ValueError: without `yes` in these cases, or if no document is of that folder. The index is as it was.
         """
         return changes.sync(self.directory, self.encoder(), folder, yes)
 
