@@ -2,6 +2,7 @@
 
     python search.py build notes/ --model sentence-transformers/all-MiniLM-L6-v2 --index_dir notes.index
     python search.py query notes.index "how long does a refund take"     # without a text: it asks, or reads a pipe
+    python search.py query notes.index --like old/draft.md               # documents like that one
     python search.py sync notes.index                                    # takes over what has changed in notes/
     python search.py add notes.index more/                               # other documents; --replace: by their ids
     python search.py delete notes.index old/draft.md
@@ -115,8 +116,8 @@ def query(options: argparse.Namespace) -> Iterator[Answer]:
     """Answer one question, or one after another."""
     index, text = index_of(options), options.text
     how = options.count, options.method, options.fusion, options.weight, options.under
-    if text is not None:
-        yield index.answer(text, *how)
+    if text is not None or options.like is not None:
+        yield index.answer_like(options.like, *how) if text is None else index.answer(text, *how)
         return
     if options.method != "bm25":
         index.encoder()  # which takes seconds
@@ -246,7 +247,9 @@ def _takes_a_part(parser: argparse.ArgumentParser) -> None:
 def query_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `search.py query`."""
     text = "query; without it the command loads once and asks for queries, or reads one a line from a pipe"
-    parser.add_argument("text", nargs="?", help=text)
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument("text", nargs="?", help=text)
+    either.add_argument("--like", metavar="ID", help="a document, in place of a query: find others like it")
     method = "dense: by meaning (vectors), bm25: by words, hybrid: by both (default: hybrid)"
     parser.add_argument("--method", choices=METHODS, default=METHODS[0], help=method)
     fusion = "of a hybrid: sum of both scores, or rrf: reciprocal ranks (default: sum)"
@@ -299,9 +302,7 @@ class Verb:
 VERBS = {
     "build": Verb("Embed documents and index them; run again after a kill, it goes on.", build_options, build, False),
     "query": Verb("Find the best documents for a question, each with its best passage.", query_options, query),
-    "sync": Verb(
-        "Add, replace and remove what has changed in the folders that documents came from.", sync_options, sync
-    ),
+    "sync": Verb("Add, replace and remove what has changed in its folders.", sync_options, sync),
     "add": Verb("Add documents; those that are in the index unchanged are passed over.", add_options, add),
     "delete": Verb("Take documents out.", delete_options, delete),
     "duplicates": Verb("Find pairs of documents that say nearly the same.", duplicates_options, duplicates),

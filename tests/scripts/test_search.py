@@ -68,6 +68,10 @@ def test_a_query_finds_what_the_encoder_says(index, notes, scattered, answer):
     text = answer("query", index, query, as_json=False)
     assert re.match(r"  1  .+  \[.+\.txt\]\n     cosine 0\.\d\d, \d+ of \d+ words", text)
     assert answer("query", index, "nosuchword", "--method", "bm25", as_json=False) == "Nothing was found.\n"
+    like = answer("query", index, "--like", "copy.txt", "--count", 3)
+    first = sorted(path.name for path in notes.iterdir() if path.name != "copy.txt")[0]
+    assert (like["query"], like["rows"][0]["id"], len(like["rows"])) == ("copy.txt", first, 3)
+    assert "copy.txt" not in {row["id"] for row in like["rows"]}
 
 
 def test_what_changed_is_embedded_and_nothing_else(index, notes, tmp_path, answer, monkeypatch):
@@ -185,15 +189,16 @@ def test_a_build_that_is_stopped_goes_on(notes, scattered, tmp_path, run_here, a
     assert answer(*words)["documents"] == 25
 
 
-def test_a_search_by_words_loads_no_library_of_models(index):
+@pytest.mark.parametrize("words", [("kettle", "--method", "bm25"), ("--like", "copy.txt")])
+def test_a_search_without_the_encoder_loads_no_library_of_models(index, words):
     """Nor anything else that takes a second."""
     code = (
         "import sys, search; search.main(); heavy = {'torch', 'transformers', 'datasets', 'sklearn', 'networkx'}; "
         "print('HEAVY', sorted(heavy & set(sys.modules)))"
     )
-    command = [sys.executable, "-c", code, "query", str(index), "kettle", "--method", "bm25"]
+    command = [sys.executable, "-c", code, "query", str(index), *words]
     printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert "1 of 1 word" in printed
+    assert re.search(r"\d of \d+ word", printed)
     assert printed.endswith("HEAVY []\n")
 
 
