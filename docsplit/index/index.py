@@ -474,7 +474,7 @@ class Hit:
     """A document that was found, and its best passage.
 
     Attributes:
-        score: what documents are sorted by: a similarity, BM25, or both fused.
+        score: what documents are sorted by: a similarity, BM25, or both fused; it compares hits of one query alone.
         passage: the nearest to the query; where words alone count, the one with most of them.
         similarity: of that passage and the query; None where words alone count.
         words: of the query, whose stems the document has; without those that say little.
