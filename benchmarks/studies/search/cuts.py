@@ -2,8 +2,9 @@
 
     python -m benchmarks.studies.search.cuts --data_dir DIR --encoder sentence-transformers/all-MiniLM-L6-v2
 
-DIR has the folders scifact, cacm, pubmedqa and qmsum, in BEIR's layout. Each is an index of 1,500 documents, all that
-answer 250 of its questions among them.
+DIR has the folders scifact, cacm, pubmedqa and qmsum, in BEIR's layout.
+
+Each set is an index of 1,500 documents (PubMedQA: 1,000), all that answer 250 of its questions among them (CACM: 52).
 
 Calibration: of 500 documents of an index that have sentences enough, one random half asks, cut to 5 to 30 words. It
 asks once with the other half in the index, which never has the question's own words, and once with none of the
@@ -89,7 +90,7 @@ def halves_of(text: str, rng: np.random.Generator) -> tuple[str, str] | None:
         return None
     is_asked = rng.permutation(len(sentences)) < len(sentences) / 2
     words = " ".join(np.array(sentences, dtype=object)[is_asked]).split()
-    length = min(rng.integers(*CUT, endpoint=True), len(words))
+    length = min(int(rng.integers(*CUT, endpoint=True)), len(words))
     start = rng.integers(len(words) - length + 1)
     return " ".join(words[start : start + length]), "\n\n".join(np.array(sentences, dtype=object)[~is_asked])
 
@@ -210,8 +211,8 @@ def measure(index: CalibratedIndex, others: list[CalibratedIndex]) -> list[dict[
     for of, by in fitted:
         right = is_right if of == "hit" else np.ones(len(is_right), bool)
         for name in ("all others", "topic"):
-            probabilities = (probability((of, by), features) for features in (own.features, unanswered[name]))
-            error = reliability(*probabilities, right)
+            one, other = (probability((of, by), features) for features in (own.features, unanswered[name]))
+            error = reliability(one, other, right)
             rows.append({"data": index.name, "unanswered": name, "system": f"{of}: {by}", "metric": ERROR, **error})
     for name, features in ({"own": own.features} | unanswered).items():
         for least in LEAST:
@@ -237,7 +238,7 @@ def markdown(rows: pd.DataFrame) -> str:
     lines = [
         "# A score to cut at",
         "",
-        (__doc__ or "").strip().partition("\n\n    python")[2].partition("\n\n")[2],
+        (__doc__ or "").strip().partition(" layout.\n\n")[2],
         "",
     ]
     for name in ("all others", "topic"):
