@@ -211,8 +211,8 @@ def measure(index: CalibratedIndex, others: list[CalibratedIndex]) -> list[dict[
     for of, by in fitted:
         right = is_right if of == "hit" else np.ones(len(is_right), bool)
         for name in ("all others", "topic"):
-            one, other = (probability((of, by), features) for features in (own.features, unanswered[name]))
-            error = reliability(one, other, right)
+            answered, not_answered = (probability((of, by), each) for each in (own.features, unanswered[name]))
+            error = reliability(answered, not_answered, right)
             rows.append({"data": index.name, "unanswered": name, "system": f"{of}: {by}", "metric": ERROR, **error})
     for name, features in ({"own": own.features} | unanswered).items():
         for least in LEAST:
