@@ -1,11 +1,11 @@
 """Search your own documents: by what they are about, by their words, or both.
 
     python search.py build notes/ --model sentence-transformers/all-MiniLM-L6-v2 --index_dir notes.index
-    python search.py query notes.index "how long does a refund take"     # without a text: it asks, or reads a pipe
-    python search.py query notes.index --like old/draft.md               # documents like that one
+    python search.py query notes.index "how long does a refund take"     # without a text: it asks, again and again
     python search.py sync notes.index                                    # takes over what has changed in notes/
     python search.py add notes.index more/                               # other documents; --replace: by their ids
     python search.py delete notes.index old/draft.md
+    python search.py query notes.index --like old/draft.md               # documents like that one
     python search.py duplicates notes.index
     python search.py clusters notes.index --count 12
     python search.py info notes.index
