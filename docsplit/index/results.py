@@ -204,6 +204,7 @@ class Answer(CommandResult):
     """The best documents for a query, and the milliseconds that embedding it and searching took.
 
     Attributes:
+        query: the question, or the id of the document that others are like.
         similarity: what vectors are compared by, cosine or dot; None: they are not.
         words: of the query; without those that say little.
         language: of the stems by which words match.

@@ -713,4 +713,5 @@ def adaptation_text(adapted: Adapted, encoder: str) -> str:
             f"The words of {facts.documents:,} documents explain {100 * facts.share_explained:.0f} % of the variance "
             "of the encoder's vectors, on documents left out of the fit."
         )
-    return "\n".join([*lines, use_of(folder)])
+    purpose = "It is for classes, groups and maps; search hardly gains by it. A map"
+    return "\n".join([*lines, use_of(folder, purpose, "explore.py", folder, "--corpus", "YOUR_DOCUMENTS")])

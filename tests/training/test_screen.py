@@ -69,7 +69,7 @@ def test_a_run_begins_with_its_counts_and_ends_with_what_is_better():
     results |= {"train_loss": 2.345, "kept_start": False, "probe_test_documents": 20}
     text = closing_text(options, results)
     assert "200 steps took 1 min (1,234 tokens/s), mean loss 2.35." in text
-    assert "SentenceTransformer('outputs/mine') loads it." in text
+    assert "SentenceTransformer('outputs/mine') loads it. To search:\n    python search.py build YOUR_" in text
     results["kept_start"] = True
     for tfidf, is_better in ((0.528, False), (0.531, True)):  # by more than draws of the labels differ
         for name, accuracy in (("probe_before", 0.5), ("probe_after", 0.5), ("tfidf", tfidf)):
