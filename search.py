@@ -65,7 +65,7 @@ SERVED = """    python search.py serve notes.index                              
 
 /query takes text, count (at most 100), method, fusion, weight, under and index. Of several indexes each answers by
 itself, under its name. What sync, add and build change counts at once. Nobody else can ask: the server listens on
-127.0.0.1 alone, refuses pages of others, and writes nothing. --mcp needs: pip install "mcp>=2,<3\"
+127.0.0.1 alone, refuses pages of others, and writes nothing. --mcp needs: pip install "mcp>=2.3,<3\"
 """
 
 

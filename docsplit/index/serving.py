@@ -293,7 +293,7 @@ class Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.OK, as_json(answer(self.server.indexes, request_of(kind, given))))
         except ConnectionError:  # nobody waits for the answer
             self.close_connection = True
-        except (Exception, RecursionError) as error:
+        except Exception as error:
             self._send(*refusal_of(error))
 
     do_POST = do_HEAD = do_GET
@@ -322,7 +322,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send_response(status)
             self.send_header("Content-Type", f"{kind}; charset=utf-8")
             self.send_header("Content-Length", str(len(content)))
-            for trouble in self.server.indexes.troubles.values():
+            for trouble in [*self.server.indexes.troubles.values()]:
                 self.send_header("Warning", f"199 - {json.dumps(trouble)}")
             for name, value in HEADERS.items():
                 self.send_header(name, value)
@@ -460,19 +460,21 @@ def serve_agent(indexes: OpenIndexes) -> None:
     try:
         from mcp.server import MCPServer
         from mcp.server.mcpserver.exceptions import ToolError
+        from mcp.types import ToolAnnotations
     except ImportError as error:
-        raise ValueError('--mcp needs the package mcp: pip install "mcp>=2,<3".') from error
+        raise ValueError('--mcp needs the package mcp: pip install "mcp>=2.3,<3".') from error
 
     def told(answer: Callable[[], JsonObject]) -> str:
         try:
-            return as_json(answer() | ({"troubles": indexes.troubles} if indexes.troubles else {}))
+            return as_json(answer() | ({"troubles": {**indexes.troubles}} if indexes.troubles else {}))
         except (ValueError, OSError) as error:
             raise ToolError(str(error)) from error
 
     held = ", ".join(f"{name} ({counted(len(indexes.current(name)), 'document')})" for name in indexes.named(None))
     server = MCPServer("docsplit", instructions=f"Searches these indexes of documents: {held}.", log_level="WARNING")
+    tool = server.tool(annotations=ToolAnnotations(read_only_hint=True), structured_output=False)
 
-    @server.tool(structured_output=False)
+    @tool
     def search(text: str, count: int = 5, method: str = METHODS[0], under: str = "", index: str | None = None) -> str:
         """Find documents for a question, the best first, each with its best passage; a score compares hits of one
         question in one index alone.
@@ -482,14 +484,14 @@ def serve_agent(indexes: OpenIndexes) -> None:
         """
         return told(lambda: indexes.query(Question(text, count, method, under=under, index=index)))
 
-    @server.tool(structured_output=False)
+    @tool
     def read(id: str, index: str | None = None, start: int = 0, characters: int = 20_000) -> str:
         """Read a document by the id of a hit, so many characters from `start` on; `characters` of the answer says how
         many it has. index: that has it, where there are several.
         """
         return told(lambda: indexes.read(Reading(id, index, start, characters)))
 
-    @server.tool(structured_output=False)
+    @tool
     def info() -> str:
         """Say which indexes there are and what each holds."""
         return told(indexes.info)
