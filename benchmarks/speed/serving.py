@@ -1,7 +1,7 @@
 """A question to `search.py serve`, beside the command `search.py query` and beside txtai's server.
 
     python -m benchmarks.speed.serving notes.index
-    python -m benchmarks.speed.serving notes.index --minutes 1 --peer venv/bin/python    # where txtai[api] is installed
+    python -m benchmarks.speed.serving notes.index --minutes 1 --peer venv/bin/python   # which has txtai[api]
 
 Questions are the beginnings of passages of the index, each asked once; servers are processes of their own.
 
@@ -12,9 +12,8 @@ Questions are the beginnings of passages of the index, each asked once; servers 
     memory      what the server has allocated; mapped files do not count
 
 txtai's index has the same documents whole, with the same encoder, as hybrid search of its defaults makes it. The
-change is asked of a copy: minutes of questions, ten at a time, while a folder of it is synced twenty times between, by
-a process of its own. Each sync puts a new word into the folder, which has to be found at once. Memory is looked up
-after each sync.
+change is asked of a copy: minutes of questions, ten at a time, while another process syncs a folder of it twenty times
+between. Each sync puts a new word into the folder, which has to be found at once. Memory is looked up after each sync.
 """
 
 import contextlib
@@ -36,11 +35,12 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from benchmarks.speed.meters import kilobytes, make_parser, seconds_of, write_results
+from docsplit.index.api import Index
 from docsplit.index.index import IndexReader
 from docsplit.runtime.files import ROOT, versions
 from docsplit.runtime.launching import hardware
 
-COMMANDS, QUESTIONS, SYNCS, NOTES, WORDS = 5, 200, 20, 50, 12
+COMMANDS, QUESTIONS, SYNCS, NOTES, WORDS = 3, 200, 20, 50, 12
 SEARCH = [sys.executable, str(ROOT / "search.py")]
 BUILD_PEER = """
 import json, sys
@@ -165,14 +165,15 @@ def measure_changes(index: Path, folder: Path, questions: list[str], minutes: fl
                 client = Client(port, "/query?count=10&text=")
 
     write(0)
-    subprocess.run([*SEARCH, "add", str(copy), str(notes)], check=True, capture_output=True)
+    changing = Index(copy)
+    changing.add(notes)
     with ours(copy) as (port, process), ThreadPoolExecutor(10) as threads:
         for number in range(10):
             threads.submit(keep_asking, number, port)
         try:
             for version in range(1, SYNCS + 1):
                 until, word = time.monotonic() + 60 * minutes / SYNCS, write(version)
-                subprocess.run([*SEARCH, "sync", str(copy), str(notes)], check=True, capture_output=True)
+                changing.sync(notes)
                 rows = Client(port, "/query?count=100&method=bm25&text=").ask(word)["rows"]
                 old = Client(port, "/query?count=100&method=bm25&text=").ask(f"zyx{version - 1}")["rows"]
                 if len(rows) != NOTES or old:
