@@ -10,7 +10,6 @@ import contextlib
 import errno
 import json
 import logging
-import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -154,7 +153,7 @@ class OpenIndexes:
             raise ValueError(f"An index is named twice ({', '.join(map(str, directories))}): name each once.")
         self.troubles: dict[str, str] = {}
         self._encoder_path, self._snapshots, self._lock = encoder, dict[str, Snapshot](), threading.Lock()
-        self._threads = ThreadPoolExecutor(os.cpu_count())
+        self._threads = ThreadPoolExecutor(4)  # questions at once: each has threads of its own for matrices
         for directory in directories:
             self._open(directory)
 

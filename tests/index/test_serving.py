@@ -125,13 +125,15 @@ def test_a_change_counts_at_once_and_never_half(server, index):
     states = [set(), write(0)]
     with ThreadPoolExecutor(3) as threads:
         askers = [threads.submit(keep_asking) for _ in range(3)]
-        for version in range(1, 6):
-            states.append(states[-1] | write(version))
-            assert set(ids_of(asked(server, "volcano", method="bm25", count=100))) == states[-1]
-            index.delete(states[-2])
-            states.append(states[-1] - states[-2])
-            assert set(ids_of(asked(server, "volcano", method="bm25", count=100))) == states[-1]
-        stop.set()
+        try:
+            for version in range(1, 6):
+                states.append(states[-1] | write(version))
+                assert set(ids_of(asked(server, "volcano", method="bm25", count=100))) == states[-1]
+                index.delete(states[-2])
+                states.append(states[-1] - states[-2])
+                assert set(ids_of(asked(server, "volcano", method="bm25", count=100))) == states[-1]
+        finally:
+            stop.set()
         for asker in askers:
             asker.result()
     versions = [{id.split()[1] for id in ids} for ids in seen]
