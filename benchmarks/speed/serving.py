@@ -213,9 +213,9 @@ def main() -> None:
     parser.add_argument("--peer", type=Path, help="python of an environment with txtai[api]")
     options = parser.parse_args()
     reader = IndexReader(options.index)
-    every = max(reader.num_passages() // QUESTIONS, 1)
-    chosen = itertools.islice(reader.passages(), 0, None, every)
-    questions = [" ".join(about["text"].split()[:WORDS]) for about, _ in chosen][:QUESTIONS]
+    chosen = itertools.islice(reader.passages(), 0, None, max(reader.num_passages() // QUESTIONS, 1))
+    beginnings = [" ".join(about["text"].split()[:WORDS]) for about, _ in chosen]
+    questions = [*itertools.islice(itertools.cycle(beginnings), QUESTIONS)]
     rows: dict[str, dict[str, float]] = {}
     results: dict[str, Any] = {
         "documents": len(reader), "encoder": Path(reader.manifest.encoder["name"]).name, "rows": rows,
