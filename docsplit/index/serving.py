@@ -26,7 +26,7 @@ from docsplit.data.fusion import FUSIONS, WEIGHT
 from docsplit.data.readers.base import Document
 from docsplit.data.words import Stems
 from docsplit.index.api import Index
-from docsplit.index.index import check_encoder, read_manifest
+from docsplit.index.index import MANIFEST_FILE, check_encoder
 from docsplit.index.results import METHODS, PLAIN_STYLE, Answer, CommandResult, counted, matching_parts, shown_part
 from docsplit.runtime.command import Style, as_json, shown, shown_lines
 from docsplit.runtime.files import Damaged, JsonObject, checked
@@ -99,6 +99,14 @@ class Nothing:
     """A request that says no more than its address."""
 
 
+def stamp_of(directory: Path) -> tuple[int, ...] | None:
+    """Return what differs after each change of an index, which replaces the manifest by another file; None: none."""
+    with contextlib.suppress(OSError):
+        stat = (directory / MANIFEST_FILE).stat()
+        return stat.st_ino, stat.st_mtime_ns, stat.st_size
+    return None
+
+
 class Snapshot(Index):
     """An index as it is when it is opened, whatever others change later, with its encoder.
 
@@ -110,6 +118,7 @@ class Snapshot(Index):
     """
 
     def __init__(self, directory: Path, encoder: str | None, encoders: Iterable["Encoder"]):
+        self._stamp = stamp_of(directory)
         super().__init__(directory, encoder)
         manifest = self._reader.manifest
         if manifest.approximate is not None:
@@ -125,7 +134,7 @@ class Snapshot(Index):
 
     def is_current(self) -> bool:
         """Whether the folder still has this index."""
-        return read_manifest(self.directory) == self._reader.manifest
+        return stamp_of(self.directory) == self._stamp
 
     def document(self, document_id: str) -> Document | None:
         """Return a document; None if there is none of this id."""
@@ -260,9 +269,12 @@ def request_of(kind: type[Request], given: JsonObject) -> Request:
 
 def given_in(form: str) -> JsonObject:
     """Read what stands behind the question mark of an address; a ValueError if it is no form in UTF-8."""
-    given: JsonObject = dict(
-        parse_qsl(form, keep_blank_values=True, strict_parsing=bool(form), errors="surrogatepass", max_num_fields=20)
+    pairs = parse_qsl(
+        form, keep_blank_values=True, strict_parsing=bool(form), errors="surrogatepass", max_num_fields=20
     )
+    given: JsonObject = dict(pairs)
+    if len(given) < len(pairs):
+        raise Refused("The request gives a name twice: give each once.")
     for name in given.keys() & NUMBERS:
         with contextlib.suppress(ValueError):
             given[name] = NUMBERS[name](given[name])

@@ -174,6 +174,7 @@ REFUSED = [
     ("/query?text=+", None, "GET", 400, "The question is empty"),
     ("/query?text=a&size=3", None, "GET", 400, "The request has 'size': expected text, count,"),
     ("/query?text=a&count=many", None, "GET", 400, "count is 'many', expected int"),
+    ("/query?text=a&text=b", None, "GET", 400, "gives a name twice"),
     ("/query?text=a&count=0", None, "GET", 400, "count is 0: expected 1 or more"),
     ("/query?text=a&count=101", None, "GET", 400, "count is 101: expected at most 100"),
     ("/query?text=a&weight=nan", None, "GET", 400, "weight nan: expected"),
