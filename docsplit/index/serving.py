@@ -281,6 +281,14 @@ def given_in(form: str) -> JsonObject:
     return given
 
 
+def posted_in(body: bytes) -> JsonObject:
+    """Read a JSON object that was posted; a ValueError if it is none."""
+    try:
+        return checked(json.loads(body), dict, "The body")
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Refused(f"The body is no JSON: {error}.") from error
+
+
 class Handler(BaseHTTPRequestHandler):
     """Answers the requests of one connection."""
 
@@ -300,7 +308,7 @@ class Handler(BaseHTTPRequestHandler):
             if path not in ROUTES:
                 raise Refused(f"There is no {path}: expected /, {', '.join(ROUTES)}.", HTTPStatus.NOT_FOUND)
             kind, answer = ROUTES[path]
-            given = checked(json.loads(body), dict, "The body") if self.command == "POST" else given_in(form)
+            given = posted_in(body) if self.command == "POST" else given_in(form)
             self._send(HTTPStatus.OK, as_json(answer(self.server.indexes, request_of(kind, given))))
         except ConnectionError:  # nobody waits for the answer
             self.close_connection = True
@@ -360,7 +368,7 @@ def refusal_of(error: BaseException) -> tuple[int, str]:
         status = error.status
     elif isinstance(error, Damaged | OSError):
         status = HTTPStatus.SERVICE_UNAVAILABLE
-    elif isinstance(error, ValueError | RecursionError):
+    elif isinstance(error, ValueError):
         status = HTTPStatus.BAD_REQUEST
     else:
         logger.error("A request failed.", exc_info=error)
