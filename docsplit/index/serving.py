@@ -26,7 +26,7 @@ from docsplit.data.fusion import FUSIONS, WEIGHT
 from docsplit.data.readers.base import Document
 from docsplit.data.words import Stems
 from docsplit.index.api import Index
-from docsplit.index.index import MANIFEST_FILE, check_encoder
+from docsplit.index.index import MANIFEST_FILE, IndexReader, check_encoder
 from docsplit.index.results import METHODS, PLAIN_STYLE, Answer, CommandResult, counted, matching_parts, shown_part
 from docsplit.runtime.command import Style, as_json, shown, shown_lines
 from docsplit.runtime.files import Damaged, JsonObject, checked
@@ -129,7 +129,7 @@ class Snapshot(Index):
                 self._encoder = known
         check_encoder(manifest, self.encoder().description)
 
-    def _current(self) -> Any:
+    def _current(self) -> IndexReader:
         return self._reader
 
     def is_current(self) -> bool:
