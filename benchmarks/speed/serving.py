@@ -95,7 +95,7 @@ def theirs(python: Path, index: Path, folder: Path) -> Iterator[tuple[int, int]]
     encoder = reader.manifest.encoder["name"]
     build = [str(python), "-c", BUILD_PEER, encoder, str(folder / "documents.jsonl"), str(folder / "index")]
     subprocess.run(build, check=True)
-    (folder / "config.yml").write_text(f"path: {folder / 'index'}\n")
+    (folder / "config.yml").write_text(json.dumps({"path": str(folder / "index"), "embeddings": {"path": encoder}}))
     port, environment = 8799, os.environ | {"CONFIG": str(folder / "config.yml")}
     with subprocess.Popen([str(python), "-c", SERVE_PEER, str(port)], env=environment) as server:
         try:
