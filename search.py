@@ -2,6 +2,7 @@
 
     python search.py build notes/ --model sentence-transformers/all-MiniLM-L6-v2 --index_dir notes.index
     python search.py query notes.index "how long does a refund take"     # without a text: it asks, again and again
+    python search.py serve notes.index                                   # loads once: a page, and JSON for programs
     python search.py sync notes.index                                    # takes over what has changed in notes/
     python search.py add notes.index more/                               # other documents; --replace: by their ids
     python search.py delete notes.index old/draft.md
@@ -42,7 +43,7 @@ from docsplit.index.results import (
 )
 from docsplit.modeling.pooling import PoolingMode
 from docsplit.runtime.bounds import Bound
-from docsplit.runtime.command import Style, as_json, command_line, log_messages
+from docsplit.runtime.command import Style, as_json, command_line, log_messages, with_installed_commands
 from docsplit.runtime.options import CommandParser, add_plugin
 from docsplit.runtime.tables import prepare_table, write_table
 
@@ -57,6 +58,18 @@ ID_COLUMN = """column of the ids (default: id, _id or doc_id, else the row's num
 file's name"""
 THRESHOLD = """lowest similarity of a pair: a cosine, or a dot product if the encoder compares by those (default:
 0.95)"""
+
+SERVED = """    python search.py serve notes.index                                   # http://127.0.0.1:8765/ is a page
+    curl 'http://127.0.0.1:8765/query?text=refunds&count=3'              # as search.py query --json
+    curl -d '{"text": "refunds", "under": "letters/"}' http://127.0.0.1:8765/query
+    curl 'http://127.0.0.1:8765/document?id=letters/1.txt'
+    curl http://127.0.0.1:8765/info
+    python search.py serve notes.index mail.index --mcp                  # what an agent starts: search, read, info
+
+/query takes text, count (at most 100), method, fusion, weight, under and index. Of several indexes each answers by
+itself, under its name. What sync, add and build change counts at once. Nobody else can ask: the server listens on
+127.0.0.1 alone, refuses pages of others, and writes nothing. --mcp needs: pip install "mcp>=2.3,<3\"
+"""
 
 
 def build(options: argparse.Namespace) -> Iterator[CommandResult]:
@@ -185,6 +198,19 @@ def export(options: argparse.Namespace) -> Iterator[CommandResult]:
     yield write_database(IndexReader(options.index), options.uri, options.name, options.replace)
 
 
+def serve(options: argparse.Namespace) -> Iterator[CommandResult]:
+    """Keep indexes open, and answer until the end: over HTTP, or an agent."""
+    from docsplit.index.serving import OpenIndexes, Server, serve_agent
+
+    if options.mcp:
+        serve_agent(OpenIndexes(options.indexes, options.model))
+        return
+    with Server(options.port, options.indexes, options.model) as server:
+        yield server.address()
+        sys.stdout.flush()  # of a pipe: other programs wait for the address
+        server.serve_forever()
+
+
 # --- Options ---
 
 
@@ -289,6 +315,17 @@ def export_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--replace", action="store_true", help="delete a collection of this name first")
 
 
+def serve_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `search.py serve`."""
+    parser.formatter_class, parser.epilog = argparse.RawDescriptionHelpFormatter, with_installed_commands(SERVED)
+    parser.add_argument("indexes", nargs="+", type=Path, metavar="index", help="the folder of an index")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--port", type=Bound(0, 2**16 - 1), default=8765, help="0: any that is free (default: 8765)")
+    agents = "answer an agent over standard input and output, as the Model Context Protocol has it"
+    how.add_argument("--mcp", action="store_true", help=agents)
+    _needs_encoder(parser)
+
+
 @dataclass(frozen=True)
 class Verb:
     """A verb of the command line."""
@@ -302,6 +339,7 @@ class Verb:
 VERBS = {
     "build": Verb("Embed documents and index them; run again after a kill, it goes on.", build_options, build, False),
     "query": Verb("Find the best documents for a question, each with its best passage.", query_options, query),
+    "serve": Verb("Load once, and answer people, programs and agents of this machine.", serve_options, serve, False),
     "sync": Verb("Add, replace and remove what has changed in the folder.", sync_options, sync),
     "add": Verb("Add documents; those that are in the index unchanged are passed over.", add_options, add),
     "delete": Verb("Take documents out.", delete_options, delete),
