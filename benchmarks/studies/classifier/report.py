@@ -30,6 +30,7 @@ from benchmarks.studies.adaptation.sets import labelled
 from docsplit.classifier import FEATURES, Classifier
 from docsplit.data.copies import near_copy_groups
 from docsplit.data.sets.labelled import LabelledSplit
+from docsplit.embedding.closed_form import NOTHING
 from docsplit.evaluation.heads.base import HeadInput, HeadRun, head_runs
 from docsplit.evaluation.heads.class_names import NamedClasses
 from docsplit.evaluation.heads.finetuning import FineTuningStart
@@ -51,6 +52,7 @@ MOST_SKEWED = 10  # labels a class, for whose draws a rare class has documents e
 SETS = ("docstrings", "20newsgroups", "banking77", "dbpedia", "ecthr")
 NAMES = {  # of methods, in a reader's words
     "classifier": "the classifier (reads the pile)",
+    "nothing": "the same without an encoder (reads the pile)",
     "labelled": "the same, its head of labelled documents alone",
     "encoder": "encoder, logistic regression",
     "tfidf": "TF-IDF, logistic regression",
@@ -60,6 +62,7 @@ NAMES = {  # of methods, in a reader's words
     "nearest_name": "the nearest name",
     "setfit": "SetFit (trains the encoder)",
 }
+WITH_THEIR_OWN = ("nothing", "setfit")  # features
 PARTS = ("labelled", "encoder", "tfidf")
 CONCENTRATION, EM_ROUNDS = 20.0, 20  # of class means
 
@@ -142,7 +145,7 @@ class DataSet:
         groups = near_copy_groups([self.split.train_texts[row] for row in run.indices])
         rows = np.concatenate([run.indices, pile])
         targets = self.split.train_labels[run.indices].astype(np.int64)
-        of_rows = {name: self.features[name][0][rows] for name in names}
+        of_rows = {name: self.features[name][0][rows] for name in names if name in self.features}
         named = None
         if wording is not None:
             vectors = self.name_vectors[names[0]][wording]
@@ -153,7 +156,9 @@ class DataSet:
 
     def scores(self, method: str, runs: list[HeadRun], few: bool) -> np.ndarray:
         """Return the probabilities of each class (R, M, C) by a method in each run."""
-        train, test = self.features["encoder"] if method != "setfit" else (None, None)
+        train, test = self.features["encoder"] if method not in WITH_THEIR_OWN else (None, None)
+        if method == "nothing":
+            return DataSet(self.split, NOTHING).scores("classifier", runs, few)
         if method == "setfit":
             return setfit(FineTuningStart(lambda: load_encoder(self.model)), self.split, runs).scores
         if method.startswith("probe_"):
@@ -222,7 +227,7 @@ def measure(data: DataSet, labels: str, method: str, path: Path) -> None:
     except ValueError as error:  # too few documents of a class
         logger.info(f"{path.stem}: {error}")
         return
-    if method != "setfit":
+    if method not in WITH_THEIR_OWN:
         data.features  # noqa: B018 (made before the clock starts)
     started = time.process_time()
     scores = data.scores(method, runs, labels != "all")
