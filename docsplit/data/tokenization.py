@@ -10,15 +10,19 @@ after another sentence differently, so each sentence is stored in both forms: tw
 import itertools
 import logging
 import re
+import sys
 import threading
+import unicodedata
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import BertTokenizer, PreTrainedTokenizerBase
 
 from docsplit.data.segmentation import clean_text
+from docsplit.data.words import APART, HIDDEN, RUNS
 from docsplit.modeling.pretrained import load_tokenizer
 from docsplit.runtime.files import build_once
 
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LONGEST_WORDPIECE = 100  # characters; WordPiece reads a longer word as [UNK]
+LONGEST_WORD = 100  # characters, of which pieces are made: merges take time quadratic in it
 _TOKENIZING = threading.RLock()
 
 
@@ -181,3 +186,47 @@ def train_wordpiece(dataset: "Dataset", text_column: str, vocab_size: int, cache
 
     key = Hasher.hash((dataset._fingerprint, text_column, vocab_size))
     return load_tokenizer(build_once(cache_dir / f"wordpiece-{vocab_size}-{key}", build))
+
+
+def train_pieces(texts: Sequence[str], size: int) -> Tokenizer:
+    """Train byte-pair pieces of the words of texts, as `docsplit.data.words.whole_words` cuts and writes these.
+
+    All scripts keep their vowel signs and accents. Where words have no spaces between them, pieces are of whole
+    stretches of letters. Letters that no text has are left out of what is read.
+
+    Args:
+        size: the most pieces.
+    """
+    tokenizer = Tokenizer(models.BPE())
+    digits: dict[str, str] = defaultdict(str)
+    for character in map(chr, range(128, sys.maxunicode)):
+        if unicodedata.category(character) == "Nd":
+            digits[str(unicodedata.digit(character))] += character
+    tokenizer.normalizer = normalizers.Sequence(
+        [
+            normalizers.Replace(_pattern(APART), " "),
+            normalizers.NFKC(),
+            normalizers.Replace(_pattern(HIDDEN), ""),
+            normalizers.NFKC(),  # again, for an accent may have stood behind what is left out
+            *(normalizers.Replace(Regex(f"[{others}]"), digit) for digit, others in digits.items()),
+            normalizers.Replace("\u0130", "i"),
+            normalizers.Replace(Regex(r"(?<=\p{L})\u03a3(?!\p{L})"), "\u03c2"),  # the sigma at the end of a word
+            normalizers.Lowercase(),
+        ]
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(_pattern(RUNS), "removed", invert=True),
+            pre_tokenizers.Split(Regex(f".{{1,{LONGEST_WORD}}}"), "isolated"),
+        ]
+    )
+    whole = (text.encode("utf-8", "replace").decode() for text in texts)  # a lone surrogate is no text
+    tokenizer.train_from_iterator(whole, trainers.BpeTrainer(vocab_size=size, show_progress=False), len(texts))
+    return tokenizer
+
+
+def _pattern(pattern: Any) -> Regex:
+    """Write a pattern of Python for tokenizers, which knows other escapes of characters."""
+    return Regex(
+        re.sub(r"\\(?:u(.{4})|U(.{8}))", lambda escape: chr(int(escape[1] or escape[2], 16)), pattern.pattern)
+    )

@@ -1,12 +1,13 @@
 """An encoder from nothing, in closed form: what DocSplit would train a linear encoder to be, without training.
 
-    x       unit rows of (1 + ln c) idf of the tokens that two documents have, `docsplit.embedding.lexical_ridge.tfidf`
+    x       unit rows of (1 + ln c) idf^2 of the tokens that two documents have, (P,)
     z       x V, (D,): V are the first D right singular vectors of the documents' rows (latent semantic analysis)
-    a, b    z of two random halves of a document's words, each less the mean of all halves
+    a, b    z of two random halves of a document's tokens, each less the mean of all halves
     C, B    (a'a + b'b) / 2n and (a'b + b'a) / 2n, the covariance of halves and the cross-covariance of two of one
             document, (D, D); R = C + r mean(diag C) I
     q, w    B q = w R q, q'Rq = 1: the directions in which two halves of one document agree, and how much
-    f(x)    unit((z - mean z) Q w^p)
+    e(t)    idf_t^2 V_t Q w^p - m, the vector of a token t; m is the mean over documents of the mean of their tokens
+    f       unit(mean of e(t) over the tokens of a document)
 
 Why. The contrastive loss in its spectral form (HaoChen et al. 2021) of an encoder f = Wz is
 
@@ -19,27 +20,37 @@ loss, and better with few labels. Without the ridge, w are the canonical correla
 the ridge: Vinod 1976). Kin are eigenwords (Dhillon, Foster and Ungar 2015), whose two views are a word and its
 context, and probabilistic linear discriminant analysis (Ioffe 2006), with a document as the class of its halves.
 
-A word goes to either half with probability 1/2, as a sentence does in `docsplit.data.views.docsplit`; so counts of
-words are all that is read, of documents of one sentence too, and no sentences have to be found. C and B are sums over
+A token goes to either half with probability 1/2, as a sentence does in `docsplit.data.views.docsplit`; so counts of
+tokens are all that is read, of documents of one sentence too, and no sentences have to be found. C and B are sums over
 documents: these are read some at a time.
+
+f is a mean of token vectors, so that sentence-transformers computes it without this project (`StaticEmbedding`); no
+logarithm of counts fits into a mean. Directions are found on dampened counts all the same, in which a few frequent
+tokens decide less. The square of the idf, the halves, r, p and K were chosen once, on validation documents, and so was
+the weight of latent semantic analysis beside it (benchmarks/results/closed_form_choices.json).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from scipy.linalg import eigh
 from scipy.sparse import csr_matrix
-from sklearn.feature_extraction.text import TfidfTransformer
+from sklearn.preprocessing import normalize
 from sklearn.utils.extmath import randomized_svd
 
-from docsplit.embedding.lexical_ridge import BLOCK, FEWEST_DOCUMENTS, tfidf
+from docsplit.data.readers.base import normalized
+from docsplit.data.tokenization import train_pieces
+from docsplit.embedding.lexical_ridge import BLOCK, FEWEST_DOCUMENTS, count_tokens, distinct, tfidf
+from docsplit.modeling.encoder_with_words import Words
 from docsplit.runtime.vectors import unit
 
 DIMENSIONS = 1000  # D, of the space in which halves are compared
-BASIS_DOCUMENTS = 50_000  # that V is made of, evenly spaced
+BASIS_DOCUMENTS = 50_000  # that V is made of, evenly spaced; pieces too
+PIECES = 30_000
 DRAWS = 2  # of two halves, of each document
-RIDGE, POWER, WIDTH = 1.0, 1.5, 128  # chosen once: benchmarks/results/closed_form_choices.json
+RIDGE, POWER, WIDTH = 3.0, 1.5, 128  # r, p and K, chosen once: benchmarks/results/closed_form_choices.json
 
 
 @dataclass(frozen=True)
@@ -48,17 +59,13 @@ class ClosedForm:
 
     Attributes:
         tokens: that have a vector, (P,).
-        weigher: counts of these to x.
-        table: their vectors, V Q w^p, (P, K) float32.
-        center: mean z Q w^p, (K,) float32.
+        table: their vectors, e, (P, K) float32.
         agreements: w, (K,), the largest first.
-        halved: documents that were halved, those of two words or more.
+        halved: documents that were halved, those of two tokens or more that others have.
     """
 
     tokens: np.ndarray
-    weigher: TfidfTransformer
     table: np.ndarray
-    center: np.ndarray
     agreements: np.ndarray
     halved: int
 
@@ -68,9 +75,51 @@ class ClosedForm:
         Args:
             counts: of the tokens of each document, (N, V).
         """
-        known = counts[:, self.tokens]
-        rows = np.asarray(self.weigher.transform(known) @ self.table) - self.center
-        return unit(rows * (np.diff(known.indptr) > 0)[:, None])
+        return unit(counts[:, self.tokens] @ self.table)
+
+
+@dataclass(frozen=True)
+class ClosedFormFacts:
+    """What an encoder was made of; it stands in the log and on the card."""
+
+    documents: int
+    empty: int  # documents left out, without text
+    duplicates: int  # documents left out, copies of others
+    too_short: int  # documents that have fewer than two tokens that others have
+    pieces: int  # tokens with a vector
+    agreement: float  # w of the first direction
+
+    def sentence(self) -> str:
+        """Say in one line what was made."""
+        left_out = {"empty": self.empty, "copies": self.duplicates, "too short to halve": self.too_short}
+        line = f"Halves of {self.documents:,} documents: {self.pieces:,} tokens with a vector"
+        return line + "".join(f"; {name}: {count:,}" for name, count in left_out.items() if count)
+
+
+def fit_to_texts(texts: Sequence[str]) -> tuple[Words, ClosedFormFacts]:
+    """Cut documents into pieces, and fit the map to these.
+
+    Args:
+        texts: N documents. Empty ones and copies are left out and counted.
+
+    Returns: token vectors, which `docsplit.embedding.lexical_ridge.save_static` writes.
+
+    Raises:
+        ValueError: for fewer than 20 distinct documents with two words that others have too.
+    """
+    kept, document_of = distinct(texts)
+    documents = [normalized(texts[row]) for row in kept]
+    tokenizer = train_pieces(documents[:: -(-max(1, len(documents)) // BASIS_DOCUMENTS)], PIECES)
+    fitted = fit(count_tokens(tokenizer, documents))
+    facts = ClosedFormFacts(
+        documents=len(kept),
+        empty=int((document_of < 0).sum()),
+        duplicates=int((document_of >= 0).sum()) - len(kept),
+        too_short=len(kept) - fitted.halved,
+        pieces=len(fitted.tokens),
+        agreement=float(fitted.agreements[0]),
+    )
+    return Words(tokenizer, torch.from_numpy(fitted.tokens), torch.from_numpy(fitted.table)), facts
 
 
 def fit(
@@ -85,19 +134,20 @@ def fit(
         seed: of the halves.
 
     Raises:
-        ValueError: for fewer than 20 documents with two words that others have, or halves that agree in nothing.
+        ValueError: for fewer than 20 documents with two tokens that others have, or halves that agree in nothing.
     """
-    features, tokens, weigher = tfidf(counts)
+    _, tokens, weigher = tfidf(counts)
+    scale = np.square(weigher.idf_).astype(np.float32)
     counts = counts[:, tokens]
     counts = counts[np.asarray(counts.sum(axis=1)).ravel() >= 2]
     if counts.shape[0] < FEWEST_DOCUMENTS:
         raise ValueError(
-            f"{counts.shape[0]} documents, of {features.shape[0]}, have two words or more that other documents have "
-            f"too: give {FEWEST_DOCUMENTS} or more, better some hundreds."
+            f"{counts.shape[0]} documents have two words or more that other documents have too: give "
+            f"{FEWEST_DOCUMENTS} or more, better some hundreds."
         )
-    basis = basis_of(features)
+    basis = basis_of(dampened(counts, scale))
     halves = (
-        [weigher.transform(half) @ basis for half in halves_of_words(counts[start : start + BLOCK], generator)]
+        [dampened(half, scale) @ basis for half in halves_of_tokens(counts[start : start + BLOCK], generator)]
         for draw in range(DRAWS)
         for start in range(0, counts.shape[0], BLOCK)
         for generator in [np.random.default_rng((seed, draw, start))]
@@ -106,9 +156,21 @@ def fit(
     agreements, directions = agreements[:width], directions[:, :width]
     if not len(agreements):
         raise ValueError(f"The halves of {counts.shape[0]} documents agree in nothing: are these texts of words?")
-    table = (basis @ (directions * agreements**power)).astype(np.float32)
-    center = np.asarray(features.mean(axis=0), dtype=np.float32).ravel() @ table
-    return ClosedForm(tokens, weigher, table, center, agreements, counts.shape[0])
+    table = scale[:, None] * (basis @ (directions * agreements**power)).astype(np.float32)
+    table -= np.asarray(normalize(counts, "l1").mean(axis=0), dtype=np.float32).ravel() @ table
+    return ClosedForm(tokens, table, agreements, counts.shape[0])
+
+
+def dampened(counts: csr_matrix, scale: np.ndarray) -> csr_matrix:
+    """Return x, (N, P) float32.
+
+    Args:
+        counts: of the tokens of each document, (N, P).
+        scale: idf^2, (P,).
+    """
+    rows = csr_matrix((1 + np.log(counts.data), counts.indices, counts.indptr), shape=counts.shape, dtype=np.float32)
+    rows.data *= scale[rows.indices]
+    return normalize(rows)
 
 
 def basis_of(features: csr_matrix) -> np.ndarray:
@@ -118,16 +180,16 @@ def basis_of(features: csr_matrix) -> np.ndarray:
     return np.ascontiguousarray(components.T, dtype=np.float32)
 
 
-def halves_of_words(counts: csr_matrix, generator: np.random.Generator) -> tuple[csr_matrix, csr_matrix]:
-    """Put each word of each document into one of two halves at random; neither is empty.
+def halves_of_tokens(counts: csr_matrix, generator: np.random.Generator) -> tuple[csr_matrix, csr_matrix]:
+    """Put each token of each document into one of two halves at random; neither is empty.
 
     Args:
-        counts: of the words of each document, (N, P); two words or more of each.
+        counts: of the tokens of each document, (N, P); two or more of each.
 
     Returns: counts of the halves, (N, P) each, which add up to `counts`.
     """
     totals = np.asarray(counts.sum(axis=1)).ravel()
-    assert totals.min(initial=2) >= 2, "a document of one word has no two halves"
+    assert totals.min(initial=2) >= 2, "a document of one token has no two halves"
     first = counts.astype(np.float32)
     again = np.ones(len(first.data), dtype=bool)
     while again.any():

@@ -78,12 +78,12 @@ def test_moments_are_sums_over_documents():
     np.testing.assert_allclose(cross, (a.T @ b + b.T @ a) / 400, atol=1e-9)
 
 
-def test_halves_of_words_are_those_of_the_view():
+def test_halves_of_tokens_are_those_of_the_view():
     counts = csr_matrix(np.array([[1, 0, 1], [0, 3, 1], [2, 0, 0]], dtype=np.float32))
     rng, draws = np.random.default_rng(0), 1500
     drawn = np.zeros((3, 3))
     for _ in range(draws):
-        first, second = closed_form.halves_of_words(counts, rng)
+        first, second = closed_form.halves_of_tokens(counts, rng)
         assert ((first + second) != counts).nnz == 0
         assert min(half.sum(axis=1).min() for half in (first, second)) > 0
         drawn += first.toarray() ** 2  # the mean alone is a half of any such law
@@ -106,9 +106,10 @@ def test_topics_are_found_and_a_document_without_words_is_zero():
     assert near[same].min() > 0.5 > near[~same].max()
     again = closed_form.fit(counts, width=2).vectors(counts)
     assert np.array_equal(vectors, again)
-    # Slowly: the centred row, unit(z - mean z) in the directions
-    features = fitted.weigher.transform(counts[:, fitted.tokens]).toarray()
-    rows = (features - features.mean(axis=0)) @ fitted.table
+    # Slowly: means of token vectors, whose mean over documents is zero
+    dense = counts.toarray()
+    rows = (dense / dense.sum(axis=1, keepdims=True))[:, fitted.tokens] @ fitted.table
+    np.testing.assert_allclose(rows.mean(axis=0), 0, atol=1e-5 * np.abs(rows).max())
     np.testing.assert_allclose(vectors, rows / np.linalg.norm(rows, axis=1, keepdims=True), atol=1e-5)
     assert not fitted.vectors(csr_matrix((1, 30), dtype=np.float32)).any()
 
@@ -120,5 +121,5 @@ def test_documents_that_cannot_be_halved_are_counted_and_too_few_are_refused():
     fitted = closed_form.fit(both, width=2)
     assert fitted.halved == 60
     assert np.isfinite(fitted.vectors(both)).all()
-    with pytest.raises(ValueError, match="19 documents, of 20, have two words"):
+    with pytest.raises(ValueError, match="19 documents have two words"):
         closed_form.fit(csr_matrix(np.concatenate([counts.toarray()[:19], short.toarray()[:1]])))

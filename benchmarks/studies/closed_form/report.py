@@ -54,7 +54,7 @@ NAMES = {
     "lsa 500": "LSA, 500 dimensions",
     "lsa": "LSA",
     "closed form": "closed form",
-    "halves of words": "closed form, halves of words",
+    "halves of tokens": "closed form, halves of tokens",
     "halves of sentences": "closed form, halves of sentences",
     "halves of none": "closed form, no halves",
     "encoder": "encoder",
