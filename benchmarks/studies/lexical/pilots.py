@@ -2,10 +2,10 @@
 
     OMP_NUM_THREADS=1 python -m benchmarks.studies.lexical.pilots
 
-Each pilot is the quickstart (recipes/quickstart.yaml) with one change, and shorter: 25 of the recipe's 70 steps, of 48
-documents, so that it takes two minutes of half a thread at most; three seeds. Start and trained encoder read 256 tokens
-of the 500 validation documents of python_docs, with 5 labels a class and three draws; C is the best of the probe's
-three for each. No test document is read.
+Each pilot is the quickstart (recipes/quickstart.yaml) with one change, and shorter: 25 of the recipe's 70 steps, of
+48 documents, so that it takes two minutes of half a thread at most; three seeds. Start and trained encoder read 256
+tokens of the 500 validation documents of python_docs, with 5 labels a class and three draws; C is the best of the
+probe's three for each. No test document is read.
 
     LSA                        the table as it was: latent semantic analysis, rate 1e-4
     closed form                its table, rate 1e-4
