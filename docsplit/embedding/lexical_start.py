@@ -17,6 +17,7 @@ from torch import nn
 
 from docsplit.embedding import closed_form
 from docsplit.runtime.sharing import from_first
+from docsplit.runtime.vectors import unit
 
 MOST_DOCUMENTS = 50_000  # evenly spaced in a corpus; of a stream the first
 
@@ -51,7 +52,7 @@ def start_with_words(encoder: Any, documents: Dataset, special_ids: list[int]) -
     """
     table = encoder.get_input_embeddings()
     size, width = table.weight.shape
-    tokens, vectors, facts = from_first(lambda: token_vectors(_counts(documents, size, special_ids), width))
+    tokens, vectors, facts = from_first(lambda: token_vectors(_counts(sample(documents), size, special_ids), width))
     with torch.no_grad():
         for module in encoder.base_model.modules():
             if isinstance(module, nn.Embedding) and module.weight is not table.weight and module.weight.requires_grad:
@@ -89,12 +90,29 @@ def token_vectors(counts: csr_matrix, width: int) -> tuple[np.ndarray, np.ndarra
     return fitted.tokens, vectors, LexicalFacts(fitted.halved, len(fitted.tokens))
 
 
-def _counts(documents: Dataset, size: int, special_ids: list[int]) -> csr_matrix:
-    """Count the tokens of at most `MOST_DOCUMENTS` documents, (N, V) float32; special tokens do not count."""
+def document_vectors(encoder: Any, documents: Dataset, special_ids: list[int]) -> np.ndarray:
+    """Return the means of the token embeddings of documents, (N, H) of length one: before training, the closed form.
+
+    Args: as those of `start_with_words`.
+    """
+    table = encoder.get_input_embeddings().weight.detach().cpu().numpy()
+    return unit(_counts(documents, len(table), special_ids) @ table)
+
+
+def sample(documents: Dataset) -> Dataset:
+    """Return at most `MOST_DOCUMENTS`, evenly spaced.
+
+    Raises:
+        ValueError: if there are none.
+    """
     if not len(documents):
         raise ValueError("--lexical_start needs documents, and no document is left to train on.")
-    rows = np.linspace(0, len(documents) - 1, min(len(documents), MOST_DOCUMENTS)).astype(int)
-    ids = documents.select(rows).with_format("numpy")["input_ids"][:]
+    return documents.select(np.linspace(0, len(documents) - 1, min(len(documents), MOST_DOCUMENTS)).astype(int))
+
+
+def _counts(documents: Dataset, size: int, special_ids: list[int]) -> csr_matrix:
+    """Count the tokens of documents, (N, V) float32; special tokens do not count."""
+    ids = documents.with_format("numpy")["input_ids"][:]
     ends, flat = np.cumsum([0, *map(len, ids)]), np.concatenate(ids).astype(np.int32)
     counts = csr_matrix(((~np.isin(flat, special_ids)).astype(np.float32), flat, ends), shape=(len(ids), size))
     counts.sum_duplicates()
