@@ -131,7 +131,8 @@ def compare(other: str, right: list[float], of_other: list[float]) -> JsonObject
     Returns: `probe_against_OTHER`, the difference, and `_low` and `_high`, its interval over documents.
     """
     items = [ItemScores(np.array([one]), np.ones((1, len(one)))) for one in (right, of_other)]
-    found, name = paired_bootstrap(*resample(items)), f"probe_against_{other}"
+    ours, theirs = resample(items)
+    found, name = paired_bootstrap(ours, theirs), f"probe_against_{other}"
     return {name: found.difference, f"{name}_low": found.low, f"{name}_high": found.high}
 
 

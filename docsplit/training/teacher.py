@@ -107,7 +107,8 @@ def _make_targets(
         reader = family_of(model.config).token_encoder(model.body[0].model)
         vectors = document_vectors(reader, rows.select(first), data.tokenizer.all_special_ids)
     else:
-        start = without_words(load_encoder(options.start, pooling_of(model.body), device=str(args.device)))
+        pooling: Any = pooling_of(model.body)
+        start = without_words(load_encoder(str(options.start), pooling, device=str(args.device)))
         show_progress = args.should_log and not args.disable_tqdm
         vectors, _ = embed_documents(start, texts, cache_dir=cache_directory(), show_progress=show_progress)
     if args.process_index > 0:

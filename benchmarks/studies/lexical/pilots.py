@@ -171,8 +171,13 @@ class Data:
 def new_model(data: Data, table: tuple[np.ndarray, np.ndarray], eps: float, seed: int, **settings: Any) -> Any:
     """Make the quickstart's encoder with these token embeddings."""
     torch.manual_seed(seed)
-    sizes = {"hidden_size": WIDTH, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 512}
-    dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    sizes: dict[str, Any] = {
+        "hidden_size": WIDTH,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 512,
+    }
+    dropout: dict[str, Any] = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     ids = {"vocab_size": len(data.tokenizer), "pad_token_id": data.tokenizer.pad_token_id}
     config = BertConfig(**sizes, **dropout, **ids, layer_norm_eps=eps)
     model = DocSplitForContrastivePretraining.from_config(
@@ -236,7 +241,7 @@ def scores(right: list[Any]) -> ItemScores:
 
 def report(work_dir: Path, beside: dict[str, float]) -> None:
     """Write the figures and a table of all that has been run."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name in STARTS:
         parts = [read_any_json(path) for path in sorted(work_dir.glob(f"start-{name}-?.json"))]
         if parts:
@@ -250,9 +255,13 @@ def report(work_dir: Path, beside: dict[str, float]) -> None:
             found = paired_bootstrap(trained, start)
             values = [start.scores.mean(), trained.scores.mean(), found.difference, found.low, found.high]
             names = ["start", "trained", "difference", "low", "high"]
-            of_row = {"row": name, "seeds": len(parts), "seconds": round(sum(part["seconds"] for part in parts))}
+            of_row: dict[str, Any] = {
+                "row": name,
+                "seeds": len(parts),
+                "seconds": round(sum(part["seconds"] for part in parts)),
+            }
             rows.append(of_row | {key: round(float(value), 4) for key, value in zip(names, values)})
-    figures = {"about": __doc__.splitlines()[0], "steps": STEPS, "beside": beside, "rows": rows}
+    figures: dict[str, Any] = {"about": __doc__.splitlines()[0], "steps": STEPS, "beside": beside, "rows": rows}
     write_text(OUTPUT, json.dumps(figures, indent=1) + "\n")
     body = [[name, "", f"{100 * value:.1f}", ""] for name, value in beside.items()]
     for row in rows:
