@@ -9,6 +9,9 @@
     # train the encoder on the documents first, for minutes; what is best on labelled documents is written
     python adapt.py my/encoder documents.jsonl outputs/best --train --probe_corpus labelled.jsonl
 
+    # an encoder of the documents alone, from nothing: no weights, any language, in seconds
+    python adapt.py none documents.jsonl outputs/from_nothing
+
     # the same in Python
     from docsplit import AdaptOptions, adapt
     adapt("my/encoder", ["a text", "another", ...], "outputs/mine", AdaptOptions(static=True))
@@ -24,7 +27,8 @@ from docsplit.runtime.options import parse_arguments
 from docsplit.training.adapt_options import AdaptOptions
 
 POSITIONAL = {
-    "encoder": "a SentenceTransformer or any AutoModel: a name on the Hub, or a folder",
+    "encoder": "a SentenceTransformer or any AutoModel: a name on the Hub, or a folder; none: one is made of the "
+    "documents alone",
     "documents": "a folder of files (text, .html, .pdf, .docx, .jsonl, .csv, .parquet ...), one such file (.txt: a "
     "document a line), python_docs, or a data set on the Hub",
     "output": "a new folder",

@@ -3,6 +3,7 @@
     MODEL=sentence-transformers/all-MiniLM-L6-v2
     python classify.py fit labelled.csv --documents unlabelled/ --model $MODEL --output_dir outputs/classifier
     python classify.py fit --classes names.txt --documents unlabelled/ --model $MODEL --output_dir outputs/classifier
+    python classify.py fit labelled.csv --documents unlabelled/ --model none --output_dir outputs/classifier
     python classify.py predict outputs/classifier new_documents/ --output_file labels.csv
     python classify.py predict outputs/classifier new_documents/ --unsure 0.5     # no label below that probability
     python classify.py next outputs/classifier unlabelled/ --output_file next.csv  # what to label next
@@ -303,7 +304,11 @@ def parse_options(words: list[str] | None = None) -> argparse.Namespace:
         nargs="*",
         help="a table of documents with labels: .csv, .xlsx, .jsonl ..., python_docs, or of the Hub; or several",
     )
-    add("--model", required=True, help="SentenceTransformer or any AutoModel: Hub name or folder")
+    add(
+        "--model",
+        required=True,
+        help="SentenceTransformer or any AutoModel: Hub name or folder; none: one is made of the documents alone",
+    )
     add("--output_dir", type=Path, required=True, help="new folder to write the classifier into")
     classes_help = (
         "file with a line for each class: its name, or `name: what it is about`; with labels, or without any"

@@ -12,6 +12,9 @@ Rows of length one stand beside each other; the last factor, and C, were chosen 
     encoder_and_tfidf    e, and half of TF-IDF
     encoder, tfidf       one of them alone
 
+With the encoder `none`, one is made of the words of all documents (`docsplit.embedding.closed_form`), and kept in the
+folder; it needs no words beside it.
+
 With 20 labels a class or more, cross-validation on the labels chooses among them; with fewer, the first is taken, for
 so few labels choose by chance. Words and TF-IDF read labelled and unlabelled documents alike. The head is trained on r
 by a fit without the document itself, as it will be of new ones.
@@ -57,7 +60,7 @@ from docsplit.data.readers.documents import Documents, documents_of, refuse_othe
 from docsplit.data.sets.labelled import folds_of, some, stratified_sample
 from docsplit.data.sets.labels import LabelColumn, Labels, classes_of, majority_labels, read_labels
 from docsplit.data.words import CUT, tfidf_counter
-from docsplit.embedding import lexical_ridge
+from docsplit.embedding import closed_form, lexical_ridge
 from docsplit.embedding.encode import CHUNK_TEXTS, embed_documents, identity, reading_of
 from docsplit.embedding.lexical_ridge import distinct
 from docsplit.evaluation.heads.class_names import LEAST_SPREAD, NamedClasses
@@ -370,12 +373,18 @@ class Classifier(ClassifierMixin, BaseEstimator):
         Args:
             documents: N, labelled or not.
         """
-        wanted = {self.features: FEATURES[self.features]} if self.features != "auto" else FEATURES
+        wanted = {self.features: FEATURES[self.features]} if self.features != "auto" else dict(FEATURES)
+        if self.encoder == closed_form.NOTHING:
+            if self.prompt is not None or self.max_seq_length is not None:
+                raise ValueError(
+                    "An encoder of the documents alone has no prompt and reads texts whole: leave these out."
+                )
+            wanted = {name: of for name, of in wanted.items() if of[0] != "words"}
         bases: dict[str | None, np.ndarray] = {None: np.zeros((len(documents), 0), dtype=np.float32)}
         self.model_, self.identity_, self.prompt_ = None, None, None
         if any(base for base, _ in wanted.values()):
             with self._timed("load"):
-                loaded = load_encoder(str(self.encoder), max_seq_length=self.max_seq_length, prompt=self.prompt)
+                loaded = self._encoder(documents)
                 self.model_ = without_words(loaded)
                 self.identity_, self.prompt_ = identity(self.model_), prompts_of(self.model_)[0]
                 if words_of(loaded) is not None:
@@ -401,6 +410,13 @@ class Classifier(ClassifierMixin, BaseEstimator):
         if not features:
             raise ValueError(f"--features {self.features} cannot be made of these documents: choose auto.")
         return features
+
+    def _encoder(self, documents: list[str]) -> Any:
+        if self.encoder != closed_form.NOTHING:
+            return load_encoder(str(self.encoder), max_seq_length=self.max_seq_length, prompt=self.prompt)
+        words, facts = closed_form.fit_to_texts(documents)
+        logger.info(facts.sentence())
+        return lexical_ridge.static_encoder(words)
 
     def _fit_words(self, texts: list[str], vectors: np.ndarray) -> np.ndarray | None:
         """Put words beside the encoder, and return its vectors with them; None where there are none to learn."""
@@ -718,6 +734,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
                 vocabulary = sorted(self.tfidf_.vocabulary_, key=self.tfidf_.vocabulary_.__getitem__)
                 (new / VOCABULARY).write_text(json.dumps(vocabulary), encoding="utf-8")
             save_file({name: np.ascontiguousarray(values) for name, values in arrays.items()}, new / ARRAYS)
+            include_encoder = include_encoder or self.encoder == closed_form.NOTHING
             weight, is_included = None, include_encoder and base is not None
             if base == "words":
                 (new / WORDS).mkdir()
@@ -757,7 +774,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"{folder} is of a version that cut words in another way: fit the classifier again.")
         place = encoder or (str(folder / ENCODER) if about["is_included"] else about["encoder"])
         given = {"prompt": about["prompt_"], "max_seq_length": about["max_seq_length"]}
-        classifier = cls(place, about["features_"], **given)
+        is_from_nothing = about["encoder"] == closed_form.NOTHING
+        classifier = cls(closed_form.NOTHING if is_from_nothing else place, about["features_"], **given)
         arrays = load_file(folder / ARRAYS)
         classifier.model_ = None
         for name in SAVED_ATTRIBUTES:

@@ -120,9 +120,10 @@ def test_a_classifier_of_words_that_were_cut_in_another_way_is_refused(tmp_path,
         Classifier.load(tmp_path / "old")
 
 
-@pytest.mark.parametrize("kind", ["fitted", "several", "tfidf"])
+@pytest.mark.parametrize("kind", ["fitted", "several", "tfidf", "none"])
 def test_what_is_saved_comes_back(kind, request, tmp_path):
-    classifier = Classifier(features="tfidf").fit(TEXTS, LABELS) if kind == "tfidf" else request.getfixturevalue(kind)
+    made = {"tfidf": Classifier(features="tfidf"), "none": Classifier("none", "encoder_and_tfidf")}
+    classifier = made[kind].fit(TEXTS, LABELS) if kind in made else request.getfixturevalue(kind)
     expected = classifier.predict_proba(NEW)
     for is_included in (False, True):
         folder = tmp_path / str(is_included)
@@ -131,7 +132,8 @@ def test_what_is_saved_comes_back(kind, request, tmp_path):
         np.testing.assert_array_equal(again.predict_proba(NEW), expected)
         assert (again.score_, again.several_) == (classifier.score_, classifier.several_)
         assert again.classes_.tolist() == classifier.classes_.tolist()
-        assert (folder / "encoder").exists() == (is_included and kind != "tfidf")
+        assert (folder / "encoder").exists() == (kind == "none" or (is_included and kind != "tfidf"))
+        assert again.encoder == "none" or kind != "none"
     assert {path.suffix for path in tmp_path.rglob("*") if path.is_file()} <= {".json", ".safetensors", ".py", ".md"}
     with pytest.raises(ValueError, match="is there already"):
         classifier.save(folder)

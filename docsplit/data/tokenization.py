@@ -15,6 +15,7 @@ import threading
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -198,17 +199,13 @@ def train_pieces(texts: Sequence[str], size: int) -> Tokenizer:
         size: the most pieces.
     """
     tokenizer = Tokenizer(models.BPE())
-    digits: dict[str, str] = defaultdict(str)
-    for character in map(chr, range(128, sys.maxunicode)):
-        if unicodedata.category(character) == "Nd":
-            digits[str(unicodedata.digit(character))] += character
     tokenizer.normalizer = normalizers.Sequence(
         [
             normalizers.Replace(_pattern(APART), " "),
             normalizers.NFKC(),
             normalizers.Replace(_pattern(HIDDEN), ""),
             normalizers.NFKC(),  # again, for an accent may have stood behind what is left out
-            *(normalizers.Replace(Regex(f"[{others}]"), digit) for digit, others in digits.items()),
+            *(normalizers.Replace(Regex(f"[{others}]"), digit) for digit, others in _other_digits().items()),
             normalizers.Replace("\u0130", "i"),
             normalizers.Replace(Regex(r"(?<=\p{L})\u03a3(?!\p{L})"), "\u03c2"),  # the sigma at the end of a word
             normalizers.Lowercase(),
@@ -223,6 +220,16 @@ def train_pieces(texts: Sequence[str], size: int) -> Tokenizer:
     whole = (text.encode("utf-8", "replace").decode() for text in texts)  # a lone surrogate is no text
     tokenizer.train_from_iterator(whole, trainers.BpeTrainer(vocab_size=size, show_progress=False), len(texts))
     return tokenizer
+
+
+@cache
+def _other_digits() -> dict[str, str]:
+    """Return for each of the digits 0-9 those of other scripts."""
+    digits: dict[str, str] = defaultdict(str)
+    for character in map(chr, range(128, sys.maxunicode)):
+        if unicodedata.category(character) == "Nd":
+            digits[str(unicodedata.digit(character))] += character
+    return digits
 
 
 def _pattern(pattern: Any) -> Regex:

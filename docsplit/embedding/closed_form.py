@@ -46,6 +46,7 @@ from docsplit.embedding.lexical_ridge import BLOCK, FEWEST_DOCUMENTS, count_toke
 from docsplit.modeling.encoder_with_words import Words
 from docsplit.runtime.vectors import unit
 
+NOTHING = "none"  # in place of an encoder's name
 DIMENSIONS = 1000  # D, of the space in which halves are compared
 BASIS_DOCUMENTS = 50_000  # that V is made of, evenly spaced; pieces too
 PIECES = 30_000

@@ -32,7 +32,8 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from scipy.linalg import cho_factor, cho_solve, eigh
 from scipy.sparse import csr_matrix, vstack
-from sentence_transformers.sentence_transformer.modules import Normalize
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
 from sklearn.feature_extraction.text import TfidfTransformer
 from tokenizers import Tokenizer, models
 from torch import Tensor
@@ -436,6 +437,11 @@ def save_with_words(model: Any, words: Words, weight: float, folder: Path) -> No
     with_words(model, words, weight).save(str(folder), create_model_card=False)
 
 
+def static_encoder(words: Words) -> SentenceTransformer:
+    """Return the words alone as an encoder: the vector of a text is the mean of its token vectors, of length one."""
+    return SentenceTransformer(modules=[StaticEmbedding(words.tokenizer, _whole_table(words)), Normalize()])
+
+
 def save_static(words: Words, folder: Path) -> None:
     """Write the words alone as a static encoder: sentence-transformers and model2vec load it, without this project.
 
@@ -446,8 +452,7 @@ def save_static(words: Words, folder: Path) -> None:
     """
     if words.sublinear:
         raise ValueError("A static encoder is a mean of token vectors: fit its words with plain counts.")
-    table = torch.zeros(token_count(words.tokenizer), words.vectors().shape[1])
-    table[words.pieces] = words.vectors().detach().cpu()
+    table = _whole_table(words)
     modules = [
         {
             "idx": number,
@@ -468,3 +473,10 @@ def save_static(words: Words, folder: Path) -> None:
     Normalize().save(str(folder / "1_Normalize"))  # the Hub keeps no empty folder
     words.tokenizer.save(str(folder / "tokenizer.json"))
     save_file({"embeddings": table}, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def _whole_table(words: Words) -> Tensor:
+    """Return the vectors of all tokens of the tokenizer, (V, H)."""
+    table = torch.zeros(token_count(words.tokenizer), words.vectors().shape[1])
+    table[words.pieces] = words.vectors().detach().cpu()
+    return table

@@ -24,6 +24,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
 from docsplit.data.views import QUERY_DOCUMENT
+from docsplit.embedding.lexical_ridge import RidgeFacts
 from docsplit.evaluation.results.data_names import without_folders
 from docsplit.evaluation.results.markdown import (
     bold,
@@ -56,6 +57,7 @@ from docsplit.modeling.start import check_types, current_settings
 from docsplit.release.hub import download_card_files, push_at_the_end, release_files
 from docsplit.release.records import (
     ADAPTATION_FILE,
+    CLOSED_FORM,
     EVALUATIONS,
     RESULTS_FILE,
     RUN_FILE,
@@ -146,7 +148,7 @@ def write_card(directory: str | Path, address: str | None = None, licence: str |
         library_name="sentence-transformers",
         pipeline_tag="sentence-similarity",
         tags=["docsplit", "feature-extraction", "sentence-similarity"]
-        + (["static-embeddings", "model2vec"] if adapted and adapted.kind == "static" else []),
+        + (["static-embeddings", "model2vec"] if adapted and adapted.kind in ("static", CLOSED_FORM) else []),
         language=start.language,
         base_model=_valid_names(start.base_model),
         datasets=[str(corpus).split(":")[0]] if is_hub_name(corpus) else None,
@@ -468,7 +470,7 @@ def _of_adaptation(record: Adaptation) -> dict[str, Any]:
 
 def _words_table(record: Adaptation) -> str:
     """Return what words were fitted on, and how well they explain the encoder's vectors; "" where there are none."""
-    facts = record.facts
+    facts = record.facts or record.of_halves
     if facts is None:
         return ""
     rows = [
@@ -476,12 +478,19 @@ def _words_table(record: Adaptation) -> str:
         ("documents", f"{facts.documents:,}"),
         ("documents left out: empty", f"{facts.empty:,}"),
         ("documents left out: copies", f"{facts.duplicates:,}"),
-        ("documents that share no token with another", f"{facts.without_pieces:,}"),
+    ]
+    if isinstance(facts, RidgeFacts):
+        rows += [
+            ("documents that share no token with another", f"{facts.without_pieces:,}"),
+            ("a token that a document has c times counts", f"{'1 + ln c' if facts.sublinear else 'c'} times"),
+            ("neighbours that targets are averaged with", str(facts.neighbours)),
+            ("ridge penalty", f"{facts.penalty:g}"),
+            ("variance of the encoder's vectors explained, leave-one-out", f"{facts.share_explained:.1%}"),
+        ]
+    else:
+        rows += [("documents that are too short to halve", f"{facts.too_short:,}")]
+    rows += [
         ("tokens with a vector", f"{facts.pieces:,}"),
-        ("a token that a document has c times counts", f"{'1 + ln c' if facts.sublinear else 'c'} times"),
-        ("neighbours that targets are averaged with", str(facts.neighbours)),
-        ("ridge penalty", f"{facts.penalty:g}"),
-        ("variance of the encoder's vectors explained, leave-one-out", f"{facts.share_explained:.1%}"),
         *((f"seconds: {step}", f"{seconds:,.1f}") for step, seconds in record.seconds.items()),
         ("hardware", inline(record.hardware)),
         ("commit of the code", code(record.commit or "unknown")),

@@ -19,6 +19,7 @@ from huggingface_hub import hf_hub_download, metadata_load
 from huggingface_hub.errors import HTTPError
 from yaml import YAMLError
 
+from docsplit.embedding.closed_form import ClosedFormFacts
 from docsplit.embedding.lexical_ridge import RidgeFacts
 from docsplit.embedding.lexical_start import LexicalFacts
 from docsplit.evaluation.results.data_names import without_folders
@@ -34,6 +35,7 @@ logger = logging.getLogger(__name__)
 R = TypeVar("R", bound="Record")
 RUN_FILE, ADAPTATION_FILE, RESULTS_FILE, EVALUATIONS = "run.json", "adapt.json", "all_results.json", "evaluations"
 MANIFEST = "checkpoint_manifest.json"
+CLOSED_FORM = "closed form"  # the kind of an encoder of documents alone
 SECRET_OR_LOCAL = re.compile(
     r"output_dir|overwrite_output_dir|resume_from_checkpoint|disable_tqdm|.*token|push_.*|hub_.*"
 )
@@ -206,13 +208,15 @@ def label_of(name: str, weight: float | None) -> str:
 
 @dataclass(frozen=True)
 class Adaptation(Record):
-    """What was made of which encoder and documents: encoder and words, words alone ("static"), or plain.
+    """What was made of which encoder and documents: encoder and words, words alone ("static"), or plain; or
+    documents alone ("closed form").
 
     Attributes:
         kept: the label of what was written.
         encoder: the start's name; of a folder its name alone.
         documents: what they are called.
         facts: of the words; None where they were not fitted.
+        of_halves: of an encoder of documents alone.
         recipe: of a training before; None without.
         probe: the labelled documents; None without.
         seconds: of each step.
@@ -228,6 +232,7 @@ class Adaptation(Record):
     documents: str
     documents_are_local: bool
     facts: RidgeFacts | None
+    of_halves: ClosedFormFacts | None = None
     recipe: str | None = None
     probe: str | None = None
     candidates: Sequence[Candidate] = ()

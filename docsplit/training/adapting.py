@@ -1,6 +1,7 @@
 """Adapt an encoder to documents without labels: one call, from a name and texts to a folder that can be loaded.
 
     adapt("sentence-transformers/all-MiniLM-L6-v2", "notes/", "outputs/mine")
+    adapt("none", "notes/", "outputs/from_nothing")    # an encoder of these documents alone
 
 load     encoder and documents; whatever can fail early does
 embed    the documents, and labelled ones if there are any
@@ -16,6 +17,8 @@ What could be written:
     static     words alone, fitted with plain counts, for their vector is a mean of token vectors
 
 With several processes (`torch.distributed`) all embed; the first one does the rest.
+
+From nothing there is nothing to load, embed, train or choose: `docsplit.embedding.closed_form`.
 """
 
 import contextlib
@@ -26,9 +29,9 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +45,7 @@ from docsplit.data.readers.base import normalized
 from docsplit.data.readers.documents import Documents, documents_of
 from docsplit.data.seen_documents import MOST_SKETCHES, TrainingDocuments, training_documents_of
 from docsplit.data.sets.labelled import SHOTS, LabelledSplit, folds_of, load_probe, some
-from docsplit.embedding import lexical_ridge
+from docsplit.embedding import closed_form, lexical_ridge
 from docsplit.embedding.encode import embed_documents, reading_of
 from docsplit.embedding.lexical_ridge import FEWEST_DOCUMENTS, LexicalRidge, RidgeFacts, RidgeSettings, distinct
 from docsplit.evaluation.heads.frozen import probe_accuracy
@@ -51,7 +54,7 @@ from docsplit.modeling.encoder_with_words import Words, add_words
 from docsplit.modeling.loading import has_words, load_encoder, reader_config, save_plain, without_words, words_of
 from docsplit.release.hub import RELEASE, prepare_release, push_at_the_end
 from docsplit.release.model_card import PROBE_MEASURES, candidates_table, write_card
-from docsplit.release.records import Adaptation, Candidate, label_of, start_of
+from docsplit.release.records import CLOSED_FORM, Adaptation, Candidate, StartRecord, label_of, start_of
 from docsplit.runtime.bounds import check_bounds
 from docsplit.runtime.files import (
     PARTIAL,
@@ -74,6 +77,7 @@ from docsplit.training.screen import use_of
 
 logger = logging.getLogger(__name__)
 
+FOR_NOTHING = ("text_column", "encoding", "push_to_hub", "hub_model_id", "hub_private_repo")  # options
 FACTORS = (1.0, 0.5, 2.0)  # of the weight that the fit gives; where several are as good, the first
 ADAPT_FOLDS = 3  # of the labelled documents
 TEXTS_PER_CHUNK = 1024
@@ -95,7 +99,7 @@ class Adapted:
 
     Attributes:
         output: the folder, which SentenceTransformer loads.
-        kept: what is in it: start, words, static, trained, trained + words or static of trained.
+        kept: what is in it: start, words, static, trained, trained + words, static of trained or closed form.
         weight: of the words beside the encoder; None without words, and for words alone.
         facts: of the words that are kept, else of those that were tried; None where none could be fitted.
         candidates: what was measured on labelled documents, if there were any.
@@ -170,7 +174,8 @@ def adapt(
     """Fit the words of documents to an encoder, and write both, or the words alone, into a new folder.
 
     Args:
-        encoder: a SentenceTransformer or any `AutoModel`, on the Hub or here. Words that it has are fitted anew.
+        encoder: a SentenceTransformer or any `AutoModel`, on the Hub or here. Words that it has are fitted anew. With
+            "none" an encoder is made of the documents alone (`docsplit.embedding.closed_form`).
         documents: without labels: texts; or whatever `docsplit.data.corpora.load_corpus` reads: a file or folder,
             python_docs, or a data set on the Hub.
         output: a folder that does not exist, or is empty.
@@ -193,6 +198,8 @@ def adapt(
     if isinstance(documents, str | Path):  # before the encoder is loaded
         refuse_missing_path(documents, EXPECTED_CORPUS)
     is_first = not dist.is_initialized() or dist.get_rank() == 0
+    if encoder == closed_form.NOTHING:
+        return _from_nothing(documents, output, options, is_first)
     seconds: dict[str, float] = {}
     repo_id = None
     with working_folder(output, is_first) as work:
@@ -230,10 +237,58 @@ def adapt(
         adapted = Adapted(output.resolve(), variant.name, variant.weight, facts, candidates, seconds)
         with _timed("write", seconds):
             record = _describe(adapted, variant, encoder, documents, options)
-            write(output, work, variant, replace(record, hub_model_id=repo_id), texts, options)
+            record = replace(record, hub_model_id=repo_id)
+            write(output, work, record, lambda new: save_variant(variant, new, texts, options))
     if repo_id is not None:
         push_at_the_end(adapted.output, repo_id, "Adapted encoder", outdated=list(RELEASE))
     return adapted
+
+
+def _from_nothing(documents: Documents, output: Path, options: AdaptOptions, is_first: bool) -> Adapted:
+    """Make an encoder of documents alone, and write it into a new folder."""
+    given = [of.name for of in fields(options) if getattr(options, of.name) != of.default]
+    if useless := sorted({*given} - {*FOR_NOTHING}):
+        names = ", ".join(f"--{name}" for name in useless)
+        raise ValueError(f"From nothing there is no encoder that {names} could change: leave that out.")
+    seconds: dict[str, float] = {}
+    repo_id = None
+    with working_folder(output, is_first) as work:
+        with _timed("load", seconds):
+            texts = _read(documents, options, None)
+            if options.push_to_hub and is_first:
+                repo_id = prepare_release(output, options.hub_model_id, options.hub_private_repo)
+        if not is_first:
+            return Adapted(output.resolve(), kept="")
+        with _timed("fit", seconds):
+            words, facts = closed_form.fit_to_texts(texts)
+            logger.info(facts.sentence())
+        is_name = isinstance(documents, str | Path)
+        record = Adaptation(
+            kind=CLOSED_FORM,
+            kept=CLOSED_FORM,
+            weight=None,
+            encoder=closed_form.NOTHING,
+            start=StartRecord(),
+            documents=without_folders(str(documents)) if is_name else "a list of texts",
+            documents_are_local=not is_name or Path(str(documents)).exists(),
+            facts=None,
+            of_halves=facts,
+            seconds=dict(seconds),
+            hardware=hardware("cpu"),
+            versions=versions(),
+            commit=commit_of_code(),
+            hub_model_id=repo_id,
+        )
+
+        def save(new: Path) -> None:
+            lexical_ridge.save_static(words, new)
+            _keep_seen(None, texts, new)
+
+        with _timed("write", seconds):
+            write(output, work, record, save)
+    if repo_id is not None:
+        push_at_the_end(output.resolve(), repo_id, "Encoder of documents alone", outdated=list(RELEASE))
+    return Adapted(output.resolve(), CLOSED_FORM, seconds=seconds)
 
 
 @contextmanager
@@ -253,7 +308,7 @@ def load(name: str, options: AdaptOptions) -> Any:
     Raises:
         ValueError: if it cannot be loaded.
     """
-    if (earlier := Adaptation.read(Path(name))) is not None and earlier.kind == "static":
+    if (earlier := Adaptation.read(Path(name))) is not None and earlier.kind in ("static", CLOSED_FORM):
         raise ValueError(f"{name} holds the words alone of {earlier.encoder}: adapt that encoder.")
     loaded = load_encoder(
         name, options.pooling, options.max_seq_length, prompt=options.prompt, query_prompt=options.query_prompt
@@ -559,42 +614,54 @@ def _keep_record(start: str, folder: Path) -> None:
         documents.save(folder)
 
 
-def write(
-    output: Path, work: Path, variant: Variant, record: Adaptation, texts: Sequence[str], options: AdaptOptions
-) -> None:
-    """Write what was chosen, its record and its card: into the working folder, which then takes its name.
+def _keep_seen(start: str | None, texts: Sequence[str], folder: Path) -> None:
+    """Write the record of documents that a start was trained on, and of those that its words were fitted on."""
+    before = None if start is None else training_documents_of(start)
+    seen = TrainingDocuments(is_complete=start is None) if before is None else before.for_next_run()
+    fitted = [texts[row] for row in distinct(texts)[0]]
+    sketches = sketch(fitted) if len(fitted) <= MOST_SKETCHES else None
+    seen.run.add(np.array([document_id(text) for text in fitted], dtype=np.int64), sketches)
+    seen.save(folder)
+
+
+def save_variant(variant: Variant, new: Path, texts: Sequence[str], options: AdaptOptions) -> None:
+    """Save what was chosen, and the record of its documents.
 
     Args:
         texts: that words were fitted on.
+    """
+    side = variant.side
+    if variant.ridge is None:
+        # The files of an encoder where they load as a SentenceTransformer, as it is now; else it is saved
+        given = (options.pooling, options.max_seq_length, options.prompt, options.query_prompt)
+        is_changed = any(value is not None for value in given)
+        files = None if is_changed or has_words(side.place) else folder_of(side.place)
+        if files is not None and (files / "modules.json").exists() and any(files.glob("model*.safetensors")):
+            put_back(files, new)
+        else:
+            save_plain(side.model, new)
+            _keep_record(side.place, new)
+        return
+    if variant.weight is None:
+        lexical_ridge.save_static(variant.ridge.words, new)
+    else:
+        lexical_ridge.save_with_words(side.model, variant.ridge.words, variant.weight, new)
+    _keep_seen(side.place, texts, new)
+
+
+def write(output: Path, work: Path, record: Adaptation, save: Callable[[Path], None]) -> None:
+    """Write an encoder, its record and its card: into the working folder, which then takes its name.
+
+    Args:
+        save: writes the encoder into a folder.
 
     Raises:
         OSError: if that fails, by a full disk, say.
     """
-    new, target, side = work / "output", output.resolve(), variant.side
+    new, target = work / "output", output.resolve()
     try:
         new.mkdir()
-        if variant.ridge is None:
-            # The files of an encoder where they load as a SentenceTransformer, as it is now; else it is saved
-            given = (options.pooling, options.max_seq_length, options.prompt, options.query_prompt)
-            is_changed = any(value is not None for value in given)
-            files = None if is_changed or has_words(side.place) else folder_of(side.place)
-            if files is not None and (files / "modules.json").exists() and any(files.glob("model*.safetensors")):
-                put_back(files, new)
-            else:
-                save_plain(side.model, new)
-                _keep_record(side.place, new)
-        else:
-            if variant.weight is None:
-                lexical_ridge.save_static(variant.ridge.words, new)
-            else:
-                lexical_ridge.save_with_words(side.model, variant.ridge.words, variant.weight, new)
-            # The record of documents that the encoder was trained on, and its words fitted
-            before = training_documents_of(side.place)
-            seen = TrainingDocuments(is_complete=False) if before is None else before.for_next_run()
-            fitted = [texts[row] for row in distinct(texts)[0]]
-            sketches = sketch(fitted) if len(fitted) <= MOST_SKETCHES else None
-            seen.run.add(np.array([document_id(text) for text in fitted], dtype=np.int64), sketches)
-            seen.save(new)
+        save(new)
         (new / "README.md").unlink(missing_ok=True)
         record.write(new)
         write_card(new, record.hub_model_id or target.name)
@@ -637,6 +704,8 @@ def _describe(
 def adaptation_text(adapted: Adapted, encoder: str) -> str:
     """Return what was written, how much of the encoder the words explain, and how it is used."""
     facts, folder = adapted.facts, adapted.output
+    if adapted.kept == CLOSED_FORM:
+        return f"Wrote {folder}: an encoder of these documents alone.\n{use_of(folder)}"
     weight = "" if adapted.weight in (None, 1) else f", weight {adapted.weight:g}"
     lines = [f"Wrote {folder}: {adapted.kept}{weight}, of {without_folders(encoder)}."]
     if facts is not None and adapted.kept not in ("start", "trained"):

@@ -1,5 +1,7 @@
 """Tokenising sentences one by one gives the ids of the joined text, for WordPiece and byte-level BPE."""
 
+import unicodedata
+
 import numpy as np
 import pytest
 from datasets import Dataset
@@ -12,7 +14,8 @@ from docsplit.data import tokenization
 from docsplit.data.collators import DocSplitCollator
 from docsplit.data.preparation import Segmentation, tokenize_batch
 from docsplit.data.segmentation import clean_text, load_sentence_splitter
-from docsplit.data.tokenization import tokenize_units, train_wordpiece
+from docsplit.data.tokenization import LONGEST_WORD, tokenize_units, train_pieces, train_wordpiece
+from docsplit.data.words import _PLAIN_RUNS, RUNS, normal, small
 
 TRICKY = [
     'He said "No." Then he left.',
@@ -161,3 +164,40 @@ def test_a_view_that_begins_inside_a_sentence_keeps_its_ids(byte_level_bpe):
     for view in (tokens >= 2, (tokens >= first) & (tokens < len(ids) - 1)):
         assert collator.join(feature, view)[1:-1].tolist() == ids[view].tolist()
     assert collator.join(feature, tokens >= first)[1] != ids[first]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Straße naïve İSTANBUL I'm x2 3.14 ½ №5 ships™ get_user_by_id so\u00adft co\u200bop ﬁle",
+        "Ο ΛΟΓΟΣ του Σίσυφου",
+        "за́мок Мой ѓон",
+        "Ի՞նչ հայերեն",
+        "שָׁלוֹם סֵפֶר־חָדָשׁ",
+        "وَصَلَ كِتَابٌ كتـــاب ٢٠٢٣ می\u200cخواهم",
+        "हिन्दी में किताबें १२",
+        "தமிழ் எழுத்துக்கள்",
+        "বাংলা ভাষা",
+        "සිංහල",
+        "日本語の文書 サーバー 今天天气",
+        "한국어 문서를 책 비",
+        "Tiếng Việt",
+        "ฝนตก phoneรุ่น ๒๕๖๖",
+        "ខ្មែរ",
+    ],
+)
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_pieces_are_of_the_words_that_python_cuts(text, form):
+    text = unicodedata.normalize(form, text)
+    tokenizer = train_pieces([text] * 3 + ["क"], 5000)
+    cut = [word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(text))]
+    plain, is_plain = normal(text)
+    runs = _PLAIN_RUNS if is_plain else RUNS  # of a stretch without spaces, pieces take the place of pairs
+    assert cut == runs.findall(small(plain))
+    assert set(tokenizer.encode(text).tokens) == set(cut)  # what three texts have is one piece, with all its signs
+
+
+def test_long_words_are_cut_and_what_no_text_has_is_left_out():
+    tokenizer = train_pieces(["a" * 1000, "of a word", "\ud800"], 100)
+    assert max(map(len, tokenizer.get_vocab())) <= LONGEST_WORD
+    assert "".join(tokenizer.encode("word zß of").tokens) == "wordof"

@@ -214,19 +214,22 @@ def test_the_card_of_an_adaptation(record, says, tmp_path):
     assert ModelCard(text).data.datasets == ["user/data"]
 
 
-@pytest.mark.parametrize("kind", ["words", "static"])
+@pytest.mark.parametrize("kind", ["words", "static", "closed form"])
 def test_what_the_card_of_an_adapted_folder_says_to_run_runs(kind, reads_little, tmp_path, monkeypatch):
     documents = tmp_path / "documents.txt"
     documents.write_text("\n".join(one["text"] for one in make_corpus(120, seed=5)))
     folder = tmp_path / "adapted"
-    adapt(str(reads_little), documents, folder, AdaptOptions(static=kind == "static", dtype="float32"))
+    if kind == "closed form":
+        adapt("none", documents, folder)
+    else:
+        adapt(str(reads_little), documents, folder, AdaptOptions(static=kind == "static", dtype="float32"))
     for name in ("README.md", "adapt.json"):
         assert str(tmp_path) not in (folder / name).read_text()
         assert str(reads_little.parent) not in (folder / name).read_text()
     assert all(path.stat().st_mode & 0o044 == 0o044 for path in folder.rglob("*"))  # others may read all of it
     text = (folder / "README.md").read_text()
     assert problems(text) == []
-    assert ("widget" in front_matter(text)) == (kind == "static")  # words are code, which the Hub does not run
+    assert ("widget" in front_matter(text)) == (kind != "words")  # words are code, which the Hub does not run
     monkeypatch.chdir(tmp_path)
     expected = SentenceTransformer(str(folder), trust_remote_code=True, device="cpu").encode(["A long document ..."])
     for snippet in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
@@ -234,7 +237,7 @@ def test_what_the_card_of_an_adapted_folder_says_to_run_runs(kind, reads_little,
             exec(compile(snippet, "README.md", "exec"), names := {})
     shape = names["similarities"].shape if kind == "words" else (1, 2)
     assert tuple(shape) == (1, 2)
-    if kind == "static":
+    if kind != "words":
         assert abs(names["embeddings"] - expected).max() < 1e-5
 
 

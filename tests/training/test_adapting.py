@@ -24,14 +24,24 @@ from docsplit import AdaptOptions, adapt
 from docsplit.data.copies import document_id, sketch
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE, TrainingDocuments, training_documents_of
 from docsplit.data.sets.labelled import LabelledSplit, load_probe
-from docsplit.embedding import lexical_ridge
+from docsplit.embedding import closed_form, lexical_ridge
 from docsplit.embedding.lexical_ridge import RidgeSettings, fit
 from docsplit.evaluation.heads.frozen import PROBE_C, probe_accuracy
 from docsplit.modeling.loading import load_encoder, words_of
 from docsplit.release.records import ADAPTATION_FILE, Adaptation, Candidate, StartRecord
 from docsplit.runtime.vectors import unit
 from docsplit.training import adapting
-from docsplit.training.adapting import ADAPT_FOLDS, Side, Variant, best, measure, train, working_folder, write
+from docsplit.training.adapting import (
+    ADAPT_FOLDS,
+    Side,
+    Variant,
+    best,
+    measure,
+    save_variant,
+    train,
+    working_folder,
+    write,
+)
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import make_corpus, weights_of
 from tests.modeling.test_pretrained import assert_equal
@@ -129,7 +139,41 @@ def test_what_cannot_be_adapted_to_is_refused_in_a_line(
     assert names(tmp_path) == []
 
 
+@pytest.mark.parametrize(
+    ("documents", "given", "problem"),
+    [
+        (CORPUS[:19] + TEXTS[-2:], {}, "19 distinct documents with text, of 21, are too few to adapt to: give 20"),
+        ([f"alone{number}" for number in range(30)], {}, "0 documents have two words or more that other documents"),
+        (TEXTS, {"static": True, "neighbours": 3}, "no encoder that --neighbours, --static could change: leave that"),
+    ],
+)
+def test_what_nothing_cannot_be_made_of_is_refused_in_a_line(documents, given, problem, tmp_path):
+    with pytest.raises(ValueError, match=problem) as failure:
+        adapt("none", documents, tmp_path / "out", AdaptOptions(**given))
+    assert "\n" not in str(failure.value)
+    assert names(tmp_path) == []
+
+
 # --- What is made ---
+
+
+def test_an_encoder_from_nothing_is_the_closed_form_and_tells_topics_apart(tmp_path):
+    rows = make_corpus(90)
+    adapted = adapt("none", [*(row["text"] for row in rows), "", rows[0]["text"]], tmp_path / "out")
+    new = make_corpus(30, seed=1)
+    vectors = SentenceTransformer(str(adapted.output), device="cpu").encode([row["text"] for row in new] + ["", "zzz"])
+    words, facts = closed_form.fit_to_texts([row["text"] for row in rows])
+    np.testing.assert_allclose(vectors[:30], words(**words.preprocess([row["text"] for row in new])), atol=1e-5)
+    assert not vectors[30:].any()
+    labels = np.array([row["label"] for row in new])
+    near, same = vectors[:30] @ vectors[:30].T, labels[:, None] == labels
+    assert near[same].mean() > near[~same].mean() + 0.5
+    record = Adaptation.read(adapted.output)
+    assert (record.kind, record.of_halves) == ("closed form", replace(facts, empty=1, duplicates=1))
+    seen = training_documents_of(str(adapted.output))
+    assert (len(seen.run), seen.is_complete) == (90, True)
+    with pytest.raises(ValueError, match="out holds the words alone of none: adapt that encoder"):
+        adapt(adapted.output, TEXTS, tmp_path / "again")
 
 
 def test_an_encoder_with_words_gives_the_formula_wherever_it_is_loaded(worded, reads_little):
@@ -351,7 +395,7 @@ def write_folder(output, variant, **given):
     facts = variant.ridge.facts if variant.ridge else None
     record = Adaptation(variant.kind, variant.name, variant.weight, "e", StartRecord(None), "d", True, facts)
     with working_folder(output, True) as work:
-        write(output, work, variant, record, CORPUS[:40], options(**given))
+        write(output, work, record, lambda new: save_variant(variant, new, CORPUS[:40], options(**given)))
 
 
 @contextmanager
