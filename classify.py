@@ -17,15 +17,15 @@ other programs.
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)
 import argparse
-import csv
 import logging
 from pathlib import Path
 from typing import Any
 
 from docsplit.runtime.bounds import Bound
 from docsplit.runtime.command import as_json, command_line, log_messages, shown
-from docsplit.runtime.files import refuse_missing_path, write_whole
+from docsplit.runtime.files import refuse_missing_path
 from docsplit.runtime.options import CommandParser, add_plugin
+from docsplit.runtime.tables import cell_of, prepare_table, write_table
 
 logger = logging.getLogger(__name__)
 
@@ -202,9 +202,7 @@ def read_documents(options: argparse.Namespace) -> tuple[Any, list[Any]]:
     from docsplit.embedding.encode import reading_of
 
     if options.output_file is not None:  # before any long work
-        if options.output_file.exists():
-            raise ValueError(f"{options.output_file} exists: name another --output_file, or remove it.")
-        options.output_file.parent.mkdir(parents=True, exist_ok=True)
+        prepare_table(options.output_file)
     classifier = Classifier.load(options.classifier, options.model)
     text, *more = options.text_column or classifier.columns_
     columns = TableColumns(text, options.id_column, options.encoding, tuple(more))
@@ -224,7 +222,7 @@ def to_label(options: argparse.Namespace) -> None:
         for row, label, probability in classifier.to_label([document.text for document in documents], options.count)
     ]
     if options.output_file is not None:
-        write_whole(options.output_file, lambda path: write_table(path, rows))
+        write_table(options.output_file, rows)
     if options.json:
         print(as_json(rows))
         return
@@ -232,7 +230,7 @@ def to_label(options: argparse.Namespace) -> None:
         print("There is no document with text and without a label.")
         return
     for row in rows if options.output_file is None else rows[:10]:
-        likeliest = f"{shown(text_of(row['likeliest']))} {row['probability']}"
+        likeliest = f"{shown(cell_of(row['likeliest']))} {row['probability']}"
         print(f"{shown(row['id'])}  {likeliest}  {shown(beginning_of(row[classifier.columns_[0]]))}")
     if options.output_file is not None:
         print(f"All {len(rows):,} are in {options.output_file}: fill in its column label, and fit again with it:")
@@ -261,12 +259,12 @@ def predict(options: argparse.Namespace) -> None:
             row |= {f"likeliest_{place}": label, f"probability_{place}": probability and round(probability, 4)}
         rows.append({"id": document.id} | row)
     if options.output_file is not None:
-        write_whole(options.output_file, lambda path: write_table(path, rows))
+        write_table(options.output_file, rows)
     if options.json:
         print(as_json(rows))
         return
     for row in rows if options.output_file is None else rows[:10]:
-        document_id, labels, values, *likeliest = map(text_of, row.values())
+        document_id, labels, values, *likeliest = map(cell_of, row.values())
         beside = ", ".join(f"{shown(label)} {value}" for label, value in zip(likeliest[::2], likeliest[1::2]) if value)
         print(f"{shown(document_id)}  {shown(labels or '-')}  {values}".rstrip() + f"  ({beside})" * bool(beside))
     if options.output_file is not None:
@@ -278,19 +276,6 @@ def predict(options: argparse.Namespace) -> None:
 def beginning_of(text: str) -> str:
     """Return how a text begins, in a line."""
     return " ".join(text.split())[:BEGINNING]
-
-
-def text_of(value: Any) -> str:
-    """Write a value of a row as a cell."""
-    return "; ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
-
-
-def write_table(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Write rows as CSV."""
-    with path.open("w", encoding="utf-8", errors="replace", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(rows[0] if rows else ["id", "label", "probability"])
-        table.writerows([text_of(value) for value in row.values()] for row in rows)
 
 
 def parse_options(words: list[str] | None = None) -> argparse.Namespace:

@@ -2,9 +2,11 @@
 
     python search.py build notes/ --model sentence-transformers/all-MiniLM-L6-v2 --index_dir notes.index
     python search.py query notes.index "how long does a refund take"     # without a text: it asks, again and again
+    python search.py serve notes.index                                   # loads once: a page, and JSON for programs
     python search.py sync notes.index                                    # takes over what has changed in notes/
     python search.py add notes.index more/                               # other documents; --replace: by their ids
     python search.py delete notes.index old/draft.md
+    python search.py query notes.index --like old/draft.md               # documents like that one
     python search.py duplicates notes.index
     python search.py clusters notes.index --count 12
     python search.py info notes.index
@@ -18,6 +20,7 @@ Every verb takes --json, for other programs. Killed at any moment, an index is w
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)
 import argparse
+import contextlib
 import logging
 import sys
 from collections.abc import Callable, Iterator
@@ -40,8 +43,9 @@ from docsplit.index.results import (
 )
 from docsplit.modeling.pooling import PoolingMode
 from docsplit.runtime.bounds import Bound
-from docsplit.runtime.command import Style, as_json, command_line, log_messages
+from docsplit.runtime.command import Style, as_json, command_line, log_messages, with_installed_commands
 from docsplit.runtime.options import CommandParser, add_plugin
+from docsplit.runtime.tables import prepare_table, write_table
 
 if TYPE_CHECKING:
     from docsplit.index.api import Index
@@ -54,6 +58,18 @@ ID_COLUMN = """column of the ids (default: id, _id or doc_id, else the row's num
 file's name"""
 THRESHOLD = """lowest similarity of a pair: a cosine, or a dot product if the encoder compares by those (default:
 0.95)"""
+
+SERVED = """    python search.py serve notes.index                                   # http://127.0.0.1:8765/ is a page
+    curl 'http://127.0.0.1:8765/query?text=refunds&count=3'              # as search.py query --json
+    curl -d '{"text": "refunds", "under": "letters/"}' http://127.0.0.1:8765/query
+    curl 'http://127.0.0.1:8765/document?id=letters/1.txt'
+    curl http://127.0.0.1:8765/info
+    python search.py serve notes.index mail.index --mcp                  # what an agent starts: search, read, info
+
+/query takes text, count (at most 100), method, fusion, weight, under and index. Of several indexes each answers by
+itself, under its name. What sync, add and build change counts at once. Nobody else can ask: the server listens on
+127.0.0.1 alone, refuses pages of others, and writes nothing. --mcp needs: pip install "mcp>=2.3,<3\"
+"""
 
 
 def build(options: argparse.Namespace) -> Iterator[CommandResult]:
@@ -91,7 +107,7 @@ def documents_of(options: argparse.Namespace) -> tuple[Iterator[Any], tuple[str,
 
 
 def sync(options: argparse.Namespace) -> Iterator[CommandResult]:
-    """Take over what has changed in a folder."""
+    """Take over what has changed in folders."""
     yield index_of(options).sync(options.folder, options.yes)
 
 
@@ -113,21 +129,25 @@ def query(options: argparse.Namespace) -> Iterator[Answer]:
     """Answer one question, or one after another."""
     index, text = index_of(options), options.text
     how = options.count, options.method, options.fusion, options.weight, options.under
-    if text is not None:
-        yield index.answer(text, *how)
+    if text is not None or options.like is not None:
+        yield index.answer_like(options.like, *how) if text is None else index.answer(text, *how)
         return
     if options.method != "bm25":
         index.encoder()  # which takes seconds
-    print(f"{len(index):,} documents. An empty line ends.", file=sys.stderr)
-    while text := _asked():
+    for text in _questions(f"{len(index):,} documents. An empty line ends."):
         yield index.answer(text, *how)
 
 
-def _asked() -> str:
-    try:
-        return input("? ").strip()
-    except EOFError:
-        return ""
+def _questions(greeting: str) -> Iterator[str]:
+    """Read a question from each line of a pipe or file; or ask a person, who ends it by an empty line."""
+    if not sys.stdin.isatty():
+        yield from filter(None, map(str.strip, sys.stdin))
+        return
+    print(greeting, file=sys.stderr)
+    prompt = "? " if sys.stdout.isatty() else ""  # elsewhere it would stand among the answers
+    with contextlib.suppress(EOFError):
+        while text := input(prompt).strip():
+            yield text
 
 
 def delete(options: argparse.Namespace) -> Iterator[Deleted]:
@@ -142,7 +162,20 @@ def duplicates(options: argparse.Namespace) -> Iterator[Duplicates]:
 
 def clusters(options: argparse.Namespace) -> Iterator[Clusters]:
     """Group the documents."""
-    yield Clusters(index_of(options).clusters(options.count, options.under))
+    if options.output_file is not None:
+        prepare_table(options.output_file)
+    groups = index_of(options).clusters(options.count, options.under)
+    yield Clusters(groups)
+    if options.output_file is not None:
+        write_table(
+            options.output_file,
+            [
+                {"id": document_id, "group": number, "words": group.words, "title": title}
+                for number, group in enumerate(groups, start=1)
+                for document_id, title in zip(group.ids, group.titles)
+            ],
+        )
+        logger.info(f"The group of each document is in {options.output_file}.")
 
 
 def info(options: argparse.Namespace) -> Iterator[Info]:
@@ -163,6 +196,19 @@ def export(options: argparse.Namespace) -> Iterator[CommandResult]:
     from docsplit.index.index import IndexReader
 
     yield write_database(IndexReader(options.index), options.uri, options.name, options.replace)
+
+
+def serve(options: argparse.Namespace) -> Iterator[CommandResult]:
+    """Keep indexes open, and answer until the end: over HTTP, or an agent."""
+    from docsplit.index.serving import OpenIndexes, Server, serve_agent
+
+    if options.mcp:
+        serve_agent(OpenIndexes(options.indexes, options.model))
+        return
+    with Server(options.port, options.indexes, options.model) as server:
+        yield server.address()
+        sys.stdout.flush()  # of a pipe: other programs wait for the address
+        server.serve_forever()
 
 
 # --- Options ---
@@ -209,7 +255,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def sync_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `search.py sync`."""
-    folder = "that documents were read from, or where it is now (default: the only one)"
+    folder = "that documents were read from, or where it is now (default: all of them)"
     parser.add_argument("folder", nargs="?", type=Path, help=folder)
     parser.add_argument(
         "--yes",
@@ -226,7 +272,10 @@ def _takes_a_part(parser: argparse.ArgumentParser) -> None:
 
 def query_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `search.py query`."""
-    parser.add_argument("text", nargs="?", help="query; without it the command loads once and asks for queries")
+    text = "query; without it the command loads once and asks for queries, or reads one a line from a pipe"
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument("text", nargs="?", help=text)
+    either.add_argument("--like", metavar="ID", help="a document, in place of a query: find others like it")
     method = "dense: by meaning (vectors), bm25: by words, hybrid: by both (default: hybrid)"
     parser.add_argument("--method", choices=METHODS, default=METHODS[0], help=method)
     fusion = "of a hybrid: sum of both scores, or rrf: reciprocal ranks (default: sum)"
@@ -253,6 +302,8 @@ def duplicates_options(parser: argparse.ArgumentParser) -> None:
 def clusters_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `search.py clusters`."""
     parser.add_argument("--count", type=Bound(1), help="number of groups (default: 10, at most one a document)")
+    table = "new CSV file to write: id, group, words, title"
+    parser.add_argument("--output_file", type=Path, help=table)
     _takes_a_part(parser)
 
 
@@ -262,6 +313,17 @@ def export_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("uri", help="address of the database's server, or a file that ends in .db")
     parser.add_argument("--name", default="documents", help="name of the collection (default: documents)")
     parser.add_argument("--replace", action="store_true", help="delete a collection of this name first")
+
+
+def serve_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `search.py serve`."""
+    parser.formatter_class, parser.epilog = argparse.RawDescriptionHelpFormatter, with_installed_commands(SERVED)
+    parser.add_argument("indexes", nargs="+", type=Path, metavar="index", help="the folder of an index")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--port", type=Bound(0, 2**16 - 1), default=8765, help="0: any that is free (default: 8765)")
+    agents = "answer an agent over standard input and output, as the Model Context Protocol has it"
+    how.add_argument("--mcp", action="store_true", help=agents)
+    _needs_encoder(parser)
 
 
 @dataclass(frozen=True)
@@ -277,6 +339,7 @@ class Verb:
 VERBS = {
     "build": Verb("Embed documents and index them; run again after a kill, it goes on.", build_options, build, False),
     "query": Verb("Find the best documents for a question, each with its best passage.", query_options, query),
+    "serve": Verb("Load once, and answer people, programs and agents of this machine.", serve_options, serve, False),
     "sync": Verb("Add, replace and remove what has changed in the folder.", sync_options, sync),
     "add": Verb("Add documents; those that are in the index unchanged are passed over.", add_options, add),
     "delete": Verb("Take documents out.", delete_options, delete),
@@ -307,7 +370,8 @@ def main() -> None:
     log_messages(logging.WARNING if options.json else logging.INFO)
     style = Style.of(sys.stdout)
     for result in VERBS[options.verb].run(options):
-        print(as_json(asdict(result)) if options.json else "\n".join(result.lines(style)))
+        lines = as_json(asdict(result)) if options.json else "\n".join(result.lines(style))
+        print(lines, flush=True)  # a program may wait for it before it asks again
 
 
 command = as_command(main)

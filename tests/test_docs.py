@@ -143,7 +143,7 @@ def runnable(page):
 
 def test_the_tutorial_runs_as_it_is_written_and_then_publishing_and_searching(tmp_path, reader):
     tutorial, publishing, searching = map(runnable, ("tutorial.md", "publishing.md", "searching.md"))
-    assert (len(tutorial), len(publishing), len(searching)) == (4, 2, 9)
+    assert (len(tutorial), len(publishing), len(searching)) == (4, 2, 10)
     assert (publishing.pop()[0], searching.pop()[0]) == ("export_onnx.py", "explore.py")  # which have tests of theirs
     for words in tutorial:
         reader(*words)

@@ -9,10 +9,13 @@ The folder is that of search.py. `docsplit.index.index` reads it and `docsplit.i
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from docsplit.data.fusion import FUSIONS, WEIGHT
 from docsplit.data.readers.base import USUAL, Document
@@ -20,7 +23,7 @@ from docsplit.data.readers.documents import Documents, documents_of, refuse_othe
 from docsplit.data.words import ENGLISH, LANGUAGES, Stems
 from docsplit.embedding.encoder_arguments import EncoderArguments
 from docsplit.index import changes
-from docsplit.index.index import Hit, IndexReader, check_encoder, encoder_of_index
+from docsplit.index.index import Hit, IndexReader, Segment, check_encoder, encoder_of_index
 from docsplit.index.results import METHODS, Added, Answer, Info
 
 if TYPE_CHECKING:  # they need torch or scikit-learn, as a search by words does not
@@ -118,6 +121,20 @@ class Index:
         """
         return self.answer(question, count, method, fusion, weight, under).rows
 
+    def like(
+        self, document_id: str, count: int = 10, method: str = "hybrid", fusion: str = "sum", weight: float = WEIGHT,
+        under: str = "",
+    ) -> list[Hit]:  # fmt: skip
+        """Find the documents that are most like one of the index, which is left out; its encoder is not needed.
+
+        The arguments and what is returned are those of `search`; the question is the document, its vector and its
+        words.
+
+        Raises:
+            ValueError: as `search` does, and for an id that is not in the index.
+        """
+        return self.answer_like(document_id, count, method, fusion, weight, under).rows
+
     def answer(
         self, question: str, count: int = 10, method: str = "hybrid", fusion: str = "sum", weight: float = WEIGHT,
         under: str = "",
@@ -125,24 +142,50 @@ class Index:
         """Find what `search` finds, and say how long it took and which words counted; raises as `search` does."""
         if not question.strip():
             raise ValueError("The question is empty: give it words.")
-        if count < 1:
-            raise ValueError(f"count is {count}: expected 1 or more.")
-        if method not in METHODS:
-            raise ValueError(f"method is {method!r}: expected one of {', '.join(METHODS)}.")
-        if fusion not in FUSIONS or not 0 <= weight <= 1:
-            raise ValueError(f"fusion is {fusion!r}, weight {weight!r}: expected sum or rrf, and 0 to 1.")
+        _check_search(count, method, fusion, weight)
         reader = self._current().under(under)
         encoder = None if method == "bm25" else self.encoder()
         started = perf_counter()
         vector = None if encoder is None else encoder.embed_query(question)
-        embedded = perf_counter()
-        hits = reader.search(vector, question, count, method, fusion, weight)
-        milliseconds = 1e3 * (embedded - started), 1e3 * (perf_counter() - embedded)
-        similarity = None if encoder is None else encoder.description["similarity"]
-        language = reader.manifest.language
-        return Answer(
-            question, method, hits, *milliseconds, similarity, [*Stems(language).content_words(question)], language
-        )
+        milliseconds = 1e3 * (perf_counter() - started)
+        return replace(_answer(reader, question, vector, count, method, fusion, weight), encoding_ms=milliseconds)
+
+    def answer_like(
+        self, document_id: str, count: int = 10, method: str = "hybrid", fusion: str = "sum", weight: float = WEIGHT,
+        under: str = "",
+    ) -> Answer:  # fmt: skip
+        """Find what `like` finds, as `answer` does; the query of the answer is the id."""
+        _check_search(count, method, fusion, weight)
+        current = self._current()
+        segment, row = _place_of(current, document_id)
+        vector = None if method == "bm25" else segment.vectors[segment.document_rows[row]]
+        others = current.under(under).without(document_id)
+        found = _answer(others, segment.texts[row], vector, count, method, fusion, weight)
+        return replace(found, query=document_id)
+
+    def document(self, document_id: str) -> Document:
+        """Return a document of the index: its `id`, `text` and `title`; the text begins with the title.
+
+        Raises:
+            ValueError: if it is not in the index.
+        """
+        segment, row = _place_of(self._current(), document_id)
+        return segment.document(row)
+
+    def documents(self, under: str = "") -> Iterator[Document]:
+        """Iterate over all documents as `document` returns them, as the index is now, whatever changes meanwhile.
+
+        Args:
+            under: as in `search`.
+
+        Example:
+            >>> notes = {"sea": "The ship dropped its anchor.", "kitchen": "Bread with butter and salt."}
+            >>> index = Index.build(notes, "sentence-transformers/all-MiniLM-L6-v2", "outputs/two.index")
+            >>> {document.id: document.text for document in index.documents()} == notes
+            True
+        """
+        reader = self._current().under(under)
+        return (segment.document(row) for segment, row in reader.documents())
 
     def duplicates(self, threshold: float = 0.95, under: str = "") -> list["Pair"]:
         """Find pairs of documents that say nearly the same, the most similar first.
@@ -189,16 +232,16 @@ class Index:
         )
 
     def sync(self, folder: str | Path | None = None, yes: bool = False) -> Added:
-        """Add, replace and remove what has changed in a folder that documents were read from.
+        """Add, replace and remove what has changed in the folders that documents were read from.
 
         Args:
-            folder: as in `docsplit.index.changes.sync`. Default: the only one.
-            yes: go on if the folder is gone, or more than half of its documents are to be removed.
+            folder: as in `docsplit.index.changes.sync`. Default: all of them.
+            yes: go on if a folder is gone, or more than half of its documents are to be removed.
 
         Returns: what `add` returns, and how many documents were `removed`, and stay `unread` for now.
 
         Raises:
-            ValueError: without `yes` in these cases, or if no folder or several may be meant. The index is as it was.
+            ValueError: without `yes` in these cases, or if no document is of that folder. The index is as it was.
         """
         return changes.sync(self.directory, self.encoder(), folder, yes)
 
@@ -227,6 +270,32 @@ class Index:
             else:  # the index may have been built again
                 check_encoder(self._current().manifest, self._encoder.description)
             return self._encoder
+
+
+def _check_search(count: int, method: str, fusion: str, weight: float) -> None:
+    if count < 1:
+        raise ValueError(f"count is {count}: expected 1 or more.")
+    if method not in METHODS:
+        raise ValueError(f"method is {method!r}: expected one of {', '.join(METHODS)}.")
+    if fusion not in FUSIONS or not 0 <= weight <= 1:
+        raise ValueError(f"fusion is {fusion!r}, weight {weight!r}: expected sum or rrf, and 0 to 1.")
+
+
+def _answer(
+    reader: IndexReader, text: str, vector: np.ndarray | None, count: int, method: str, fusion: str, weight: float
+) -> Answer:
+    """Search with the words of a text and a vector (H,)."""
+    started = perf_counter()
+    hits = reader.search(vector, text, count, method, fusion, weight)
+    milliseconds, language = 1e3 * (perf_counter() - started), reader.manifest.language
+    similarity = None if vector is None else reader.manifest.encoder["similarity"]
+    return Answer(text, method, hits, 0.0, milliseconds, similarity, [*Stems(language).content_words(text)], language)
+
+
+def _place_of(reader: IndexReader, document_id: str) -> tuple[Segment, int]:
+    if (place := reader.find(document_id)) is None:
+        raise ValueError(f"{document_id!r} is not in the index: an id is what a query prints in [brackets].")
+    return place
 
 
 def _source(documents: Documents) -> changes.DocumentSource:

@@ -156,86 +156,108 @@ def sync(
     folder: str | Path | None = None,
     yes: bool = False,
 ) -> Added:
-    """Make the documents of an index those that a folder has now: add, replace and remove what has changed.
+    """Make the documents of an index those that its folders have now: add, replace and remove what has changed.
 
     A document stays if its file, or a row of that, cannot be read now; one without text is removed. Documents that
-    come from elsewhere stay.
+    come from elsewhere stay. Of an id that several folders have, the one that was added last gives the document.
 
     Args:
         folder: or file, that documents of the index were read from, or the new place of one that has moved. Default:
-            the only one.
-        yes: go on if the folder is gone, if more than half of its documents are to be removed, or if documents from
+            all of them.
+        yes: go on if a folder is gone, if more than half of its documents are to be removed, or if documents from
             elsewhere have the same ids and are to be replaced.
 
     Raises:
-        ValueError: without `yes` in these cases; if no folder or several may be meant; for another encoder. The index
-            is as it was.
+        ValueError: without `yes` in these cases; for a folder that the index has no documents of; for another encoder.
+            The index is as it was.
     """
     with writing(directory) as change:
         check_encoder(change.committed, encoder.description)
-        path = _folder_meant(change, folder)
-        number, columns = [*change.sources].index(str(path)), change.sources[str(path)]
-        own = {segment.ids[row] for segment, row in change.index.documents() if segment.sources[row] == number}
+        paths = _folders_meant(change, folder)
+        names, own = [*change.sources], {name: set[str]() for name in change.sources}
+        for segment, row in change.index.documents():
+            own[names[segment.sources[row]]].add(segment.ids[row])
 
-        # What the folder has
-        found = find_files(path) if path.exists() else FoundFiles(path)
-        new, replaced, there, empty = list[Document](), set[str](), set[str](), 0
-        of_others = set[str]()
-        for document in prepared(documents_in(found, columns) if found.files else ()):
-            if not clean_text(document.text).strip():  # what is unchanged need not be cut into passages
-                empty += 1
-                continue
-            there.add(document.id)
-            if (place := change.index.find(document.id)) is not None:
-                segment, row = place
-                is_equal, is_own = np.array_equal(segment.digests[row], digest_of(document)), document.id in own
-                if is_equal and is_own:
+        # What the folders have
+        new: dict[str, tuple[Path, Document]] = {}  # to be written, by id
+        seen, replaced, unread, read, counts = set[str](), set[str](), set[str](), set[str](), Added()
+        of_others = {path: set[str]() for path in paths}
+        for path in reversed(paths):
+            read.add(str(path))
+            found = find_files(path) if path.exists() else FoundFiles(path)
+            for document in prepared(documents_in(found, change.sources[str(path)]) if found.files else ()):
+                if not clean_text(document.text).strip():  # what is unchanged need not be cut into passages
+                    counts.empty += 1
                     continue
-                replaced.add(document.id)
-                if not (is_equal or is_own):
-                    of_others.add(document.id)
-            new.append(document)
-        found.problems.log()
-        unread = found.in_unread(own - there)
-        gone = own - there - unread
-        if len(gone) > len(own) / 2 and not yes:
-            raise ValueError(
-                f"{len(gone):,} of {len(own):,} documents are no longer in {path}: --yes removes them from the index. "
-                "If the folder has moved, name its new place."
-            )
-        if of_others and not yes:
-            raise ValueError(
-                f"{len(of_others):,} documents of {path} have ids of others that came from elsewhere, such as "
-                f"{min(of_others)!r}: --yes replaces those."
-            )
+                digest, place = digest_of(document), change.index.find(document.id)
+                if document.id in seen:  # of a folder that was added later
+                    if place is None and not np.array_equal(digest, digest_of(new[document.id][1])):
+                        of_others[new[document.id][0]].add(document.id)
+                    continue
+                seen.add(document.id)
+                if place is not None:
+                    segment, row = place
+                    is_equal, source = np.array_equal(segment.digests[row], digest), names[segment.sources[row]]
+                    if is_equal and source == str(path):
+                        counts.unchanged += 1
+                        continue
+                    replaced.add(document.id)
+                    if not is_equal and source not in read:
+                        of_others[path].add(document.id)
+                new[document.id] = path, document
+            found.problems.log()
+            unread |= found.in_unread(own[str(path)] - seen)
+            seen |= unread
+        gone = {path: own[str(path)] - seen for path in paths}
+        if not yes:
+            for path in paths:
+                _refuse_surprises(path, len(own[str(path)]), len(gone[path]), of_others[path])
 
-        built = change.write(new, encoder, (str(path), columns))
-        change.delete(replaced | gone)
+        for path in paths:
+            documents = [document for place, document in new.values() if place == path]
+            built = change.write(documents, encoder, (str(path), change.sources[str(path)]))
+            counts.documents += built.documents
+            counts.passages += built.passages
+        removed = set[str]().union(*gone.values())
+        change.delete(replaced | removed)
         change.commit()
-    counts = len(replaced), len(there) - len(new), len(gone), len(unread)
-    return Added(built.documents, built.passages, empty, None, *counts)
+    return replace(counts, replaced=len(replaced), removed=len(removed), unread=len(unread))
 
 
-def _folder_meant(change: "Change", folder: str | Path | None) -> Path:
-    """Return the place of a folder that documents were read from, after noting it if that is new."""
+def _refuse_surprises(path: Path, own: int, gone: int, of_others: set[str]) -> None:
+    """Refuse to remove more than half of the documents of a folder, and to put its documents in place of others."""
+    if gone > own / 2:
+        raise ValueError(
+            f"{gone:,} of {own:,} documents are no longer in {path}: --yes removes them from the index. If the folder "
+            "has moved, name its new place."
+        )
+    if of_others:
+        raise ValueError(
+            f"{len(of_others):,} documents of {path} have ids of others that came from elsewhere, such as "
+            f"{min(of_others)!r}: --yes replaces those."
+        )
+
+
+def _folders_meant(change: "Change", folder: str | Path | None) -> list[Path]:
+    """Return the places that documents were read from, or the one that is named, after noting it if that is new."""
     known = [Path(path) for path in change.sources if path]
     path = None if folder is None else Path(folder).absolute()
-    if path in known:
-        return path
-    if path is not None and path.exists():
-        for place in known:
-            if place.exists() and place.samefile(path):  # by another name, such as a link
-                return place
-    if path is None and len(known) == 1:
-        return known[0]
-    lost = [place for place in known if not place.exists()]
-    if path is not None and path.exists() and len(lost) == 1:  # it has moved
-        change.sources = {
-            str(path) if name == str(lost[0]) else name: columns for name, columns in change.sources.items()
-        }
-        return path
     if not known:
         raise ValueError("The documents of the index were not read from a folder: `add` takes others.")
+    if path is None:
+        return known
+    if path in known:
+        return [path]
+    if path.exists():
+        for place in known:
+            if place.exists() and place.samefile(path):  # by another name, such as a link
+                return [place]
+        lost = [place for place in known if not place.exists()]
+        if len(lost) == 1:  # it has moved
+            change.sources = {
+                str(path) if name == str(lost[0]) else name: columns for name, columns in change.sources.items()
+            }
+            return [path]
     raise ValueError(
         f"Name a folder that the index has documents of ({', '.join(map(str, known))}), or the new place of one that "
         "has moved. `add` takes other documents."

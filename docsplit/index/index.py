@@ -345,14 +345,26 @@ class Segment:
         view.alive[rows] = self.alive[rows]
         return view
 
+    def without(self, row: int) -> "Segment":
+        """Return a view that lacks a document."""
+        view = copy.copy(self)
+        view.alive = self.alive.copy()
+        view.alive[row] = False
+        return view
+
+    def document(self, row: int) -> Document:
+        """Return a document as it was indexed."""
+        return Document(self.ids[row], self.texts[row], self.titles[row])
+
     def rows(self) -> Iterator[DocumentRow]:
         """Iterate over the documents that are in the index."""
         whole = self.document_rows
         for row in np.flatnonzero(self.alive).tolist():
-            document = Document(self.ids[row], self.texts[row], self.titles[row])
             part, own = self.passages_of(row), self.vectors[whole[row]]
             texts = [self.passages[number] for number in range(part.start, part.stop)]
-            yield DocumentRow(document, texts, self.vectors[part], own, self.tokens[row], int(self.sources[row]))
+            yield DocumentRow(
+                self.document(row), texts, self.vectors[part], own, self.tokens[row], int(self.sources[row])
+            )
 
     @property
     def passage_vectors(self) -> np.ndarray:
@@ -462,7 +474,7 @@ class Hit:
     """A document that was found, and its best passage.
 
     Attributes:
-        score: what documents are sorted by: a similarity, BM25, or both fused.
+        score: what documents are sorted by: a similarity, BM25, or both fused; it compares hits of one query alone.
         passage: the nearest to the query; where words alone count, the one with most of them.
         similarity: of that passage and the query; None where words alone count.
         words: of the query, whose stems the document has; without those that say little.
@@ -526,6 +538,12 @@ class IndexReader:
         view.prefix, view.segments = prefix, [segment.under(prefix) for segment in self.segments]
         if not len(view):
             raise ValueError(f"No document of {self.directory} has an id that begins with {prefix!r}.")
+        return view
+
+    def without(self, document_id: str) -> "IndexReader":
+        """Return a view that lacks a document, if it has it."""
+        view, rows = copy.copy(self), [segment.find(document_id) for segment in self.segments]
+        view.segments = [of if row is None else of.without(row) for of, row in zip(self.segments, rows)]
         return view
 
     def __len__(self) -> int:

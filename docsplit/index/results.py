@@ -204,6 +204,7 @@ class Answer(CommandResult):
     """The best documents for a query, and the milliseconds that embedding it and searching took.
 
     Attributes:
+        query: the question, or the id of the document that others are like.
         similarity: what vectors are compared by, cosine or dot; None: they are not.
         words: of the query; without those that say little.
         language: of the stems by which words match.
@@ -223,16 +224,7 @@ class Answer(CommandResult):
         lines, room, stems = [], style.width - len(INDENT), Stems(self.language)
         for rank, hit in enumerate(self.rows, start=1):
             lines.append(style.document(hit.id, hit.title, f"{rank:3}  "))
-            # How similar the passage is, and which of the query's words the document has, where they count
-            reasons = []
-            if hit.similarity is not None:
-                reasons.append(
-                    f"{'dot product' if self.similarity == 'dot' else self.similarity} {hit.similarity:.2f}"
-                )
-            if self.words and self.method != "dense":
-                some = f": {', '.join(hit.words)}" if hit.words and len(hit.words) < len(self.words) else ""
-                reasons.append(f"{len(hit.words)} of {counted(len(self.words), 'word')}{some}")
-            if reasons:
+            if reasons := self.reasons(hit):
                 lines.append(INDENT + style.dim(textwrap.shorten(", ".join(reasons), room, placeholder=" …")))
             if hit.passage:
                 matched = {*stems.of(" ".join(hit.words))}
@@ -240,6 +232,16 @@ class Answer(CommandResult):
                 wrapped = textwrap.wrap(part, room, max_lines=PASSAGE_LINES, placeholder=" …")
                 lines += [INDENT + marked(style, line, matched, stems) for line in wrapped]
         return lines or ["Nothing was found."]
+
+    def reasons(self, hit: "Hit") -> list[str]:
+        """Say how similar a hit's passage is, and which of the query's words its document has, where they count."""
+        reasons = []
+        if hit.similarity is not None:
+            reasons.append(f"{'dot product' if self.similarity == 'dot' else self.similarity} {hit.similarity:.2f}")
+        if self.words and self.method != "dense":
+            some = f": {', '.join(hit.words)}" if hit.words and len(hit.words) < len(self.words) else ""
+            reasons.append(f"{len(hit.words)} of {counted(len(self.words), 'word')}{some}")
+        return reasons
 
 
 @dataclass
@@ -284,9 +286,17 @@ class Clusters(CommandResult):
 
 def marked(style: Style, text: str, wanted: set[str], stems: Stems) -> str:
     """Make the words of a text bold that have one of these stems, if the style has marks."""
-    if not style.has_marks or not wanted:
-        return text
-    return RUNS.sub(lambda run: run[0] if wanted.isdisjoint(stems.of(run[0])) else style.bold(run[0]), text)
+    return "".join(style.bold(part) if is_match else part for part, is_match in matching_parts(text, wanted, stems))
+
+
+def matching_parts(text: str, wanted: set[str], stems: Stems) -> list[tuple[str, bool]]:
+    """Cut a text before and after its words that have one of these stems: each part, and whether it is such a word."""
+    parts, end = [], 0
+    for run in RUNS.finditer(text) if wanted else ():
+        if not wanted.isdisjoint(stems.of(run[0])):
+            parts += [(text[end : run.start()], False), (run[0], True)]
+            end = run.end()
+    return [*parts, (text[end:], False)]
 
 
 def shown_part(passage: str, title: str, wanted: set[str], stems: Stems, characters: int) -> str:

@@ -704,8 +704,10 @@ def _describe(
 def adaptation_text(adapted: Adapted, encoder: str) -> str:
     """Return what was written, how much of the encoder the words explain, and how it is used."""
     facts, folder = adapted.facts, adapted.output
+    purpose = "It is for classes, groups and maps; search hardly gains by it. A map"
+    use = use_of(folder, purpose, "explore.py", folder, "--corpus", "YOUR_DOCUMENTS")
     if adapted.kept == CLOSED_FORM:
-        return f"Wrote {folder}: an encoder of these documents alone.\n{use_of(folder)}"
+        return f"Wrote {folder}: an encoder of these documents alone.\n{use}"
     weight = "" if adapted.weight in (None, 1) else f", weight {adapted.weight:g}"
     lines = [f"Wrote {folder}: {adapted.kept}{weight}, of {without_folders(encoder)}."]
     if facts is not None and adapted.kept not in ("start", "trained"):
@@ -713,4 +715,4 @@ def adaptation_text(adapted: Adapted, encoder: str) -> str:
             f"The words of {facts.documents:,} documents explain {100 * facts.share_explained:.0f} % of the variance "
             "of the encoder's vectors, on documents left out of the fit."
         )
-    return "\n".join([*lines, use_of(folder)])
+    return "\n".join([*lines, use])

@@ -152,7 +152,8 @@ def closing_text(options: RunOptions, results: JsonObject) -> str:
         f"({results['train_tokens_per_second']:,.0f} tokens/s), mean loss {number(results['train_loss'])}."
     )
     made = "the start, unchanged" if results["kept_start"] else "the encoder, its card (README.md)"
-    parts[-1] += f"\nWrote {folder}: {made}, all_results.json.\n{use_of(folder)}"
+    search = "search.py", "build", "YOUR_DOCUMENTS", "--model", folder, "--index_dir", f"{folder}.index"
+    parts[-1] += f"\nWrote {folder}: {made}, all_results.json.\n{use_of(folder, 'To search', *search)}"
     return "\n\n".join(parts)
 
 
@@ -167,12 +168,10 @@ def verdict(results: JsonObject) -> str:
     return f"Trained, it is {' and '.join(parts)}, with {SHOTS} labels a class on {documents}."
 
 
-def use_of(folder: Path) -> str:
-    """Say how the encoder in a folder is used."""
+def use_of(folder: Path, purpose: str, *command: object) -> str:
+    """Say how the encoder in a folder is loaded, and by which command it is used."""
     loading = f"SentenceTransformer({str(folder)!r}{trust_argument(folder)})"
-    return f"In Python, {loading} loads it. To search:\n    " + command_line(
-        "search.py", "build", "YOUR_DOCUMENTS", "--model", folder, "--index_dir", f"{folder}.index"
-    )
+    return f"In Python, {loading} loads it. {purpose}:\n    {command_line(*map(str, command))}"
 
 
 def number(value: float) -> str:

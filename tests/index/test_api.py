@@ -89,6 +89,34 @@ def test_an_index_keeps_its_prompts_whatever_its_encoder_says_later(scattered, t
         opened.search(QUESTION)
 
 
+@pytest.mark.parametrize("method", ["hybrid", "dense", "bm25"])
+def test_what_is_like_a_document_is_found_as_in_an_index_without_it_and_without_the_encoder(built, loads, method):
+    opened, reader = Index(built.directory), index_module.IndexReader(built.directory)
+    segment, row = reader.find("3")
+    vector = None if method == "bm25" else segment.vectors[segment.document_rows[row]]
+    hits, answer = opened.like("3", 5, method), opened.answer_like("3", 5, method)
+    assert (answer.rows, answer.query, answer.method) == (hits, "3", method)
+    assert loads == []
+    built.delete("3")
+    assert hits == index_module.IndexReader(built.directory).search(vector, TEXTS[3], 5, method)
+    assert len(hits) == 5
+    with pytest.raises(ValueError, match="'3' is not in the index: an id is what a query prints"):
+        opened.like("3")
+    built.delete({document.id for document in built.documents()} - {"0"})
+    assert opened.like("0", method=method) == []
+
+
+def test_ids_and_texts_are_those_that_were_given(built):
+    documents = built.documents()
+    assert built.document("3").text == TEXTS[3]
+    built.add([Document("new", "Of a ship.", "A title"), Document("file/a", TEXTS[0])])
+    built.delete("3")
+    assert {document.id: document.text for document in documents} == dict(zip(map(str, range(24)), TEXTS))
+    assert built.document("new") == Document("new", "A title\n\nOf a ship.", "A title")
+    assert [document.id for document in built.documents("file/")] == ["file/a"]
+    assert {"3", "new"} & {document.id for document in built.documents()} == {"new"}
+
+
 def test_documents_are_added_replaced_and_deleted(built):
     assert built.search(TEXTS[0], count=1)[0].id == "0"
     counts = built.add({"0": TEXTS[0], "new": "A lighthouse in a gale.", "empty": " "})
@@ -158,6 +186,8 @@ REFUSED = [
     (lambda built, new: built.search("a", fusion="mean"), "fusion is 'mean', weight 0.8: expected sum or rrf"),
     (lambda built, new: built.search("a", weight=2), "weight 2: expected"),
     (lambda built, new: built.search("a", method="words"), "method is 'words': expected one of hybrid, dense, bm25"),
+    (lambda built, new: built.like("0", method="words"), "method is 'words': expected one of hybrid, dense, bm25"),
+    (lambda built, new: built.document("nowhere"), "'nowhere' is not in the index"),
     (lambda built, new: built.add(["A text."]), r"need ids, .*: give \{id: text\}"),
     (lambda built, new: built.add({"a": 3}), "Document 'a' is a int: give texts"),
     (lambda built, new: built.add(new), "nowhere"),

@@ -210,8 +210,6 @@ def test_each_folder_has_its_own_documents_and_columns(folder, index, tmp_path):
     (other / "a.jsonl").write_text('{"key": "x", "body": "A boat."}\n{"key": "y", "body": "A sail."}\n{"key": "z"}\n')
     add(index, read_documents(other, columns), ENCODER, source=(str(other), columns))
     add(index, [Document("mine", "A text of mine.")], ENCODER)
-    with pytest.raises(ValueError, match=f"Name a folder.*{folder}, {other}"):
-        sync(index, ENCODER)
     (other / "a.jsonl").write_text('{"key": "y", "body": "A sail."}\n')
     (folder / "0.txt").unlink()
     counts = sync(index, ENCODER, other)
@@ -223,12 +221,71 @@ def test_each_folder_has_its_own_documents_and_columns(folder, index, tmp_path):
     with pytest.raises(ValueError, match=r"1 documents of .* have ids of others .* such as '3\.txt'"):
         sync(index, ENCODER, other)
     assert sync(index, ENCODER, other, yes=True).replaced == 1
-    with pytest.raises(ValueError, match="`add` takes other documents"):
+    with pytest.raises(ValueError, match=f"Name a folder .*{folder}, {other}.* `add` takes other documents"):
         sync(index, ENCODER, tmp_path, yes=True)  # another folder is not a moved one
     texts = tmp_path / "texts.index"
     build(texts, [Document("a", "A text.")], ENCODER)
     with pytest.raises(ValueError, match="were not read from a folder"):
         sync(texts, ENCODER, folder)
+
+
+def test_after_an_addition_every_folder_is_followed_with_its_columns(folder, index, tmp_path):
+    """The index answers as one that is built of both; one that has lost most stops the whole."""
+    other, columns = tmp_path / "other.csv", TableColumns("body", "key")
+
+    def write_table(rows):
+        other.write_text("key,body\n" + "".join(f"t{number},{TEXTS[number]}\n" for number in rows))
+
+    write_table(range(100, 110))
+    add(index, read_documents(other, columns), ENCODER, source=(str(other), columns))
+    add(index, [Document("mine", TEXTS[199])], ENCODER)
+    write_table(range(103, 114))
+    change(folder, np.random.default_rng(5))
+    counts = sync(index, ENCODER)
+    assert counts.removed >= 3
+    fresh = built_from(folder, tmp_path / "fresh")
+    add(fresh, read_documents(other, columns), ENCODER)
+    add(fresh, [Document("mine", TEXTS[199])], ENCODER)
+    assert found(index) == found(fresh)
+    assert counts.documents + counts.unchanged == len(IndexReader(fresh)) - 1
+    before = contents(index)
+    write_table(range(103, 105))
+    (folder / "new.txt").write_text(TEXTS[150])
+    with pytest.raises(ValueError, match=f"9 of 11 documents are no longer in {other}"):
+        sync(index, ENCODER)
+    assert contents(index) == before
+
+
+def test_of_an_id_that_folders_share_the_one_added_last_gives_the_document(tmp_path):
+    """Whoever has it in the index: asked once, and then at rest; what moves between folders is no surprise."""
+    first, last = tmp_path / "first", tmp_path / "last"
+    for place in (first, last):
+        place.mkdir()
+        (place / f"{place.name} alone.txt").write_text(f"Of the {place.name}.")
+    (first / "a.txt").write_text("A ship.")
+    index = built_from(first, tmp_path / "the.index")
+    add(index, read_documents(last), ENCODER, source=(str(last), USUAL))
+
+    def texts():
+        return {segment.ids[row]: segment.texts[row] for segment, row in IndexReader(index).documents()}
+
+    for name in ("a.txt", "b.txt"):  # in the index, and in none of both before
+        (first / name).write_text("A ship.")
+        (last / name).write_text("A boat.")
+        with pytest.raises(ValueError, match=rf"1 documents of {last} have ids of others .* such as '{name}'"):
+            sync(index, ENCODER)
+        assert sync(index, ENCODER, yes=True).documents == 1
+        assert texts()[name] == "A boat."
+        assert sync(index, ENCODER).documents == 0
+    (last / "a.txt").unlink()
+    (first / "b.txt").write_text("A boat.")
+    counts = sync(index, ENCODER)
+    assert (counts.documents, counts.replaced, counts.removed) == (1, 1, 0)
+    assert (texts()["a.txt"], texts()["b.txt"]) == ("A ship.", "A boat.")
+    (first / "a.txt").rename(last / "a.txt")
+    assert sync(index, ENCODER).removed == 0
+    assert sync(index, ENCODER, first).unchanged == 1
+    assert len(texts()) == 4
 
 
 def test_a_document_that_was_replaced_by_itself_leaves_with_its_folder(tmp_path):
@@ -239,6 +296,8 @@ def test_a_document_that_was_replaced_by_itself_leaves_with_its_folder(tmp_path)
     index = built_from(folder, tmp_path / "the.index")
     (folder / "0.txt").write_text("Another text.")
     add(index, read_documents(folder / "0.txt"), ENCODER, True, (str(folder / "0.txt"), USUAL))
+    (folder / "0.txt").write_text("A third text.")
+    assert sync(index, ENCODER).replaced == 1
     sync(index, ENCODER, folder)
     (folder / "0.txt").unlink()
     assert sync(index, ENCODER, folder).removed == 1

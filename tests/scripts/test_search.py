@@ -1,5 +1,6 @@
 """The search script: each verb as its user calls it, on files that a small encoder reads."""
 
+import csv
 import io
 import json
 import os
@@ -67,6 +68,10 @@ def test_a_query_finds_what_the_encoder_says(index, notes, scattered, answer):
     text = answer("query", index, query, as_json=False)
     assert re.match(r"  1  .+  \[.+\.txt\]\n     cosine 0\.\d\d, \d+ of \d+ words", text)
     assert answer("query", index, "nosuchword", "--method", "bm25", as_json=False) == "Nothing was found.\n"
+    like = answer("query", index, "--like", "copy.txt", "--count", 3)
+    first = sorted(path.name for path in notes.iterdir() if path.name != "copy.txt")[0]
+    assert (like["query"], like["rows"][0]["id"], len(like["rows"])) == ("copy.txt", first, 3)
+    assert "copy.txt" not in {row["id"] for row in like["rows"]}
 
 
 def test_what_changed_is_embedded_and_nothing_else(index, notes, tmp_path, answer, monkeypatch):
@@ -134,7 +139,7 @@ def test_a_name_that_is_no_utf8_hides_no_other_document(index, notes, tmp_path, 
     assert run("delete", index, r"caf\udce9.txt") == b"Deleted 1 document.\n"
 
 
-def test_duplicates_and_clusters(index, notes, answer):
+def test_duplicates_and_clusters(index, notes, answer, tmp_path, failure_of):
     first = sorted(name.name for name in notes.iterdir() if name.name != "copy.txt")[0]
     rows = answer("duplicates", index, "--threshold", 0.99999)["rows"]
     assert [({row["id"], row["other"]}, row["same_words"]) for row in rows] == [({first, "copy.txt"}, 1.0)]
@@ -143,6 +148,13 @@ def test_duplicates_and_clusters(index, notes, answer):
     assert sum(group["size"] for group in groups) == 25 == len({name for group in groups for name in group["ids"]})
     lines = answer("clusters", index, "--count", 3, as_json=False).splitlines()
     assert sum(bool(re.search("[0-9] documents?: ", line)) for line in lines) == 3
+    table = tmp_path / "new" / "groups.csv"
+    assert answer("clusters", index, "--count", 3, "--output_file", table)["rows"] == groups
+    with table.open(encoding="utf-8", newline="") as file:
+        rows = [(row["id"], row["group"], row["words"]) for row in csv.DictReader(file)]
+    words = ["; ".join(group["words"]) for group in groups]
+    assert rows == [(name, str(n + 1), words[n]) for n, group in enumerate(groups) for name in group["ids"]]
+    assert f"{table} exists: name another" in failure_of(search.main, "clusters", index, "--output_file", table)
 
 
 @pytest.mark.parametrize(
@@ -177,15 +189,16 @@ def test_a_build_that_is_stopped_goes_on(notes, scattered, tmp_path, run_here, a
     assert answer(*words)["documents"] == 25
 
 
-def test_a_search_by_words_loads_no_library_of_models(index):
+@pytest.mark.parametrize("words", [("kettle", "--method", "bm25"), ("--like", "copy.txt")])
+def test_a_search_without_the_encoder_loads_no_library_of_models(index, words):
     """Nor anything else that takes a second."""
     code = (
         "import sys, search; search.main(); heavy = {'torch', 'transformers', 'datasets', 'sklearn', 'networkx'}; "
         "print('HEAVY', sorted(heavy & set(sys.modules)))"
     )
-    command = [sys.executable, "-c", code, "query", str(index), "kettle", "--method", "bm25"]
+    command = [sys.executable, "-c", code, "query", str(index), *words]
     printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert "1 of 1 word" in printed
+    assert re.search(r"\d of \d+ word", printed)
     assert printed.endswith("HEAVY []\n")
 
 
@@ -206,3 +219,31 @@ def test_an_index_whose_encoder_was_moved_is_searched_and_explored(
     with pytest.raises(SystemExit):
         run_here(explore.main, moved, "--model", moved)
     assert "is no index" in capsys.readouterr().err
+
+
+def test_a_program_asks_through_a_pipe_and_gets_an_answer_a_line(index):
+    """Each answer comes before the next question; an empty line is none."""
+    command = [sys.executable, "search.py", "query", str(index), "--method", "bm25", "--json"]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        for question in ("kettle", "the harbour", "nosuchword"):
+            process.stdin.write(f"\n{question}\n")
+            process.stdin.flush()
+            assert json.loads(process.stdout.readline())["query"] == question
+        process.stdin.close()
+        assert process.stdout.read() == ""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a terminal is a pty")
+def test_a_person_is_asked_and_no_prompt_stands_among_answers_in_a_file(index, tmp_path):
+    import pty
+
+    ours, terminal = pty.openpty()
+    command = [sys.executable, "search.py", "query", str(index), "--method", "bm25", "--json"]
+    with (tmp_path / "answers").open("wb") as file:
+        process = subprocess.Popen(command, cwd=ROOT, stdin=terminal, stdout=file, stderr=subprocess.PIPE)
+    os.write(ours, b"kettle\nharbour\n\n")
+    assert process.communicate(timeout=60)[1].decode() == "25 documents. An empty line ends.\n"
+    lines = (tmp_path / "answers").read_text().splitlines()
+    assert [json.loads(line)["query"] for line in lines] == ["kettle", "harbour"]
+    os.close(ours)
+    os.close(terminal)

@@ -143,7 +143,11 @@ def test_what_cannot_be_adapted_to_is_refused_in_a_line(
     ("documents", "given", "problem"),
     [
         (CORPUS[:19] + TEXTS[-2:], {}, "19 distinct documents with text, of 21, are too few to adapt to: give 20"),
-        ([f"alone{number}" for number in range(30)], {}, "0 documents have two words or more that other documents"),
+        (
+            [f"alone{number}" for number in range(30)],
+            {},
+            "No token is in two of the 30 documents: there are no words to learn from",
+        ),
         (TEXTS, {"static": True, "neighbours": 3}, "no encoder that --neighbours, --static could change: leave that"),
     ],
 )
@@ -553,6 +557,8 @@ def test_two_processes_of_the_script_write_what_the_call_does_and_say_so(worded,
     np.testing.assert_allclose(load(tmp_path / "two").encode(NEW), load(worded.output).encode(NEW), atol=1e-5)
     assert lines[-4].startswith(f"Wrote {tmp_path / 'two'}: words, of {reads_little.name}.")
     assert f" {100 * worded.facts.share_explained:.0f} % of the variance" in lines[-3]
+    assert lines[-2].endswith("It is for classes, groups and maps; search hardly gains by it. A map:")
+    assert lines[-1].endswith(f"explore.py {tmp_path / 'two'} --corpus YOUR_DOCUMENTS")
 
 
 def test_a_kill_leaves_a_partial_folder_that_the_next_run_removes(reads_little, place, tmp_path):

@@ -69,7 +69,7 @@ def test_a_run_begins_with_its_counts_and_ends_with_what_is_better():
     results |= {"train_loss": 2.345, "kept_start": False, "probe_test_documents": 20}
     text = closing_text(options, results)
     assert "200 steps took 1 min (1,234 tokens/s), mean loss 2.35." in text
-    assert "SentenceTransformer('outputs/mine') loads it." in text
+    assert "SentenceTransformer('outputs/mine') loads it. To search:\n    python search.py build YOUR_" in text
     results |= {"kept_start": True, "probe_validation_documents": 500}
     for name in ("probe_before", "probe_after", "tfidf"):
         results |= {f"{name}_5shot_accuracy": 0.5, f"{name}_5shot_accuracy_std": 0.03, f"{name}_accuracy": 0.5}

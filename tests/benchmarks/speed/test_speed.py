@@ -1,15 +1,19 @@
 """The other benchmarks of speed, each in its smallest form: they measure what they say. No time is asserted."""
 
+import contextlib
 import json
+import os
 
 import numpy as np
 import pytest
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.speed import graph_document, micro_batches, probing, search
+from benchmarks.speed import graph_document, micro_batches, probing, search, serving
+from docsplit import Index
 from docsplit.evaluation.heads.table import HEADS
 from docsplit.modeling.loading import load_encoder
 from tests.conftest import make_corpus
+from tests.index.test_serving import serving_from
 
 
 @pytest.fixture
@@ -72,3 +76,24 @@ def test_probing_times_every_head(written, encoder, tmp_path, monkeypatch):
     settings = ("2 shots, 10 draws", "all labels, 3 seeds")
     assert results["head_seconds"].keys() == {f"{head}, {setting}" for head in HEADS for setting in settings}
     assert results["documents"] == pytest.approx(120, abs=2)
+
+
+def test_serving_is_asked_while_its_index_changes(written, scattered, tmp_path, monkeypatch):
+    """Every change is found at once; the server is a thread here, and no command is started."""
+
+    @contextlib.contextmanager
+    def here(index):
+        with serving_from(index) as server:
+            yield server.server_port, os.getpid()
+
+    Index.build([row["text"] for row in make_corpus(12)], scattered, tmp_path / "the.index", passage_words=20)
+    monkeypatch.setattr(serving, "ours", here)
+    monkeypatch.setattr(serving.subprocess, "run", lambda *_, **__: None)
+    monkeypatch.setattr(serving, "SYNCS", 2)
+    monkeypatch.setattr(serving, "QUESTIONS", 60)
+    results = written(serving, tmp_path / "the.index", "--minutes", 0.01)
+    assert results["rows"].keys() == {"search.py query", "search.py serve"}
+    assert results["changes"]["failures"] == []
+    assert results["changes"]["questions"] > 2
+    assert len(results["changes"]["memory"]) == 2
+    assert len(Index(tmp_path / "the.index")) == 12  # it was a copy that changed

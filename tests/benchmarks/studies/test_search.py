@@ -4,10 +4,11 @@ import json
 
 import numpy as np
 import pytest
+from sklearn.metrics import roc_auc_score
 
 from benchmarks.engine.results import Record, Results
 from benchmarks.engine.study import Study
-from benchmarks.studies.search import report, sets, step
+from benchmarks.studies.search import cuts, report, sets, step
 from docsplit.data.bm25 import BM25
 from docsplit.data.sets.rankings import Ranking
 from tests.conftest import make_corpus
@@ -108,3 +109,31 @@ def test_the_interval_of_a_mean_is_that_of_independent_sets():
     table = report.differences(report.pd.DataFrame([ours | row for row in rows]))
     assert [*table.index] == ["scifact", "cacm", "mean of 2"]
     assert [*table.dense] == ["**+3.0** (+1.0 to +5.0)", "+1.0 (-1.0 to +2.0)", "**+2.0** (+0.8 to +3.2)"]
+
+
+def test_a_half_asks_and_the_other_half_has_none_of_its_sentences():
+    sentences = [f"Sentence {number} has w{number}a and w{number}b and some more words." for number in range(7)]
+    for seed in range(20):
+        question, other = cuts.halves_of(" ".join(sentences), np.random.default_rng(seed))
+        asked = {number for number in range(7) if f"w{number}a" in question or f"w{number}b" in question}
+        kept = {number for number in range(7) if sentences[number] in other}
+        assert 5 <= len(question.split()) <= 30
+        assert len(kept) == 3
+        assert not asked & kept
+    assert cuts.halves_of(sentences[0], np.random.default_rng(0)) is None
+
+
+def test_a_score_is_measured_by_its_pairs_and_a_probability_by_its_groups():
+    rng = np.random.default_rng(0)
+    answered, unanswered = rng.normal(1, 1, 90).round(1), rng.normal(0, 1, 60).round(1)
+    rows = cuts.aucs({"one": (answered, unanswered), "other": (-answered, -unanswered)})
+    labels = np.repeat([1, 0], (90, 60))
+    expected = roc_auc_score(labels, np.concatenate([answered, unanswered]))
+    found = {(row["system"], row["metric"]): row for row in rows}
+    assert found["one", "auc"]["value"] == pytest.approx(expected)
+    assert found["other", "ahead"]["value"] == pytest.approx(1 - 2 * expected)
+    assert found["one", "auc"]["low"] < expected < found["one", "auc"]["high"]
+    probabilities = rng.random(20_000)
+    labels = rng.random(20_000) < probabilities
+    assert cuts.calibration_error(probabilities, labels) < 0.02
+    assert cuts.calibration_error(probabilities**2, labels) == pytest.approx(1 / 6, abs=0.01)
