@@ -1,11 +1,9 @@
 """A start that knows the words of a corpus: token embeddings in closed form, in place of random ones.
 
-    X = U S V'    TF-IDF of the tokens of documents, as of `docsplit.embedding.lexical_ridge`; truncated to the width H
-    e(t)          idf_t S V_t = idf_t (X'U)_t of a token t, (H,), scaled to a root mean square of 0.2
-
-A token is the sum of the documents that have it, in the space of latent semantic analysis (Deerwester et al. 1990), so
-that the mean over a document's tokens is close to its place there before the first step of training. Position and type
-embeddings are made small beside them. Everything else stays as transformers initialises it.
+The vectors of `docsplit.embedding.closed_form`, scaled to a root mean square of 0.2: the mean over a document's tokens
+is its vector there before the first step of training. It matters how long they are, for a frequent token is short.
+Layer norms make all tokens equally long, unless their epsilon is far above the variance of an embedding; so it is 1.
+Position and type embeddings are made small beside the tokens. Everything else stays as transformers initialises it.
 """
 
 from dataclasses import dataclass
@@ -15,11 +13,11 @@ import numpy as np
 import torch
 from datasets import Dataset
 from scipy.sparse import csr_matrix
-from sklearn.utils.extmath import randomized_svd
 from torch import nn
 
-from docsplit.embedding.lexical_ridge import tfidf
+from docsplit.embedding import closed_form
 from docsplit.runtime.sharing import from_first
+from docsplit.runtime.vectors import unit
 
 MOST_DOCUMENTS = 50_000  # evenly spaced in a corpus; of a stream the first
 
@@ -28,14 +26,17 @@ MOST_DOCUMENTS = 50_000  # evenly spaced in a corpus; of a stream the first
 class LexicalFacts:
     """What token embeddings were made of; it stands in the log, in run.json and on the card."""
 
-    documents: int
+    documents: int  # of two tokens or more that others have
     tokens: int  # with a vector
-    share_explained: float  # of the squares of X
 
     def sentence(self) -> str:
         """Say in one line what was made."""
-        of_tokens = f"{self.tokens:,} tokens, {100 * self.share_explained:.0f} % of TF-IDF"
-        return f"latent semantic analysis of {self.documents:,} documents of the corpus ({of_tokens})"
+        return f"closed form of {self.documents:,} documents of the corpus ({self.tokens:,} tokens)"
+
+
+def epsilons(config: Any) -> dict[str, float]:
+    """Return what an encoder's configuration has to say for its layer norms to keep the lengths of tokens."""
+    return {name: 1.0 for name in ("layer_norm_eps", "norm_eps") if hasattr(config, name)}
 
 
 def start_with_words(encoder: Any, documents: Dataset, special_ids: list[int]) -> LexicalFacts:
@@ -47,16 +48,18 @@ def start_with_words(encoder: Any, documents: Dataset, special_ids: list[int]) -
         special_ids: of tokens that keep their random embeddings.
 
     Raises:
-        ValueError: if the documents, or their tokens, are fewer than the width of the table.
+        ValueError: if the documents are too few.
     """
     table = encoder.get_input_embeddings()
     size, width = table.weight.shape
-    tokens, vectors, facts = from_first(lambda: token_vectors(_counts(documents, size, special_ids), width))
+    tokens, vectors, facts = from_first(lambda: token_vectors(_counts(sample(documents), size, special_ids), width))
     with torch.no_grad():
         for module in encoder.base_model.modules():
             if isinstance(module, nn.Embedding) and module.weight is not table.weight and module.weight.requires_grad:
                 module.weight *= 0.1  # those without a gradient are angles (RoFormer)
-        table.weight[torch.from_numpy(tokens)] = torch.from_numpy(vectors)
+        rows = 0.1 * table.weight[torch.from_numpy(tokens)]  # small in dimensions that no vector has
+        rows[:, : vectors.shape[1]] = torch.from_numpy(vectors)
+        table.weight[torch.from_numpy(tokens)] = rows
     return facts
 
 
@@ -72,35 +75,44 @@ def check_table(encoder: Any) -> None:
 
 
 def token_vectors(counts: csr_matrix, width: int) -> tuple[np.ndarray, np.ndarray, LexicalFacts]:
-    """Return the tokens of two or more documents (P,), their embeddings (P, H) float32, and what they are made of.
+    """Return the tokens of two or more documents (P,), their embeddings (P, K) float32, and what they are made of.
 
     Args:
         counts: of the tokens of each document, (N, V).
-        width: H.
+        width: the most dimensions; K is lower where the halves of documents agree in fewer directions.
 
     Raises:
-        ValueError: if there are fewer than H documents or tokens.
+        ValueError: as `closed_form.fit`.
     """
-    features, tokens, weigher = tfidf(counts)
-    if min(features.shape) < width:
-        raise ValueError(
-            f"--lexical_start makes embeddings of {width} dimensions, and the corpus has {features.shape[0]:,} "
-            f"documents with {features.shape[1]:,} tokens that two of them have: give more, or lower the width."
-        )
-    _, singular, components = randomized_svd(features, width, random_state=0)
-    vectors = weigher.idf_[:, None] * components.T * singular
-    share = float(np.square(singular).sum() / np.square(features.data).sum())
-    facts = LexicalFacts(features.shape[0], features.shape[1], share)
+    fitted = closed_form.fit(counts, width=width)
     # At a root mean square of 1 masked LM would learn slower, for its head is the same table
-    return tokens, (vectors * (0.2 / np.sqrt(np.square(vectors).mean()))).astype(np.float32), facts
+    vectors = fitted.table * np.float32(0.2 / np.sqrt(np.square(fitted.table).mean()))
+    return fitted.tokens, vectors, LexicalFacts(fitted.halved, len(fitted.tokens))
+
+
+def document_vectors(encoder: Any, documents: Dataset, special_ids: list[int]) -> np.ndarray:
+    """Return the means of the token embeddings of documents, (N, H) of length one: before training, the closed form.
+
+    Args: as those of `start_with_words`.
+    """
+    table = encoder.get_input_embeddings().weight.detach().cpu().numpy()
+    return unit(_counts(documents, len(table), special_ids) @ table)
+
+
+def sample(documents: Dataset) -> Dataset:
+    """Return at most `MOST_DOCUMENTS`, evenly spaced.
+
+    Raises:
+        ValueError: if there are none.
+    """
+    if not len(documents):
+        raise ValueError("--lexical_start needs documents, and no document is left to train on.")
+    return documents.select(np.linspace(0, len(documents) - 1, min(len(documents), MOST_DOCUMENTS)).astype(int))
 
 
 def _counts(documents: Dataset, size: int, special_ids: list[int]) -> csr_matrix:
-    """Count the tokens of at most `MOST_DOCUMENTS` documents, (N, V) float32; special tokens do not count."""
-    if not len(documents):
-        raise ValueError("--lexical_start needs documents, and no document is left to train on.")
-    rows = np.linspace(0, len(documents) - 1, min(len(documents), MOST_DOCUMENTS)).astype(int)
-    ids = documents.select(rows).with_format("numpy")["input_ids"][:]
+    """Count the tokens of documents, (N, V) float32; special tokens do not count."""
+    ids = documents.with_format("numpy")["input_ids"][:]
     ends, flat = np.cumsum([0, *map(len, ids)]), np.concatenate(ids).astype(np.int32)
     counts = csr_matrix(((~np.isin(flat, special_ids)).astype(np.float32), flat, ends), shape=(len(ids), size))
     counts.sum_duplicates()

@@ -9,7 +9,7 @@ from transformers import AutoConfig, AutoModel
 from docsplit.data.segmentation import DEFAULT_SPLITTER
 from docsplit.data.views import PASSAGE_VIEWS, VIEWS
 from docsplit.embedding.encode import LONG
-from docsplit.embedding.lexical_start import check_table, start_with_words
+from docsplit.embedding.lexical_start import check_table, epsilons, start_with_words
 from docsplit.modeling.families.table import family_named, family_of
 from docsplit.modeling.loading import replace_tokenizer
 from docsplit.modeling.objectives.table import OBJECTIVES
@@ -216,7 +216,8 @@ def _random(model_args: ModelArguments, data: TrainingData, settings: Settings) 
     family, tokenizer = family_named(model_args.model_type), data.tokenizer
     known = family.token_encoder(random_config(model_args))
     ids = {name: getattr(tokenizer, name) for name in TOKENIZER_IDS if hasattr(known, name)}
-    config = random_config(model_args, vocab_size=len(tokenizer), **ids)
+    kept = epsilons(known) if model_args.lexical_start else {}
+    config = random_config(model_args, vocab_size=len(tokenizer), **ids, **kept)
     config._attn_implementation = model_args.attn_implementation
     if "mlm_weight" not in settings and family.default_settings.get("mlm_weight") == 0:
         logger.info(f"A {model_args.model_type} has no masked-LM head: mlm_weight is 0.")
@@ -236,7 +237,7 @@ def random_config(model_args: ModelArguments, **values: Any) -> Any:
     """
     kind, family = model_args.model_type, family_named(model_args.model_type)
     if family.built_on is None:
-        return AutoConfig.for_model(kind, **values, **parse_config_overrides(kind, model_args.config_overrides))
+        return AutoConfig.for_model(kind, **values | parse_config_overrides(kind, model_args.config_overrides))
     options, of_inner = _divide_overrides(model_args)
     values |= parse_config_overrides(family.built_on, of_inner)
     return family.make_config(AutoConfig.for_model(family.built_on, **values), options)

@@ -20,6 +20,7 @@ from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE, contamination
 from docsplit.data.sets.labelled import LabelledSplit
 from docsplit.embedding.encode import embed_documents
 from docsplit.evaluation.heads.frozen import probe_accuracy, tfidf_accuracy
+from docsplit.evaluation.results.bootstrap import ItemScores, paired_bootstrap, resample
 from docsplit.modeling.loading import has_words, load_encoder, save_plain
 from docsplit.modeling.objectives.table import prepared_files
 from docsplit.release.hub import RELEASE
@@ -35,6 +36,7 @@ MODEL_FILES = (  # what a loader may read, and what is said of the model
     *("*.json", "*.txt", "*.model", "*.safetensors", "*.bin", "*.py", "README.md", "LICENSE*"),
     *("[0-9]*_*/*", "adapter/*"),
 )
+RIGHT = "5shot_right"
 RUN_FILES = {*RESULTS, MANIFEST, *prepared_files(), "trainer_state.json", RECORD} - {TRAINING_DOCUMENTS_FILE}
 
 
@@ -52,6 +54,7 @@ class ProbeCallback(TrainerCallback):
         self.step = -1  # whose weights gave features and numbers
         self.features: dict[str, np.ndarray] = {}  # of parts
         self.measured: dict[str, float] = {}
+        self.right: list[float] = []  # (M,) of the validation documents, in what share of draws each is found
 
     def measure(self, with_test: bool = False) -> dict[str, float]:
         """Return `probe_5shot_accuracy`, its `_std` over draws, `probe_accuracy` and the chosen C, on each process.
@@ -65,6 +68,7 @@ class ProbeCallback(TrainerCallback):
         if missing := [part for part in wanted if part not in self.features]:
             self._embed(missing)
             by_part = from_first(lambda: probe_accuracy(self.split, self.features))
+            self.right = by_part["validation"].pop(RIGHT)
             self.measured = {f"probe_{name}": value for name, value in by_part["validation"].items()}
             self.measured |= {f"probe_test_{name}": value for name, value in by_part.get("test", {}).items()}
         return {name: value for name, value in self.measured.items() if with_test or "probe_test_" not in name}
@@ -81,6 +85,7 @@ class ProbeCallback(TrainerCallback):
         """Measure the start, unless the run resumes, which has that in its history."""
         if not self.history():
             self.trainer.log(self.measure(with_test=True))
+            self.history()[-1][RIGHT] = self.right  # in no tracker, which would not know what to do with it
 
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
         """Measure on validation, and put the numbers among the metrics of the evaluation."""
@@ -93,16 +98,17 @@ class ProbeCallback(TrainerCallback):
         if args.load_best_model_at_end:
             self.step = -1  # the weights are those of an earlier step
 
-    def history(self) -> list[dict[str, float]]:
+    def history(self) -> list[dict[str, Any]]:
         """Return all measurements so far, oldest first, with their `step`."""
         return [entry for entry in self.trainer.state.log_history if "probe_accuracy" in entry]
 
     def summary(self) -> JsonObject:
         """Return the accuracies on test documents, before the first step, now, and of TF-IDF, for all_results.json.
 
-        TF-IDF has those on validation documents too (`tfidf_validation_accuracy`), to stand beside the curves. The
-        share of test documents that this training, or the start's, has seen is there too, so call this after the
-        record of training documents was written. Other processes than the first take part, and get nothing.
+        TF-IDF has those on validation documents too (`tfidf_validation_accuracy`), to stand beside the curves, and
+        with 5 labels a class the encoder is compared there with its start and TF-IDF (`compare`). The share of test
+        documents that this training, or the start's, has seen is there too, so call this after the record of training
+        documents was written. Other processes than the first take part, and get nothing.
         """
         before, after = self.history()[0], self.measure(with_test=True)
         if not self.trainer.is_world_process_zero():
@@ -111,10 +117,23 @@ class ProbeCallback(TrainerCallback):
         results: JsonObject = {f"probe_before_{short}": before[name] for name, short in measured.items()}
         results |= {f"probe_after_{short}": after[name] for name, short in measured.items()}
         tfidf = tfidf_accuracy(self.split)
+        results |= compare("start", self.right, before[RIGHT])
+        results |= compare("tfidf", self.right, tfidf["validation"].pop(RIGHT))
         results |= {f"tfidf_{name}": value for name, value in tfidf["test"].items()}
         results |= {f"tfidf_validation_{name}": value for name, value in tfidf["validation"].items()}
         shares = contamination(str(self.trainer.args.output_dir), self.split.test_texts)
         return results | {f"probe_{name}": value for name, value in shares.items()}
+
+
+def compare(other: str, right: list[float], of_other: list[float]) -> JsonObject:
+    """Compare an encoder with another by how often each finds the same documents, (M,).
+
+    Returns: `probe_against_OTHER`, the difference, and `_low` and `_high`, its interval over documents.
+    """
+    items = [ItemScores(np.array([one]), np.ones((1, len(one)))) for one in (right, of_other)]
+    ours, theirs = resample(items)
+    found, name = paired_bootstrap(ours, theirs), f"probe_against_{other}"
+    return {name: found.difference, f"{name}_low": found.low, f"{name}_high": found.high}
 
 
 def folder_of(start: str | None) -> Path | None:

@@ -232,7 +232,7 @@ class Run:
 
     def neighbour_targets(self, options: Any) -> Path:
         """Return the file of the start's vectors, averaged with neighbours' (`docsplit.training.teacher`)."""
-        return provide_targets(self.options, options, pooling_of(self.model.body), self.data, self.checkpoint)
+        return provide_targets(self.options, options, self.model, self.data, self.checkpoint)
 
     def count_documents(self, collator: Any) -> None:
         """Count held-out and truncated documents for the results, and print all counts."""

@@ -16,6 +16,7 @@ from tqdm.auto import tqdm
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 
+from docsplit.data.sets.labelled import SHOTS
 from docsplit.modeling.checkpoint import trust_argument
 from docsplit.modeling.objectives.base import Objective
 from docsplit.release.model_card import table_of_probe
@@ -145,9 +146,7 @@ def closing_text(options: RunOptions, results: JsonObject) -> str:
         parts.append(f"{table_of_probe(results).text()}\nAccuracy on {tested}")
         if seen := results.get("probe_seen_in_pretraining_share"):
             parts[-1] += f" Pretraining read {100 * seen:.1f} % of them."
-        after, tfidf = (results[f"{name}_5shot_accuracy"] for name in ("probe_after", "tfidf"))
-        if tfidf - after > max(results[f"{name}_5shot_accuracy_std"] for name in ("probe_after", "tfidf")):
-            parts[-1] += "\nTF-IDF, which needs no training, is better than this encoder: prefer it."
+        parts[-1] += f"\n{verdict(results)}"
     parts.append(
         f"{results['global_step']:,} steps took {duration(results['train_runtime'])} "
         f"({results['train_tokens_per_second']:,.0f} tokens/s), mean loss {number(results['train_loss'])}."
@@ -156,6 +155,17 @@ def closing_text(options: RunOptions, results: JsonObject) -> str:
     search = "search.py", "build", "YOUR_DOCUMENTS", "--model", folder, "--index_dir", f"{folder}.index"
     parts[-1] += f"\nWrote {folder}: {made}, all_results.json.\n{use_of(folder, 'To search', *search)}"
     return "\n\n".join(parts)
+
+
+def verdict(results: JsonObject) -> str:
+    """Say in one line whether training beat its start and TF-IDF, on validation documents; beyond the noise or not."""
+    parts = []
+    for name, other in (("its start", "start"), ("TF-IDF", "tfidf")):
+        ahead, low, high = (100 * results[f"probe_against_{other}{end}"] for end in ("", "_low", "_high"))
+        word = "better than" if low > 0 else "worse than" if high < 0 else "within the noise of"
+        parts.append(f"{word} {name} ({ahead:+.1f} points [{low:.1f}, {high:.1f}])")
+    documents = f"{results['probe_validation_documents']:,} validation documents"
+    return f"Trained, it is {' and '.join(parts)}, with {SHOTS} labels a class on {documents}."
 
 
 def use_of(folder: Path, purpose: str, *command: object) -> str:

@@ -1,5 +1,7 @@
 """The targets of neighbour distillation: the start's vectors of whole documents, averaged with their neighbours'.
 
+From nothing (--lexical_start) the vector of a document is the mean of its token embeddings, before training.
+
 They are made before training and lie beside the run in one file, which a resumed run maps again. So nothing is
 computed twice, and no second encoder is in memory while the model trains. The cache of `docsplit.embedding` has the
 start's vectors, under the hash of the encoder.
@@ -15,18 +17,21 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from datasets import Dataset
+from datasets import Dataset, concatenate_datasets
 
 from docsplit.data import corpora
 from docsplit.data.copies import document_id
 from docsplit.embedding.encode import embed_documents
+from docsplit.embedding.lexical_start import document_vectors
 from docsplit.embedding.neighbours import check_search, smooth, word_vectors
-from docsplit.modeling.loading import load_encoder, without_words
+from docsplit.modeling.families.table import family_of
+from docsplit.modeling.loading import load_encoder, pooling_of, without_words
 from docsplit.modeling.objectives.neighbour_distillation import TARGETS_FILE, NeighbourDistillation, Targets
 from docsplit.runtime.files import cache_directory, fingerprint
 from docsplit.runtime.sharing import first_on_machine
 from docsplit.training.documents import TrainingData
 from docsplit.training.run_arguments import DataArguments, RunOptions
+from modeling_docsplit import DocSplitForContrastivePretraining
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +39,7 @@ logger = logging.getLogger(__name__)
 def provide_targets(
     options: RunOptions,
     smoothing: NeighbourDistillation.Options,
-    pooling: Any,
+    model: DocSplitForContrastivePretraining,
     data: TrainingData,
     checkpoint: Path | None,
 ) -> Path:
@@ -45,7 +50,8 @@ def provide_targets(
 
     Args:
         smoothing: how the start's vectors are averaged.
-        pooling: of the model that is trained, for a start that says nothing of its own.
+        model: that is trained. Its pooling is that of a start that says nothing of its own; from nothing its token
+            embeddings give the vectors, those of --lexical_start.
         data: documents to train on and to evaluate on. All are each other's neighbours.
         checkpoint: that the run resumes from: the targets of its first start are used again.
 
@@ -54,8 +60,10 @@ def provide_targets(
     """
     if options.data.streaming:
         raise ValueError("--streaming does not go with --objective neighbour_distillation: neighbours are of all.")
-    if options.start is None:
-        raise ValueError("--objective neighbour_distillation learns from the start: give --model_name_or_path.")
+    if options.start is None and not options.model.lexical_start:
+        raise ValueError(
+            "--objective neighbour_distillation learns from the start: give --model_name_or_path, or --lexical_start."
+        )
     started, path, document_ids = perf_counter(), options.output_dir / TARGETS_FILE, data.document_ids()
     about = {"options": json.dumps(asdict(smoothing), sort_keys=True)}
     about["documents"] = fingerprint(*document_ids.tolist())
@@ -64,9 +72,11 @@ def provide_targets(
         try:
             saved = Targets(path)
         except (OSError, ValueError) as error:
-            logger.warning(f"{str(error).removesuffix('.')}: the targets are made again from {options.start}.")
+            logger.warning(
+                f"{str(error).removesuffix('.')}: the targets are made again from {options.start or 'words'}."
+            )
     if saved is None:
-        targets = _make_targets(options, smoothing, pooling, document_ids)
+        targets = _make_targets(options, smoothing, model, data, document_ids)
         if options.training.process_index == 0:
             path.parent.mkdir(parents=True, exist_ok=True)
             Targets.write(path, torch.from_numpy(document_ids), torch.from_numpy(targets), about)
@@ -80,16 +90,27 @@ def provide_targets(
 
 
 def _make_targets(
-    options: RunOptions, smoothing: NeighbourDistillation.Options, pooling: Any, document_ids: np.ndarray
+    options: RunOptions,
+    smoothing: NeighbourDistillation.Options,
+    model: DocSplitForContrastivePretraining,
+    data: TrainingData,
+    document_ids: np.ndarray,
 ) -> np.ndarray:
     """Embed these documents with the start, on all processes: (N, H), which the first process averages."""
     args, num_documents = options.training, len(document_ids)
     check_search(num_documents)
-    start = without_words(load_encoder(str(options.start), pooling, device=str(args.device)))
     with first_on_machine():
         texts = texts_by_id(document_ids, options.data)
-    show_progress = args.should_log and not args.disable_tqdm
-    vectors, _ = embed_documents(start, texts, cache_dir=cache_directory(), show_progress=show_progress)
+    if options.start is None:
+        rows = concatenate_datasets([part.select_columns(["document_id", "input_ids"]) for part in data.datasets])
+        first = np.unique(np.asarray(rows["document_id"][:]), return_index=True)[1]
+        reader = family_of(model.config).token_encoder(model.body[0].model)
+        vectors = document_vectors(reader, rows.select(first), data.tokenizer.all_special_ids)
+    else:
+        pooling: Any = pooling_of(model.body)
+        start = without_words(load_encoder(str(options.start), pooling, device=str(args.device)))
+        show_progress = args.should_log and not args.disable_tqdm
+        vectors, _ = embed_documents(start, texts, cache_dir=cache_directory(), show_progress=show_progress)
     if args.process_index > 0:
         return vectors
     if num_documents < 500:

@@ -72,11 +72,12 @@ def test_a_resumed_run_has_its_start_in_the_history(callback):
 
 
 def test_test_documents_that_the_encoder_was_trained_on_are_said(callback, split, tmp_path):
-    callback.trainer.log(callback.measure(with_test=True))
+    callback.on_train_begin(None, callback.trainer.state, None)
     record, seen = TrainingDocuments(), sorted(set(split.test_texts))[::2]
     record.run.add(np.array([document_id(text) for text in seen]), sketch(seen))
     record.save(tmp_path)
     results = callback.summary()
+    assert "5shot_right" not in results
     share = results["probe_seen_in_pretraining_share"]
     assert share == len(seen) / len(set(split.test_texts)) > 0.4
     assert f"seen in pretraining: {100 * share:.1f} %" in probe_table(results | probe_counts(split))
@@ -203,3 +204,25 @@ def test_an_earlier_release_leaves_nothing_behind_and_a_full_disk_nothing_that_l
 def test_a_start_that_is_not_in_the_cache_cannot_be_kept(caplog):
     assert probe.folder_of("nobody/nothing") is None
     assert "cannot be kept" in caplog.text
+
+
+def test_training_is_compared_document_by_document(callback):
+    callback.on_train_begin(None, callback.trainer.state, None)
+    start = callback.history()[0]
+    assert np.mean(start["5shot_right"]) == pytest.approx(start["probe_5shot_accuracy"], abs=1e-3)
+    start["5shot_right"] = [0.0] * len(start["5shot_right"])  # what a resumed run reads
+    found = callback.summary()
+    assert found["probe_against_start"] == pytest.approx(start["probe_5shot_accuracy"], abs=1e-3)
+    ahead = start["probe_5shot_accuracy"] - found["tfidf_validation_5shot_accuracy"]
+    assert found["probe_against_tfidf"] == pytest.approx(ahead, abs=1e-3)
+
+    rng = np.random.default_rng(0)
+    right = rng.integers(0, 11, 400) / 10
+    other = right.copy()
+    other[:40] = 1 - right[:40]
+    differences = right - other
+    resampled = [rng.choice(differences, 400).mean() for _ in range(4000)]
+    measured = probe.compare("other", [*right], [*other])
+    assert measured["probe_against_other"] == pytest.approx(differences.mean())
+    for side, share in (("low", 0.025), ("high", 0.975)):
+        assert measured[f"probe_against_other_{side}"] == pytest.approx(np.quantile(resampled, share), abs=0.003)

@@ -70,11 +70,17 @@ def test_a_run_begins_with_its_counts_and_ends_with_what_is_better():
     text = closing_text(options, results)
     assert "200 steps took 1 min (1,234 tokens/s), mean loss 2.35." in text
     assert "SentenceTransformer('outputs/mine') loads it. To search:\n    python search.py build YOUR_" in text
-    results["kept_start"] = True
-    for tfidf, is_better in ((0.528, False), (0.531, True)):  # by more than draws of the labels differ
-        for name, accuracy in (("probe_before", 0.5), ("probe_after", 0.5), ("tfidf", tfidf)):
-            results |= {f"{name}_5shot_accuracy": accuracy, f"{name}_5shot_accuracy_std": 0.03}
-            results |= {f"{name}_accuracy": 0.5}
-        text = closing_text(options, results)
-        assert ("prefer it" in text) == is_better
-        assert "Wrote outputs/mine: the start, unchanged" in text
+    results |= {"kept_start": True, "probe_validation_documents": 500}
+    for name in ("probe_before", "probe_after", "tfidf"):
+        results |= {f"{name}_5shot_accuracy": 0.5, f"{name}_5shot_accuracy_std": 0.03, f"{name}_accuracy": 0.5}
+    for other, high in (("start", 0.004), ("tfidf", -0.001)):
+        name = f"probe_against_{other}"
+        results |= {name: -0.01, f"{name}_low": -0.02, f"{name}_high": high}
+    text = closing_text(options, results)
+    assert "Wrote outputs/mine: the start, unchanged" in text
+    assert text.split("\n\n")[0].splitlines()[-1] == (
+        "Trained, it is within the noise of its start (-1.0 points [-2.0, 0.4]) and worse than TF-IDF (-1.0 points "
+        "[-2.0, -0.1]), with 5 labels a class on 500 validation documents."
+    )
+    results |= {"probe_against_start": 0.01, "probe_against_start_low": 0.001, "probe_against_start_high": 0.02}
+    assert "it is better than its start (+1.0 points [0.1, 2.0]) and" in closing_text(options, results)

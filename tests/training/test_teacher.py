@@ -92,3 +92,26 @@ def test_a_stream_a_random_start_and_other_documents_are_refused(whole, scattere
     assert "has the targets of other documents or options" in fails(*resume, output_dir=copy)
     random_start = ["--tokenizer_name", scattered, "--config_overrides", "hidden_size=32,num_attention_heads=2"]
     assert "give --model_name_or_path" in fails(*random_start, skip=2)
+
+
+def test_from_nothing_a_target_is_the_mean_of_the_tokens_of_a_whole_document(
+    documents, wordpiece, tmp_path, run_here, failure_of
+):
+    wordpiece.save_pretrained(tmp_path / "tokenizer")
+    sizes = "hidden_size=8,num_hidden_layers=1,num_attention_heads=2,intermediate_size=16"
+    arguments = words("START", documents, tmp_path / "out", "--tokenizer_name", tmp_path / "tokenizer")[2:]
+    arguments += ["--config_overrides", sizes, "--neighbour_words", 0, "--pooling", "mean", "--view", "simcse"]
+    failure = failure_of(run_docsplit_pretraining.main, *arguments)
+    assert failure.endswith("learns from the start: give --model_name_or_path, or --lexical_start.")
+    arguments[arguments.index("--learning_rate") + 1] = 1e-9  # what is saved is the start
+    run_here(run_docsplit_pretraining.main, *arguments, "--lexical_start", "--max_seq_length", 6)
+
+    texts = {document_id(row["text"]): row["text"] for row in map(json.loads, documents.read_text().splitlines())}
+    table = weights_of(tmp_path / "out")["embeddings.word_embeddings.weight"].numpy()
+    means = [
+        np.mean([table[token] for token in wordpiece(texts[number], add_special_tokens=False)["input_ids"]], axis=0)
+        for number in sorted(texts)
+    ]
+    targets = Targets(tmp_path / "out" / TARGETS_FILE)
+    assert targets.document_ids.tolist() == sorted(texts)
+    np.testing.assert_allclose(targets.vectors.float(), smooth(np.stack(means), 5), atol=2e-3)

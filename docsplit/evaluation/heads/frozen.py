@@ -27,6 +27,7 @@ from docsplit.evaluation.heads.logistic import (
     probabilities_of,
     qualities,
 )
+from docsplit.evaluation.results.bootstrap import ItemScores
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +58,8 @@ def linear(data: HeadInput) -> HeadOutput:
     def fold_qualities(number: int, fitted: np.ndarray, held: np.ndarray) -> list[float]:
         features, _, labels = parts[number]
         held_out = [(features[held], labels[held])]
-        return [of_c for (of_c,) in qualities(features[fitted], labels[fitted], data.num_classes, C_GRID, held_out)]
+        found = qualities(features[fitted], labels[fitted], data.num_classes, C_GRID, held_out)
+        return [float(of_c.of_runs()[0]) for (of_c,) in found]
 
     def probabilities(number: int, c: float) -> np.ndarray:
         features, others, labels = parts[number]
@@ -115,7 +117,7 @@ def standardize(train: np.ndarray, *others: np.ndarray) -> tuple[np.ndarray, ...
     return tuple(((features - mean) / deviation).astype(np.float32) for features in (train, *others))
 
 
-def probe_accuracy(split: LabelledSplit, features: dict[str, Any]) -> dict[str, dict[str, float]]:
+def probe_accuracy(split: LabelledSplit, features: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Measure logistic regression on given features: with 5 labels a class (mean over draws) and with all.
 
     C is the one of `PROBE_C` with the highest accuracy on the validation documents, the smallest if several have it;
@@ -126,29 +128,34 @@ def probe_accuracy(split: LabelledSplit, features: dict[str, Any]) -> dict[str, 
         features: (N, H), dense or sparse, of the documents of each part: train, validation and perhaps test.
 
     Returns: for validation, and for test if there are features of it, `5shot_accuracy`, `5shot_accuracy_std` (sample
-        standard deviation over draws), `accuracy`, and the chosen `5shot_c` and `c`.
+        standard deviation over draws), `accuracy`, and the chosen `5shot_c` and `c`; for validation `5shot_right` too,
+        the share of draws in which each document is found, (M,), if these have one label each.
     """
     measured = [part for part in ("validation", "test") if part in features]
     labels = [split.labels[part] for part in measured]
 
-    def accuracies_of(chosen: np.ndarray) -> list[list[float]]:
+    def items_of_draw(chosen: np.ndarray) -> list[list[ItemScores]]:
         train, *others = in_row_space(features["train"][chosen], *(features[part] for part in measured))
         parts = list(zip(others, labels))
         return qualities(train, split.train_labels[chosen], len(split.class_names), PROBE_C, parts)
 
-    results: dict[str, dict[str, float]] = {part: {} for part in measured}
+    results: dict[str, dict[str, Any]] = {part: {} for part in measured}
     for prefix, draws in ((f"{SHOTS}shot_", split.draws()), ("", [np.arange(len(split.train_labels))])):
-        accuracies = np.array(at_once(delayed(accuracies_of)(draw) for draw in draws))  # (draws, C, parts)
+        items = at_once(delayed(items_of_draw)(draw) for draw in draws)  # (draws, C, parts)
+        accuracies = np.array([[[float(one.of_runs()[0]) for one in of_c] for of_c in of_draw] for of_draw in items])
         chosen = int(accuracies[:, :, 0].mean(axis=0).argmax())  # the first part is validation
         for number, part in enumerate(measured):
             of_draws = accuracies[:, chosen, number]
             results[part] |= {f"{prefix}accuracy": float(of_draws.mean()), f"{prefix}c": PROBE_C[chosen]}
             if len(draws) > 1:
                 results[part][f"{prefix}accuracy_std"] = float(of_draws.std(ddof=1))
+        if len(draws) > 1 and not split.multi_label:
+            right = ItemScores.joined([of_draw[chosen][0] for of_draw in items]).numerators.mean(axis=0)
+            results["validation"][f"{prefix}right"] = right.round(3).tolist()
     return results
 
 
-def tfidf_accuracy(split: LabelledSplit) -> dict[str, dict[str, float]]:
+def tfidf_accuracy(split: LabelledSplit) -> dict[str, dict[str, Any]]:
     """Return `probe_accuracy` of TF-IDF."""
     return probe_accuracy(split, dict(zip(split.texts, tfidf_features(*split.texts.values()))))
 

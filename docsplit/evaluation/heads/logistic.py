@@ -199,15 +199,15 @@ def qualities(
     num_classes: int,
     grid: Sequence[float],
     parts: Sequence[tuple[Any, np.ndarray]],
-) -> list[list[float]]:
-    """Return the accuracy of each C on each part, or with several labels the micro-F1.
+) -> list[list[ItemScores]]:
+    """Return what each document adds to the accuracy of each C on each part, or with several labels to the micro-F1.
 
     Args:
         features, targets: to fit.
         parts: features and targets of documents.
     """
     return [
-        [float(items_of(part @ coefficients + intercepts, of_part, 0).of_runs()[0]) for part, of_part in parts]
+        [items_of(part @ coefficients + intercepts, of_part, 0) for part, of_part in parts]
         for coefficients, intercepts in fit_path(features, targets, num_classes, grid)
     ]
 
