@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
 from docsplit.data.fusion import FUSIONS, WEIGHT
-from docsplit.data.readers.base import Document
 from docsplit.data.words import Stems
 from docsplit.index.api import Index
 from docsplit.index.index import MANIFEST_FILE, IndexReader, check_encoder
@@ -136,13 +135,6 @@ class Snapshot(Index):
         """Whether the folder still has this index."""
         return stamp_of(self.directory) == self._stamp
 
-    def document(self, document_id: str) -> Document | None:
-        """Return a document; None if there is none of this id."""
-        if (place := self._reader.find(document_id)) is None:
-            return None
-        segment, row = place
-        return Document(document_id, segment.texts[row], segment.titles[row])
-
 
 class OpenIndexes:
     """Indexes by the names of their folders, as these were given.
@@ -233,8 +225,11 @@ class OpenIndexes:
             raise Refused(f"Say which index has the document: {', '.join([name, *more])}.")
         if asked.start < 0 or (asked.characters is not None and asked.characters < 1):
             raise Refused("start is below 0 or characters below 1: expected a part of the text.")
-        if (document := self.current(name).document(asked.id)) is None:
-            raise Refused(f"{name} has no document {asked.id!r}: ids are those of hits.", HTTPStatus.NOT_FOUND)
+        try:
+            document = self.current(name).document(asked.id)
+        except ValueError:
+            what = f"{name} has no document {asked.id!r}: ids are those of hits."
+            raise Refused(what, HTTPStatus.NOT_FOUND) from None
         about, text = {"index": name, "id": document.id, "title": document.title}, document.text
         end = len(text) if asked.characters is None else asked.start + asked.characters
         return about | {"text": text[asked.start : end], "start": asked.start, "characters": len(text)}
