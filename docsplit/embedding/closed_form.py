@@ -15,9 +15,9 @@ Why. The contrastive loss in its spectral form (HaoChen et al. 2021) of an encod
 
 with the ridge in the second moment. For G = R^1/2 W' it is |GG' - R^-1/2 B R^-1/2|^2 up to a constant, which is least
 where GG' keeps the largest eigenvalues w and eigenvectors (Eckart and Young 1936): W' = Q w^1/2, up to a rotation.
-That is p = 1/2. A sharper p, 1 here, gives less weight to directions in which halves hardly agree: it is no optimum of the
-loss, and better with few labels. Without the ridge, w are the canonical correlations of two halves (Hotelling 1936;
-the ridge: Vinod 1976). Kin are eigenwords (Dhillon, Foster and Ungar 2015), whose two views are a word and its
+That is p = 1/2. A sharper p, 1 here, gives less weight to directions in which halves hardly agree: it is no optimum of
+the loss, and better with few labels. Without the ridge, w are the canonical correlations of two halves (Hotelling
+1936; the ridge: Vinod 1976). Kin are eigenwords (Dhillon, Foster and Ungar 2015), whose two views are a word and its
 context, and probabilistic linear discriminant analysis (Ioffe 2006), with a document as the class of its halves.
 
 A token goes to either half with probability 1/2, as a sentence does in `docsplit.data.views.docsplit`; so counts of
@@ -160,6 +160,7 @@ def fit(
     if not len(agreements):
         raise ValueError(f"The halves of {counts.shape[0]} documents agree in nothing: are these texts of words?")
     table = scale[:, None] * (basis @ (directions * agreements**power)).astype(np.float32)
+    table *= np.sign(table[np.abs(table).argmax(axis=0), np.arange(table.shape[1])])  # eigenvectors have no sign
     table -= np.asarray(normalize(counts, "l1").mean(axis=0), dtype=np.float32).ravel() @ table
     return ClosedForm(tokens, table, agreements, counts.shape[0])
 
