@@ -340,7 +340,7 @@ VERBS = {
     "build": Verb("Embed documents and index them; run again after a kill, it goes on.", build_options, build, False),
     "query": Verb("Find the best documents for a question, each with its best passage.", query_options, query),
     "serve": Verb("Load once, and answer people, programs and agents of this machine.", serve_options, serve, False),
-    "sync": Verb("Add, replace and remove what has changed in the folder.", sync_options, sync),
+    "sync": Verb("Add, replace and remove what has changed in the folders.", sync_options, sync),
     "add": Verb("Add documents; those that are in the index unchanged are passed over.", add_options, add),
     "delete": Verb("Take documents out.", delete_options, delete),
     "duplicates": Verb("Find pairs of documents that say nearly the same.", duplicates_options, duplicates),

@@ -373,7 +373,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         Args:
             documents: N, labelled or not.
         """
-        wanted = {self.features: FEATURES[self.features]} if self.features != "auto" else dict(FEATURES)
+        wanted = {self.features: FEATURES[self.features]} if self.features != "auto" else FEATURES
         if self.encoder == closed_form.NOTHING:
             if self.prompt is not None or self.max_seq_length is not None:
                 raise ValueError(
@@ -383,7 +383,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         bases: dict[str | None, np.ndarray] = {None: np.zeros((len(documents), 0), dtype=np.float32)}
         self.model_, self.identity_, self.prompt_ = None, None, None
         if any(base for base, _ in wanted.values()):
-            with self._timed("load"):
+            with self._timed("make" if self.encoder == closed_form.NOTHING else "load"):
                 loaded = self._encoder(documents)
                 self.model_ = without_words(loaded)
                 self.identity_, self.prompt_ = identity(self.model_), prompts_of(self.model_)[0]
@@ -742,9 +742,9 @@ class Classifier(ClassifierMixin, BaseEstimator):
                 weight = self.model_[-1].weight  # type: ignore[index]
             if is_included:
                 save_plain(self.model_, new / ENCODER)
-            place_of_encoder = Path(self.encoder)
             about = {name: getattr(self, name) for name in SAVED_ATTRIBUTES}
-            about |= {"encoder": str(place_of_encoder.resolve() if place_of_encoder.exists() else self.encoder)}
+            is_here = self.encoder != closed_form.NOTHING and Path(self.encoder).exists()
+            about |= {"encoder": str(Path(self.encoder).resolve()) if is_here else self.encoder}
             about |= {"is_included": is_included, "weight": weight, "classes": self.classes_.tolist()}
             about |= {"max_seq_length": self.max_seq_length}
             seal_folder(new, FILE, **about, cut=CUT, score=asdict(self.score_), versions=versions())

@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 
 LONGEST_WORDPIECE = 100  # characters; WordPiece reads a longer word as [UNK]
 LONGEST_WORD = 100  # characters, of which pieces are made: merges take time quadratic in it
+RAREST_PIECE = 5  # times that it occurs: else whole stretches without spaces, which occur once, become pieces
 _TOKENIZING = threading.RLock()
 
 
@@ -218,7 +219,9 @@ def train_pieces(texts: Sequence[str], size: int) -> Tokenizer:
         ]
     )
     whole = (text.encode("utf-8", "replace").decode() for text in texts)  # a lone surrogate is no text
-    tokenizer.train_from_iterator(whole, trainers.BpeTrainer(vocab_size=size, show_progress=False), len(texts))
+    tokenizer.train_from_iterator(
+        whole, trainers.BpeTrainer(vocab_size=size, min_frequency=RAREST_PIECE, show_progress=False), len(texts)
+    )
     return tokenizer
 
 

@@ -63,13 +63,11 @@ class ClosedForm:
     Attributes:
         tokens: that have a vector, (P,).
         table: their vectors, e, (P, K) float32.
-        agreements: w, (K,), the largest first.
         halved: documents that were halved, those of two tokens or more that others have.
     """
 
     tokens: np.ndarray
     table: np.ndarray
-    agreements: np.ndarray
     halved: int
 
     def vectors(self, counts: csr_matrix) -> np.ndarray:
@@ -90,7 +88,6 @@ class ClosedFormFacts:
     duplicates: int  # documents left out, copies of others
     too_short: int  # documents that have fewer than two tokens that others have
     pieces: int  # tokens with a vector
-    agreement: float  # w of the first direction
 
     def sentence(self) -> str:
         """Say in one line what was made."""
@@ -120,7 +117,6 @@ def fit_to_texts(texts: Sequence[str]) -> tuple[Words, ClosedFormFacts]:
         duplicates=int((document_of >= 0).sum()) - len(kept),
         too_short=len(kept) - fitted.halved,
         pieces=len(fitted.tokens),
-        agreement=float(fitted.agreements[0]),
     )
     return Words(tokenizer, torch.from_numpy(fitted.tokens), torch.from_numpy(fitted.table)), facts
 
@@ -162,7 +158,7 @@ def fit(
     table = scale[:, None] * (basis @ (directions * agreements**power)).astype(np.float32)
     table *= np.sign(table[np.abs(table).argmax(axis=0), np.arange(table.shape[1])])  # eigenvectors have no sign
     table -= np.asarray(normalize(counts, "l1").mean(axis=0), dtype=np.float32).ravel() @ table
-    return ClosedForm(tokens, table, agreements, counts.shape[0])
+    return ClosedForm(tokens, table, counts.shape[0])
 
 
 def dampened(counts: csr_matrix, scale: np.ndarray) -> csr_matrix:
@@ -181,7 +177,7 @@ def basis_of(features: csr_matrix) -> np.ndarray:
     """Return V, (P, D) float32, of the rows of documents, (N, P); D is `DIMENSIONS`, or as many as there are."""
     sample = features[:: -(-features.shape[0] // BASIS_DOCUMENTS)].astype(np.float32)
     number = min(DIMENSIONS, *sample.shape)
-    if sample.shape[0] <= FEW_DOCUMENTS:  # their products are a small matrix: five times as fast
+    if sample.shape[0] <= FEW_DOCUMENTS:  # their products are a small matrix: twenty times as fast
         values, vectors = eigh((sample @ sample.T).toarray().astype(np.float64), driver="evd")
         kept = values > LEAST * values[-1]
         kept[:-number] = False

@@ -236,8 +236,17 @@ def adapt(
         facts = ridge.facts if ridge is not None else None
         adapted = Adapted(output.resolve(), variant.name, variant.weight, facts, candidates, seconds)
         with _timed("write", seconds):
-            record = _describe(adapted, variant, encoder, documents, options)
-            record = replace(record, hub_model_id=repo_id)
+            record = _describe(
+                adapted,
+                encoder,
+                documents,
+                variant.side.device,
+                kind=variant.kind,
+                start=start_of(encoder),
+                recipe=without_folders(options.recipe) if variant.side.name == "trained" else None,
+                probe=without_folders(options.probe_corpus) if options.probe_corpus else None,
+                hub_model_id=repo_id,
+            )
             write(output, work, record, lambda new: save_variant(variant, new, texts, options))
     if repo_id is not None:
         push_at_the_end(adapted.output, repo_id, "Adapted encoder", outdated=list(RELEASE))
@@ -262,33 +271,18 @@ def _from_nothing(documents: Documents, output: Path, options: AdaptOptions, is_
         with _timed("fit", seconds):
             words, facts = closed_form.fit_to_texts(texts)
             logger.info(facts.sentence())
-        is_name = isinstance(documents, str | Path)
-        record = Adaptation(
-            kind=CLOSED_FORM,
-            kept=CLOSED_FORM,
-            weight=None,
-            encoder=closed_form.NOTHING,
-            start=StartRecord(),
-            documents=without_folders(str(documents)) if is_name else "a list of texts",
-            documents_are_local=not is_name or Path(str(documents)).exists(),
-            facts=None,
-            of_halves=facts,
-            seconds=dict(seconds),
-            hardware=hardware("cpu"),
-            versions=versions(),
-            commit=commit_of_code(),
-            hub_model_id=repo_id,
-        )
+        adapted = Adapted(output.resolve(), CLOSED_FORM, seconds=seconds)
 
         def save(new: Path) -> None:
             lexical_ridge.save_static(words, new)
             _keep_seen(None, texts, new)
 
         with _timed("write", seconds):
-            write(output, work, record, save)
+            made = {"kind": CLOSED_FORM, "start": StartRecord(), "of_halves": facts, "hub_model_id": repo_id}
+            write(output, work, _describe(adapted, closed_form.NOTHING, documents, "cpu", **made), save)
     if repo_id is not None:
-        push_at_the_end(output.resolve(), repo_id, "Encoder of documents alone", outdated=list(RELEASE))
-    return Adapted(output.resolve(), CLOSED_FORM, seconds=seconds)
+        push_at_the_end(adapted.output, repo_id, "Encoder of documents alone", outdated=list(RELEASE))
+    return adapted
 
 
 @contextmanager
@@ -677,27 +671,22 @@ def write(output: Path, work: Path, record: Adaptation, save: Callable[[Path], N
         raise
 
 
-def _describe(
-    adapted: Adapted, variant: Variant, encoder: str, documents: Documents, options: AdaptOptions
-) -> Adaptation:
-    """Make the record of what is written."""
+def _describe(adapted: Adapted, encoder: str, documents: Documents, device: str, **made: Any) -> Adaptation:
+    """Make the record of what is written; `made` has what is not said elsewhere."""
     is_name = isinstance(documents, str | Path)
     return Adaptation(
-        kind=variant.kind,
-        kept=label_of(variant.name, variant.weight),
-        weight=variant.weight,
+        kept=label_of(adapted.kept, adapted.weight),
+        weight=adapted.weight,
         encoder=without_folders(encoder),
-        start=start_of(encoder),
         documents=without_folders(str(documents)) if is_name else "a list of texts",
         documents_are_local=not is_name or Path(str(documents)).exists(),
         facts=adapted.facts,
-        recipe=without_folders(options.recipe) if variant.side.name == "trained" else None,
-        probe=without_folders(options.probe_corpus) if options.probe_corpus else None,
         candidates=adapted.candidates,
         seconds=dict(adapted.seconds),
-        hardware=hardware(variant.side.device),
+        hardware=hardware(device),
         versions=versions(),
         commit=commit_of_code(),
+        **made,
     )
 
 

