@@ -144,7 +144,7 @@ def test_what_cannot_be_adapted_to_is_refused_in_a_line(
     [
         (CORPUS[:19] + TEXTS[-2:], {}, "19 distinct documents with text, of 21, are too few to adapt to: give 20"),
         (
-            [f"alone{number}" for number in range(30)],
+            [chr(0x4E00 + number) for number in range(30)],
             {},
             "No token is in two of the 30 documents: there are no words to learn from",
         ),
