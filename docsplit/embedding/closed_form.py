@@ -1,12 +1,12 @@
 """An encoder from nothing, in closed form: what DocSplit would train a linear encoder to be, without training.
 
-    x       unit rows of (1 + ln c) idf^2 of the tokens that two documents have, (P,)
+    x       unit rows of (1 + ln c) idf^s of the tokens that two documents have, (P,)
     z       x V, (D,): V are the first D right singular vectors of the documents' rows (latent semantic analysis)
     a, b    z of two random halves of a document's tokens, each less the mean of all halves
     C, B    (a'a + b'b) / 2n and (a'b + b'a) / 2n, the covariance of halves and the cross-covariance of two of one
             document, (D, D); R = C + r mean(diag C) I
     q, w    B q = w R q, q'Rq = 1: the directions in which two halves of one document agree, and how much
-    e(t)    idf_t^2 V_t Q w^p - m, the vector of a token t; m is the mean over documents of the mean of their tokens
+    e(t)    idf_t^s V_t Q w^p - m, the vector of a token t; m is the mean over documents of the mean of their tokens
     f       unit(mean of e(t) over the tokens of a document)
 
 Why. The contrastive loss in its spectral form (HaoChen et al. 2021) of an encoder f = Wz is
@@ -15,8 +15,8 @@ Why. The contrastive loss in its spectral form (HaoChen et al. 2021) of an encod
 
 with the ridge in the second moment. For G = R^1/2 W' it is |GG' - R^-1/2 B R^-1/2|^2 up to a constant, which is least
 where GG' keeps the largest eigenvalues w and eigenvectors (Eckart and Young 1936): W' = Q w^1/2, up to a rotation.
-That is p = 1/2. A sharper p, 1 here, gives less weight to directions in which halves hardly agree: it is no optimum of
-the loss, and better with few labels. Without the ridge, w are the canonical correlations of two halves (Hotelling
+That is p = 1/2. A sharper p, 1.5 here, gives less weight to directions in which halves hardly agree: it is no optimum
+of the loss, and better with few labels. Without the ridge, w are the canonical correlations of two halves (Hotelling
 1936; the ridge: Vinod 1976). Kin are eigenwords (Dhillon, Foster and Ungar 2015), whose two views are a word and its
 context, and probabilistic linear discriminant analysis (Ioffe 2006), with a document as the class of its halves.
 
@@ -26,8 +26,8 @@ documents: these are read some at a time.
 
 f is a mean of token vectors, so that sentence-transformers computes it without this project (`StaticEmbedding`); no
 logarithm of counts fits into a mean. Directions are found on dampened counts all the same, in which a few frequent
-tokens decide less. The square of the idf, the halves, r, p and K were chosen once, on validation documents, and so was
-the weight of latent semantic analysis beside it (benchmarks/results/closed_form_choices.json).
+tokens decide less. s, the halves, r, p and K were chosen on validation documents. With as many settings to choose from,
+latent semantic analysis comes to the same, and so does this without halves (docs/closed_form.md).
 """
 
 from collections.abc import Iterable, Sequence
@@ -53,7 +53,7 @@ FEW_DOCUMENTS = 2000
 LEAST = 1e-6  # share of the largest variance, below which a direction is rounding
 PIECES = 30_000
 DRAWS = 2  # of two halves, of each document
-RIDGE, POWER, WIDTH = 10.0, 1.0, 128  # r, p and K, chosen once: benchmarks/results/closed_form_choices.json
+SPREAD, RIDGE, POWER, WIDTH = 3, 10.0, 1.5, 250  # s, r, p and K: benchmarks/results/closed_form_choices.json
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def fit(
         ValueError: for fewer than 20 documents with two tokens that others have, or halves that agree in nothing.
     """
     _, tokens, weigher = tfidf(counts)
-    scale = np.square(weigher.idf_).astype(np.float32)
+    scale = (weigher.idf_**SPREAD).astype(np.float32)
     counts = counts[:, tokens]
     counts = counts[np.asarray(counts.sum(axis=1)).ravel() >= 2]
     if counts.shape[0] < FEWEST_DOCUMENTS:
@@ -166,7 +166,7 @@ def dampened(counts: csr_matrix, scale: np.ndarray) -> csr_matrix:
 
     Args:
         counts: of the tokens of each document, (N, P).
-        scale: idf^2, (P,).
+        scale: idf^s, (P,).
     """
     rows = csr_matrix((1 + np.log(counts.data), counts.indices, counts.indptr), shape=counts.shape, dtype=np.float32)
     rows.data *= scale[rows.indices]
