@@ -26,8 +26,8 @@ documents: these are read some at a time.
 
 f is a mean of token vectors, so that sentence-transformers computes it without this project (`StaticEmbedding`); no
 logarithm of counts fits into a mean. Directions are found on dampened counts all the same, in which a few frequent
-tokens decide less. s, the halves, r, p and K were chosen on validation documents. With as many settings to choose from,
-latent semantic analysis comes to the same, and so does this without halves (docs/closed_form.md).
+tokens decide less. s, the halves, r, p and K were chosen on validation documents. With as many settings to choose
+from, latent semantic analysis comes to the same, and so does this without halves (docs/closed_form.md).
 """
 
 from collections.abc import Iterable, Sequence
