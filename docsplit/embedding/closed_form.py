@@ -1,12 +1,12 @@
 """An encoder from nothing, in closed form: what DocSplit would train a linear encoder to be, without training.
 
-    x       unit rows of (1 + ln c) idf^s of the tokens that two documents have, (P,)
+    x       unit rows of (1 + ln c) idf^2 of the tokens that two documents have, (P,)
     z       x V, (D,): V are the first D right singular vectors of the documents' rows (latent semantic analysis)
     a, b    z of two random halves of a document's tokens, each less the mean of all halves
     C, B    (a'a + b'b) / 2n and (a'b + b'a) / 2n, the covariance of halves and the cross-covariance of two of one
             document, (D, D); R = C + r mean(diag C) I
     q, w    B q = w R q, q'Rq = 1: the directions in which two halves of one document agree, and how much
-    e(t)    idf_t^s V_t Q w^p - m, the vector of a token t; m is the mean over documents of the mean of their tokens
+    e(t)    idf_t^2 V_t Q w^p - m, the vector of a token t; m is the mean over documents of the mean of their tokens
     f       unit(mean of e(t) over the tokens of a document)
 
 Why. The contrastive loss in its spectral form (HaoChen et al. 2021) of an encoder f = Wz is
@@ -26,8 +26,9 @@ documents: these are read some at a time.
 
 f is a mean of token vectors, so that sentence-transformers computes it without this project (`StaticEmbedding`); no
 logarithm of counts fits into a mean. Directions are found on dampened counts all the same, in which a few frequent
-tokens decide less. s, the halves, r, p and K were chosen on validation documents. With as many settings to choose
-from, latent semantic analysis comes to the same, and so does this without halves (docs/closed_form.md).
+tokens decide less. The square of the idf, the halves, r, p and K were chosen on validation documents. With as many
+settings to choose from, latent semantic analysis comes to the same, and so does this without halves
+(docs/closed_form.md).
 """
 
 from collections.abc import Iterable, Sequence
@@ -53,7 +54,7 @@ FEW_DOCUMENTS = 2000
 LEAST = 1e-6  # share of the largest variance, below which a direction is rounding
 PIECES = 30_000
 DRAWS = 2  # of two halves, of each document
-SPREAD, RIDGE, POWER, WIDTH = 3, 10.0, 1.5, 250  # s, r, p and K: benchmarks/results/closed_form_choices.json
+RIDGE, POWER, WIDTH = 3.0, 1.5, 128  # r, p and K: benchmarks/results/closed_form_choices.json
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,7 @@ def fit(
         ValueError: for fewer than 20 documents with two tokens that others have, or halves that agree in nothing.
     """
     _, tokens, weigher = tfidf(counts)
-    scale = (weigher.idf_**SPREAD).astype(np.float32)
+    scale = np.square(weigher.idf_).astype(np.float32)
     counts = counts[:, tokens]
     counts = counts[np.asarray(counts.sum(axis=1)).ravel() >= 2]
     if counts.shape[0] < FEWEST_DOCUMENTS:
@@ -166,7 +167,7 @@ def dampened(counts: csr_matrix, scale: np.ndarray) -> csr_matrix:
 
     Args:
         counts: of the tokens of each document, (N, P).
-        scale: idf^s, (P,).
+        scale: idf^2, (P,).
     """
     rows = csr_matrix((1 + np.log(counts.data), counts.indices, counts.indptr), shape=counts.shape, dtype=np.float32)
     rows.data *= scale[rows.indices]
