@@ -14,10 +14,10 @@ DIR has the folder 20newsgroups; docstrings are built in. What decides was writt
 - Halves of tokens are taken if they are within `NEAR` of halves of sentences, each with its own setting.
 
 Three choices came before, whose methods the report has measured on test documents too. The first had five draws, and
-the idf itself on rows of dampened counts for all methods: r 1, p 1.5, 128 dimensions, 53.9 (LSA 50.7). The second had the
-square of the idf too, one draw, and weights of LSA up to 1, at which its best was: r 10, p 1, 128 dimensions, 58.7 (LSA
-57.2). The third had powers of the idf up to 4 and p up to 2: all methods took the third power, 59.3 (LSA 59.9), and lost
-3 to 6 points on first paragraphs by it. So there are none above the second; p 2 is level with 1.5.
+the idf itself on rows of dampened counts for all methods: r 1, p 1.5, 128 dimensions, 53.9 (LSA 50.7). The second had
+the square of the idf too, one draw, and weights of LSA up to 1, at which its best was: r 10, p 1, 128 dimensions, 58.7
+(LSA 57.2). The third had powers of the idf up to 4 and p up to 2: all methods took the third power, 59.3 (LSA 59.9),
+and lost 3 to 6 points on first paragraphs by it. So there are none above the second; p 2 is level with 1.5.
 
 Each draw leaves a file in --work_dir, so that running again goes on.
 """
