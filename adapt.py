@@ -9,7 +9,7 @@
     # train the encoder on the documents first, for minutes; what is best on labelled documents is written
     python adapt.py my/encoder documents.jsonl outputs/best --train --probe_corpus labelled.jsonl
 
-    # an encoder of the documents alone, from nothing: no weights, any language, 17,000 documents in 90 seconds
+    # an encoder of the documents alone, from nothing: no weights, any language, in a minute or two
     python adapt.py none documents.jsonl outputs/from_nothing
 
     # the same in Python
