@@ -194,7 +194,7 @@ def markdown(results: dict[str, Any]) -> str:
         ("one", "ms", 1e3), ("ten", "ms", 1e3), ("ten_a_second", "a second", 1), ("processor", "ms", 1e3),
         ("memory", "MB", 1e-6),
     ):  # fmt: skip
-        cells = [f"{factor * row[name]:,.3g} {unit}" if name in row else "" for row in rows.values()]
+        cells = [f"{round(factor * row[name]):,} {unit}" if name in row else "" for row in rows.values()]
         lines.append(f"| {name.partition('_')[0]} | {' | '.join(cells)} |")
     megabytes = ", ".join(f"{part / 1e6:,.0f}" for part in changes["memory"])
     said = (
