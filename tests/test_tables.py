@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.studies.search.report import PARTS
 from tests.processes import ROOT
 
 PAGES = [
@@ -80,10 +81,14 @@ def over_seeds(content) -> list[dict]:
 
 
 def over_sets(content) -> list[float]:
-    """Return the means of a study's rows over its sets: of each encoder, metric and method that has several."""
+    """Return the means of a study's rows over its sets, and over parts of them, of each encoder, metric and method."""
     groups = defaultdict(list)
     for row in content.get("rows", []) if isinstance(content, dict) and "cells" in content else []:
-        groups[tuple(str(row.get(field)) for field in ("encoder", "task", "metric", "method"))].append(row["value"])
+        name = tuple(str(row.get(field)) for field in ("encoder", "task", "metric", "method"))
+        groups[name].append(row["value"])
+        for about, part in PARTS.items():
+            if row.get("data") in part and about:
+                groups[(*name, about)].append(row["value"])
     return [statistics.mean(values) for values in groups.values() if len(values) > 1]
 
 

@@ -60,7 +60,7 @@ class DataSet:
     texts: list[str]
     measure: Callable[[Any], Measured]  # of features (len(texts), H), rows of length one, dense or sparse
     num_queries: int = 0  # the last texts are queries
-    beside_bm25: Callable[[Any], Measured] | None = None  # of features: the sum of search.py; of None: BM25 alone
+    beside_bm25: Callable[..., Measured] | None = None  # of features: the sum of search.py; of None: BM25 alone
     labels: list[str] = field(default_factory=list)  # of the corpus
 
 
@@ -158,7 +158,7 @@ def _searched(name: str, data_dir: Path) -> DataSet:
     def ranked(features: Any) -> Retrieved:
         return top_of_scores(similarities(features), DEPTH + 1)
 
-    def beside_bm25(features: Any) -> Measured:
+    def beside_bm25(features: Any, weight: float = WEIGHT) -> Measured:
         words = index.retrieve(ranking.queries, DEPTH + 1)
         if features is None:
             return figure_of(words)
@@ -166,7 +166,7 @@ def _searched(name: str, data_dir: Path) -> DataSet:
         both = Candidates.of(
             (ranked(features), words), cosines, partial(index.scores, ranking.queries), LOWEST["cosine"]
         )
-        return figure_of(both.ranked(np.full(len(ranking.queries), WEIGHT), DEPTH + 1))
+        return figure_of(both.ranked(np.full(len(ranking.queries), weight), DEPTH + 1))
 
     texts = [*ranking.documents, *ranking.queries]
     measure = lambda features: figure_of(ranked(features))  # noqa: E731

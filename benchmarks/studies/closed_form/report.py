@@ -62,7 +62,8 @@ NAMES = {
     "closed form + bm25": "closed form and BM25",
     "encoder + bm25": "encoder and BM25",
 }
-WITH_BM25 = " + bm25"
+WITH_BM25, LOW_WEIGHTS = " + bm25", (0.3, 0.4, 0.5)  # of the closed form; as search.py has it elsewhere
+NAMES |= {f"closed form{WITH_BM25} {weight}": f"closed form and BM25, weight {weight}" for weight in LOW_WEIGHTS}
 
 
 def communities(data_dir: Path) -> LabelledSplit:
@@ -119,10 +120,11 @@ class Task:
         if method == "bm25":
             measured = self.search.beside_bm25(None)  # type: ignore[misc]
         else:
-            train, others = self.features(method.removesuffix(WITH_BM25))
+            alone, with_bm25, weight = method.partition(WITH_BM25)
+            train, others = self.features(alone)
             stack = np.concatenate if isinstance(train, np.ndarray) else vstack
-            measure = self.search.beside_bm25 if method.endswith(WITH_BM25) else self.search.measure
-            measured = measure(stack([train, others]))  # type: ignore[misc]
+            measure = self.search.beside_bm25 if with_bm25 else self.search.measure
+            measured = measure(stack([train, others]), *([float(weight)] if weight else []))  # type: ignore[misc]
         return np.array([[measured.of_items(np.array([query])) for query in range(measured.num_items)]])
 
 

@@ -102,13 +102,20 @@ def test_what_asks_is_taken_out_of_documents_and_a_thread_is_relevant(tmp_path, 
     assert all(len(grades) == 2 for grades in ranking.judgments.values())
 
 
-def test_the_interval_of_a_mean_is_that_of_independent_sets():
+def test_the_interval_of_a_mean_is_that_of_independent_sets_and_each_part_has_its_own():
     ours = {"method": step.OURS, "against": "dense"}
     rows = [{"data": "cacm", "value": 0.01, "low": -0.01, "high": 0.02}]
     rows += [{"data": "scifact", "value": 0.03, "low": 0.01, "high": 0.05}]
     table = report.differences(report.pd.DataFrame([ours | row for row in rows]))
     assert [*table.index] == ["scifact", "cacm", "mean of 2"]
     assert [*table.dense] == ["**+3.0** (+1.0 to +5.0)", "+1.0 (-1.0 to +2.0)", "**+2.0** (+0.8 to +3.2)"]
+    rows += [{"data": "qmsum", "value": 0.05, "low": 0.05, "high": 0.05}]
+    rows += [{"data": "docstrings", "value": 0.11, "low": 0.11, "high": 0.11}]
+    table = report.differences(report.pd.DataFrame([ours | row for row in rows])).dense
+    assert table["mean of 3 judged by people"].startswith("**+3.0** (+2.2 to ")
+    assert table["mean of 2 that did not choose the weight"] == "**+8.0** (+8.0 to +8.0)"
+    assert table["mean of 4"].startswith("**+5.0** (+4.4 to ")
+    assert len(table) == 7  # one set alone has its queries out of documents
 
 
 def test_a_half_asks_and_the_other_half_has_none_of_its_sentences():
