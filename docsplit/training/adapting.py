@@ -696,7 +696,8 @@ def adaptation_text(adapted: Adapted, encoder: str) -> str:
     purpose = "It is for classes, groups and maps; search hardly gains by it. A map"
     use = use_of(folder, purpose, "explore.py", folder, "--corpus", "YOUR_DOCUMENTS")
     if adapted.kept == CLOSED_FORM:
-        return f"Wrote {folder}: an encoder of these documents alone.\n{use}"
+        alone = "an encoder of these documents alone. In a search let words count for more: --weight 0.5"
+        return f"Wrote {folder}: {alone}.\n{use}"
     weight = "" if adapted.weight in (None, 1) else f", weight {adapted.weight:g}"
     lines = [f"Wrote {folder}: {adapted.kept}{weight}, of {without_folders(encoder)}."]
     if facts is not None and adapted.kept not in ("start", "trained"):
