@@ -27,6 +27,7 @@ from scipy.sparse import vstack
 from benchmarks.studies.adaptation.sets import DataSet, labelled, load
 from benchmarks.studies.closed_form.choices import OUTPUT as CHOICES
 from benchmarks.studies.closed_form.choices import Features, features_of, right
+from docsplit.data.fusion import WEIGHT
 from docsplit.data.sets.citations import read_citations
 from docsplit.data.sets.labelled import NUM_DRAWS, SHOTS, LabelledSplit, stratified_sample
 from docsplit.evaluation.results.bootstrap import ItemScores, holm, interval, paired_bootstrap, resample
@@ -62,8 +63,9 @@ NAMES = {
     "closed form + bm25": "closed form and BM25",
     "encoder + bm25": "encoder and BM25",
 }
-WITH_BM25, LOW_WEIGHTS = " + bm25", (0.3, 0.4, 0.5)  # of the closed form; as search.py has it elsewhere
-NAMES |= {f"closed form{WITH_BM25} {weight}": f"closed form and BM25, weight {weight}" for weight in LOW_WEIGHTS}
+WITH_BM25 = " + bm25"  # at a weight of its own, or at search.py's
+NAMES |= {f"closed form{WITH_BM25} {weight}": f"closed form and BM25, weight {weight}" for weight in (0.3, 0.4, 0.5)}
+AGAINST = {"lsa": "LSA", "halves of none": "that without halves"}
 
 
 def communities(data_dir: Path) -> LabelledSplit:
@@ -123,8 +125,11 @@ class Task:
             alone, with_bm25, weight = method.partition(WITH_BM25)
             train, others = self.features(alone)
             stack = np.concatenate if isinstance(train, np.ndarray) else vstack
-            measure = self.search.beside_bm25 if with_bm25 else self.search.measure
-            measured = measure(stack([train, others]), *([float(weight)] if weight else []))  # type: ignore[misc]
+            features = stack([train, others])
+            if with_bm25:
+                measured = self.search.beside_bm25(features, float(weight or WEIGHT))  # type: ignore[misc]
+            else:
+                measured = self.search.measure(features)
         return np.array([[measured.of_items(np.array([query])) for query in range(measured.num_items)]])
 
 
@@ -157,8 +162,9 @@ def rows_of(work_dir: Path) -> list[dict[str, Any]]:
             row: dict[str, Any] = {"data": name, "size": size, "documents": documents, "method": method}
             row |= {"metric": "nDCG@10" if name in SEARCHES else "accuracy", "value": float(items.of_runs().mean())}
             row |= {"low": low, "high": high, "draws": items.runs, "items": items.size}
-            if method != "lsa" and "lsa" in found:
-                row["to_lsa"] = asdict(paired_bootstrap(drawn[method], drawn["lsa"]))
+            for other in AGAINST:
+                if method != other and other in found:
+                    row[f"to_{other}"] = asdict(paired_bootstrap(drawn[method], drawn[other]))
             rows.append(row)
     primary = [row for row in rows if (row["method"], row["size"]) == ("closed form", SIZE) and row["data"] in PRIMARY]
     primary = [row for row in primary if "to_lsa" in row]
@@ -174,19 +180,21 @@ def markdown(rows: list[dict[str, Any]]) -> str:
     def cell(row: dict[str, Any] | None) -> str:
         return f"{100 * row['value']:.1f} ({100 * row['low']:.1f} to {100 * row['high']:.1f})" if row else ""
 
-    def to_lsa(row: dict[str, Any] | None) -> str:
-        if row is None or "to_lsa" not in row:
+    def less(other: str, name: str, size: int) -> str:
+        less_other = at.get((name, size, "closed form"), {}).get(f"to_{other}")
+        if less_other is None:
             return ""
-        value, low, high = (100 * row["to_lsa"][key] for key in ("difference", "low", "high"))
+        value, low, high = (100 * less_other[key] for key in ("difference", "low", "high"))
         text = f"{value:+.1f} ({low:+.1f} to {high:+.1f})"
-        return text + (f", p {row['to_lsa']['p_holm']:.3f}" if "p_holm" in row["to_lsa"] else "")
+        return text + (f", p {less_other['p_holm']:.3f}" if "p_holm" in less_other else "")
 
     lines = ["Percent, with 95 % intervals over test documents or queries; differences over draws of labels too. p: "
              "of the two comparisons that were named before, by Holm.", ""]  # fmt: skip
     for title, names in (("5 labels a class", [*CLASSES]), ("nDCG@10", [*SEARCHES])):
         measured = [name for name in names if any(row["data"] == name and row["size"] == SIZE for row in rows)]
         body = [[words, *(cell(at.get((name, SIZE, method))) for name in measured)] for method, words in NAMES.items()]
-        body.append(["closed form less LSA", *(to_lsa(at.get((name, SIZE, "closed form"))) for name in measured)])
+        for other, words in AGAINST.items():
+            body.append([f"closed form less {words}", *(less(other, name, SIZE) for name in measured)])
         if measured:
             heads = [CLASSES.get(name, name) for name in measured]
             lines += [f"## {title}", "", markdown_table(["", *heads], [line for line in body if any(line[1:])]), ""]
@@ -195,8 +203,10 @@ def markdown(rows: list[dict[str, Any]]) -> str:
         if len(sizes) > 1:
             body = [
                 [NAMES[method], *(cell(at.get((name, size, method))) for size in sizes)]
-                for method in ("tfidf", "lsa", "closed form", "encoder")
+                for method in ("tfidf", "lsa", "closed form", "halves of none", "encoder")
             ]
+            for other, words in AGAINST.items():
+                body.append([f"closed form less {words}", *(less(other, name, size) for size in sizes)])
             heads = ["documents", *(f"{at[name, size, 'closed form']['documents']:,}" for size in sizes)]
             lines += [f"## {CLASSES[name]}", "", markdown_table(heads, [line for line in body if any(line[1:])]), ""]
     return "\n".join(lines)

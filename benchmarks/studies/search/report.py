@@ -23,7 +23,7 @@ STUDY = Path(__file__).with_name("study.yaml")
 METHODS = ["dense", "BM25", "BM25, stems", "RRF", "RRF, stems", "sum", OURS]
 OTHERS = ["semantic_search", "bm25s", "txtai", "txtai, BB25", "lancedb"]
 AGAINST = ["dense", "BM25, stems", "RRF", "RRF, stems", "sum", "txtai", "txtai, BB25", "lancedb"]
-JUDGED = ("scifact", "cacm", "cranfield", "pubmedqa", "qmsum")  # people wrote the queries and named what answers
+JUDGED = ("scifact", "cacm", "cranfield", "pubmedqa", "qmsum")  # by people; PubMedQA's questions are titles
 CHOSE = ("scifact", "cacm", "cranfield", "pubmedqa", "wikipedia_titles")  # the weight, and that words are stemmed
 PARTS = {
     "judged by people": JUDGED,
