@@ -477,9 +477,13 @@ def map_once(dataset: "Dataset", function: Callable[..., Any], key: str, **optio
 
 
 def rows_in(directory: Path, key: str) -> "Dataset":
-    """Open the Arrow files of a folder as one data set, with a fingerprint."""
+    """Open the Arrow files of a folder of `build_once` as one data set, with a fingerprint.
+
+    They are those that its seal records: `map`, `shuffle` and others of a Dataset write their results beside them.
+    """
     from datasets import Dataset, concatenate_datasets
 
-    rows = concatenate_datasets([Dataset.from_file(str(file)) for file in sorted(directory.rglob("*.arrow"))])
+    names = sorted(name for name in read_sealed(directory / SEAL)["files"] if name.endswith(".arrow"))
+    rows = concatenate_datasets([Dataset.from_file(str(directory / name)) for name in names])
     rows._fingerprint = key
     return rows

@@ -16,6 +16,7 @@ from docsplit.data import corpora
 from docsplit.data.copies import document_id, sketch
 from docsplit.data.corpora import PROBLEMS, documents_to_search, load_corpus, load_local, stream_corpus, take_problems
 from docsplit.data.passages import clean_text, to_passages
+from docsplit.data.preparation import tokenize
 from docsplit.data.readers import files
 from docsplit.data.readers.base import Problems, TableColumns
 from docsplit.data.readers.documents import read_documents
@@ -25,6 +26,7 @@ from docsplit.data.sets.labelled import load_labelled
 from docsplit.data.sets.set_arguments import LabelledArguments
 from docsplit.training import adapting
 from tests.conftest import make_corpus
+from tests.processes import run
 
 
 def test_a_parquet_file_whose_strings_are_no_utf8_is_refused(tmp_path):
@@ -47,6 +49,49 @@ def test_breaks_of_sections_change_neither_sentences_nor_the_document_id():
     # a heading without a text begins the section of the next one
     expected = ["Ships Sails A sail. Torn", "A rope. A tar", "Storms It sank."]
     assert [passage.text for passage in to_passages(text, 10)] == expected
+
+
+READ_AGAIN = """
+import json, sys
+from docsplit.data.corpora import load_corpus
+from docsplit.data.preparation import tokenize
+from transformers import AutoTokenizer
+documents = load_corpus(sys.argv[1])
+tokenized, counts = tokenize(documents, AutoTokenizer.from_pretrained(sys.argv[2]))
+print(json.dumps([documents["text"][:], counts["used"], tokenized["document_id"][:], tokenized["unit_lengths"][:]]))
+"""
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet", "arrow"])
+def test_what_datasets_writes_beside_rows_is_not_read_by_the_next_process(tmp_path, wordpiece, suffix):
+    """`map`, `shuffle` and others keep their results in the folder that the rows came from."""
+    rows = Dataset.from_list([{"text": row["text"]} for row in make_corpus(24)])
+    (folder := tmp_path / "documents").mkdir()
+    if suffix == "arrow":
+        rows.save_to_disk(tmp_path / "saved")
+        (tmp_path / "saved" / "data-00000-of-00001.arrow").rename(folder / "rows.arrow")
+        Dataset.from_file(str(folder / "rows.arrow")).shuffle(seed=0)
+        assert len(list(folder.iterdir())) == 2
+    else:
+        {"jsonl": rows.to_json, "parquet": rows.to_parquet}[suffix](str(folder / f"rows.{suffix}"))
+    wordpiece.save_pretrained(tmp_path / "tokenizer")
+    for dataset in (load_corpus(str(folder)), tokenize(load_corpus(str(folder)), wordpiece)[0]):
+        place, column = Path(dataset.cache_files[0]["filename"]).parent, dataset.column_names[0]
+        num_files = len(list(place.iterdir()))
+        for derive in (
+            lambda dataset: dataset.train_test_split(test_size=6, seed=0),
+            lambda dataset: dataset.shuffle(seed=0),
+            lambda dataset, column=column: dataset.sort(column),
+            lambda dataset: dataset.filter(lambda row, number: number % 2, with_indices=True),
+            lambda dataset: dataset.map(lambda row: {"more": 1}),
+        ):
+            derive(dataset)
+            assert len(list(place.iterdir())) > num_files  # else nothing is shown
+            num_files = len(list(place.iterdir()))
+    texts, used, ids, lengths = json.loads(run("-c", READ_AGAIN, folder, tmp_path / "tokenizer").stdout)
+    assert (texts, used) == (rows["text"][:], 24)
+    assert ids == [document_id(text) for text in texts]
+    assert None not in lengths
 
 
 @pytest.fixture

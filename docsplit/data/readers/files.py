@@ -69,6 +69,7 @@ AS_BROWSERS = {
     **{"gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932", "cp31j": "cp932", "euc_kr": "cp949"},
     **{"big5": "big5hkscs"},
 }
+LEFT_BY_OTHERS = re.compile(r"_|cache-[0-9a-f]{16}\w*\.arrow$")  # names of data files and their folders
 _UNREAD = "\udcff"  # stands for bytes that cannot be decoded; no decoder gives it for good bytes
 _CONTROL = re.compile(r"[\x00-\x07\x0e-\x1a\x7f-\x84\x86-\x9f]")  # of no use in a text; colours of terminals are
 
@@ -402,8 +403,9 @@ def find_files(path: Path) -> FoundFiles:
 
     Names that start with a point (`.git`, `.notes.txt`) are hidden, and counted without looking into them, and so are
     indexes of search.py. A file that is named itself is read whatever it is called. Of a data set that `save_to_disk`
-    wrote the split train is read; in a folder of other files one with splits is left out. Data files are hidden by an
-    underscore as well, as other programs leave `_temporary/part-0.parquet`.
+    wrote the split train is read; in a folder of other files one with splits is left out. Data files are hidden as well
+    by an underscore, as other programs leave `_temporary/part-0.parquet`, and what `datasets` writes beside an Arrow
+    file that is mapped or shuffled.
 
     Raises:
         ValueError: if there is no such path, if it is no file (a pipe, a device), or an index.
@@ -428,8 +430,8 @@ def find_files(path: Path) -> FoundFiles:
             name += "+"
         names.add(name)
         file = File(place, name)
-        by_underscore = file.suffix in FORMATS and any(part.startswith("_") for part in parts)
-        if path.is_dir() and by_underscore:
+        is_left_by_others = file.suffix in FORMATS and any(map(LEFT_BY_OTHERS.match, parts))
+        if path.is_dir() and is_left_by_others:
             found.problems.add("file", "hidden", file.name)
         elif file.suffix in SUFFIXES:
             found.files.append(file)
