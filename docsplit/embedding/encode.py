@@ -55,7 +55,7 @@ from docsplit.modeling.loading import (
 )
 from docsplit.modeling.packing import Packing, groups_that_fit, pack_encoders, packed_inputs, reading_pack
 from docsplit.modeling.pretrained import share_among_threads
-from docsplit.runtime.files import JsonObject, add_texts, build_once, hash_of_code, is_cached
+from docsplit.runtime.files import JsonObject, add_texts, build_once, canonical_json, hash_of_code, is_cached
 from docsplit.runtime.launching import default_dtype, default_micro_batch_tokens
 from docsplit.runtime.sharing import on_all, rank_and_size, refuse_differences
 
@@ -587,9 +587,9 @@ def identity(model: SentenceTransformer) -> str:
     state |= {"config": {name: value for name, value in of_config.items() if name not in UNREAD}}
     if (family := getattr(config, "model_type", "")) in FAMILIES.origins:
         state |= {"plugin": FAMILIES.origins[family]}
-    described = [f"{type(module).__qualname__} {getattr(module, 'get_config_dict', dict)()}" for module in modules]
+    described = [[type(module).__qualname__, getattr(module, "get_config_dict", dict)()] for module in modules]
     settings = [model.max_seq_length, model.truncate_dim, model.similarity_fn_name]
-    digest.update(json.dumps([state, described, settings], default=str).encode())
+    digest.update(canonical_json([state, described, settings], default=str))
     return digest.hexdigest()
 
 
@@ -598,7 +598,7 @@ def _fingerprint(model: SentenceTransformer, *settings: object) -> str:
     attention = getattr(getattr(model[0], "config", None), "_attn_implementation", None)
     versions = [torch.__version__, transformers.__version__, sentence_transformers.__version__]
     digest = hashlib.blake2b(identity(model).encode(), digest_size=12)
-    digest.update(json.dumps([attention, model.device.type, settings, versions], default=str).encode())
+    digest.update(canonical_json([attention, model.device.type, settings, versions], default=str))
     digest.update(hash_of_code(*CODE).encode())
     return digest.hexdigest()
 

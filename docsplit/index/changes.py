@@ -293,7 +293,7 @@ def delete(directory: Path, ids: Iterable[str]) -> int:
     Raises:
         ValueError: naming ids that are not in it, or are no texts, before anything changes.
     """
-    ids = set(ids)
+    ids = list(dict.fromkeys(ids))
     if wrong := [document_id for document_id in ids if not isinstance(document_id, str)]:
         raise ValueError(f"The id {wrong[0]!r} is a {type(wrong[0]).__name__}: ids are texts, such as '{wrong[0]}'.")
     with writing(directory) as change:

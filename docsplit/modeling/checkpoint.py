@@ -12,6 +12,7 @@ them, as peft reads it: to resume, a run starts from the same weights and adds t
 """
 
 import contextlib
+import copy
 import functools
 import json
 import os
@@ -198,6 +199,8 @@ def _save_adapter(base_model: Any, config: Any, folder: Path) -> None:
     from peft import get_peft_model_state_dict
 
     adapter = get_peft_model_state_dict(base_model, adapter_name="default")
+    config = copy.copy(config)
+    config.target_modules = sorted(config.target_modules)  # a set, which would be written in any order
     config.save_pretrained(folder)
     named = {f"base_model.model.{key}": value for key, value in adapter.items()}
     write_whole(folder / "adapter_model.safetensors", lambda temporary: _save_tensors(named, temporary))

@@ -17,6 +17,7 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -77,9 +78,9 @@ Settings = dict[str, Any]
 DEFAULT_SETTINGS: Settings = {"objective": "info_nce", "contrastive_weight": 1.0, "mlm_weight": 0.1}
 
 
-def setting_names() -> set[str]:
-    """Return all names that a checkpoint's settings may have, whatever its objective."""
-    return set(DEFAULT_SETTINGS).union(VIEW_SETTINGS, *map(option_names, OBJECTIVES))
+def setting_names() -> list[str]:
+    """Return all names that a checkpoint's settings may have, whatever its objective, in the order of the tables."""
+    return list(dict.fromkeys(chain(DEFAULT_SETTINGS, VIEW_SETTINGS, *map(option_names, OBJECTIVES))))
 
 
 def current_settings(saved: Settings) -> Settings:
@@ -134,7 +135,7 @@ def checked_settings(config: PreTrainedConfig, overrides: Settings) -> Settings:
     OBJECTIVES.record(objective, settings)
     FAMILIES.record(config.model_type, settings)
     known = {*DEFAULT_SETTINGS, *option_names(objective), *VIEW_SETTINGS, RELEASED_DTYPE, PLUGINS}
-    for name in settings.keys() - known:
+    for name in (name for name in settings if name not in known):
         if having := objectives_with(name):
             raise ValueError(f"{name} is an option of objective {' and '.join(having)}, not of {objective}.")
         raise ValueError(f"There is no setting {name!r}, expected some of {sorted(setting_names())}.")

@@ -36,6 +36,7 @@ R = TypeVar("R", bound="Record")
 RUN_FILE, ADAPTATION_FILE, RESULTS_FILE, EVALUATIONS = "run.json", "adapt.json", "all_results.json", "evaluations"
 MANIFEST = "checkpoint_manifest.json"
 CLOSED_FORM = "closed form"  # the kind of an encoder of documents alone
+LOCAL_OPTIONS = ("model_name_or_path", "corpus")  # that may name a place on the machine of the run
 SECRET_OR_LOCAL = re.compile(
     r"output_dir|overwrite_output_dir|resume_from_checkpoint|disable_tqdm|.*token|push_.*|hub_.*"
 )
@@ -134,7 +135,7 @@ class RunRecord(Record):
 
     Attributes:
         options: those given, by recipe or command line, as text.
-        local: the options among `model_name_or_path` and `corpus` that name a place on the machine of the run.
+        local: those of `LOCAL_OPTIONS` that name a place on the machine of the run.
         lexical: of token embeddings that were made of the corpus; None: they were random, or the start's.
         changes: that were made when the run was resumed, a sentence each.
     """
@@ -175,7 +176,7 @@ class RunRecord(Record):
                 name: without_folders(value) for name, value in options.items() if not SECRET_OR_LOCAL.fullmatch(name)
             },
             start=start_of(start) if start else StartRecord(),
-            local=[name for name in set(options) & {"model_name_or_path", "corpus"} if Path(options[name]).exists()],
+            local=[name for name in LOCAL_OPTIONS if name in options and Path(options[name]).exists()],
             hardware=hardware(device),
             processes=processes,
             versions=files.versions(),

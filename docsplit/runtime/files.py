@@ -167,16 +167,25 @@ def add_texts(digest: Any, texts: Iterable[str]) -> None:
         digest.update(f"{len(encoded)};".encode() + encoded)
 
 
+def canonical_json(value: Any, **options: Any) -> bytes:
+    """Write a value as JSON for a hash: its names are sorted, whatever order they were set in.
+
+    Args:
+        options: of `json.dumps`.
+    """
+    return json.dumps(value, sort_keys=True, **options).encode()
+
+
 def fingerprint(*facts: Any, texts: Iterable[str] = ()) -> str:
     """Hash values that JSON can hold, and texts: 96 bits, hexadecimal."""
-    digest = hashlib.blake2b(json.dumps(facts).encode(), digest_size=12)
+    digest = hashlib.blake2b(canonical_json(facts), digest_size=12)
     add_texts(digest, texts)
     return digest.hexdigest()
 
 
-def digest_of_arrays(arrays: Mapping[str, Any], metadata: Mapping[str, str]) -> str:
+def digest_of_arrays(arrays: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> str:
     """Hash numpy arrays with their names, types and shapes, and what a file of them says besides."""
-    digest = hashlib.blake2b(json.dumps(metadata, sort_keys=True).encode(), digest_size=16)
+    digest = hashlib.blake2b(canonical_json(metadata or {}), digest_size=16)
     for name, array in sorted(arrays.items()):
         digest.update(f"{name} {array.dtype} {array.shape};".encode())
         digest.update(array.reshape(-1).view("uint8"))
@@ -312,7 +321,7 @@ def checksum(content: JsonObject) -> str:
     """Hash the values of a JSON object: neither spaces nor the order of names count."""
     import xxhash
 
-    return xxhash.xxh3_128_hexdigest(json.dumps(content, sort_keys=True, allow_nan=False).encode())
+    return xxhash.xxh3_128_hexdigest(canonical_json(content, allow_nan=False))
 
 
 def seal_folder(directory: Path, name: str = SEAL, **about: Any) -> None:
@@ -376,7 +385,7 @@ def checked(value: Any, kind: Any, where: str) -> Any:
             return value
     elif isinstance(value, dict) and isinstance(kind, type) and is_dataclass(kind):
         types_of = get_type_hints(kind)
-        given = {name: checked(value[name], types_of[name], f"{where}: {name}") for name in types_of.keys() & value}
+        given = {name: checked(value[name], types_of[name], f"{where}: {name}") for name in types_of if name in value}
         try:
             return kind(**given)
         except TypeError as error:

@@ -169,7 +169,7 @@ def _add_options(
             declared: Any = copy.copy(original)
             declared.type = types[original.name]
             declared.metadata = {
-                name: original.metadata[name] for name in original.metadata.keys() - {COMMON, DECIDES}
+                name: value for name, value in original.metadata.items() if name not in (COMMON, DECIDES)
             }
             declared.metadata["help"] = _help_of(original)
             HfArgumentParser._parse_dataclass_field(group, declared)

@@ -40,7 +40,7 @@ logger = logging.getLogger("docsplit")
 
 # What a new run removes of an earlier one in its folder, as patterns of Path.glob, and nothing else
 IN_A_CHECKPOINT = (
-    *(set(hub.WRITTEN) - {*checkpoints.RESULTS, "README.md", "training.png"}),
+    *(name for name in hub.WRITTEN if name not in (*checkpoints.RESULTS, "README.md", "training.png")),
     *(TRAINING_DOCUMENTS_FILE, LAYOUT_FILE, NOTE, TrainingRecord.file, f"{ADAPTER_FOLDER}/adapter_*"),
     *("optimizer.pt", "scheduler.pt", "scaler.pt", "rng_state*.pth", "trainer_state.json", "training_args.bin"),
     *(MANIFEST, f".*{PARTIAL}", ".tmp??????"),  # the last two are left by a kill
@@ -192,7 +192,7 @@ class Run:
         own = self.model.objective.prepared_files
         if self.checkpoint is None and self.options.training.process_index == 0:
             # Of an earlier run in this folder; the objective replaces its own files once nothing can be refused
-            remove(self.folder.path, set(prepared_files()) - set(own))
+            remove(self.folder.path, [name for name in prepared_files() if name not in own])
         self.model.objective.prepare(self)
 
     @cached_property
@@ -215,7 +215,7 @@ class Run:
         config = checkpoints.of_the_model(json.loads(self.model.config.to_json_string()))
         settings = config.pop("docsplit")
         known = values.keys() | option_names(settings["objective"])
-        config |= {name: settings.pop(name) for name in settings.keys() - known}
+        config |= {name: settings.pop(name) for name in [*settings] if name not in known}
         values |= settings | {"pooling": pooling_of(body), "max_seq_length": body.max_seq_length}
         values["per_device_train_batch_size x processes"] = args.per_device_train_batch_size * processes
         if args.eval_strategy != "no":

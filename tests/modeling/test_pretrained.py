@@ -160,7 +160,7 @@ def test_another_objective_drops_the_options_of_the_one_before():
     settings = checked_settings(config_with(**saved), {"objective": "info_nce"})
     assert settings["objective"] == "info_nce"
     assert "momentum_queue_size" not in settings
-    assert set(settings) <= setting_names()
+    assert set(settings) <= {*setting_names()}
 
 
 from_pretrained = DocSplitForContrastivePretraining.from_pretrained

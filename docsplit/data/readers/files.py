@@ -403,9 +403,9 @@ def find_files(path: Path) -> FoundFiles:
 
     Names that start with a point (`.git`, `.notes.txt`) are hidden, and counted without looking into them, and so are
     indexes of search.py. A file that is named itself is read whatever it is called. Of a data set that `save_to_disk`
-    wrote the split train is read; in a folder of other files one with splits is left out. Data files are hidden as well
-    by an underscore, as other programs leave `_temporary/part-0.parquet`, and what `datasets` writes beside an Arrow
-    file that is mapped or shuffled.
+    wrote the split train is read; in a folder of other files one with splits is left out. Data files are hidden by an
+    underscore as well, as other programs leave `_temporary/part-0.parquet`, and so is what `datasets` writes beside an
+    Arrow file that is mapped or shuffled.
 
     Raises:
         ValueError: if there is no such path, if it is no file (a pipe, a device), or an index.

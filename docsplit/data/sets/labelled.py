@@ -200,7 +200,7 @@ def load_labelled(options: LabelledArguments, seed: int = 0) -> LabelledSplit:
         for name, part in parts.items()
     }
     majority = {}
-    for source in {part.source for part in parts.values()}:  # which one file may have been divided from
+    for source in dict.fromkeys(part.source for part in parts.values()):  # which one file may have been divided from
         of_source = [row for name, part in parts.items() if part.source == source for row in rows_of[name]]
         majority[source] = majority_labels([row[0] for row in of_source], [row[2] for row in of_source])
     counts: dict[str, int] = {}

@@ -133,7 +133,7 @@ def read_result_rows(contents: Json) -> tuple[Task, pd.DataFrame]:
     """
     task = Task.from_json(contents)
     listed = checked(contents.get("rows"), list[dict[str, Any]], "rows")
-    needed = ["encoder", "head", "runs", *(f"{measure}_mean" for measure in {*task.columns, task.main})]
+    needed = ["encoder", "head", "runs", *(f"{measure}_mean" for measure in dict.fromkeys([*task.columns, task.main]))]
     kinds = COLUMNS | {f"test_{task.items}": int | None} | dict.fromkeys(task.details, dict[str, float | None])
     for measure in task.measures:
         kinds |= {f"{measure}_mean": float, f"{measure}_of_seeds": list[float]}
@@ -141,7 +141,7 @@ def read_result_rows(contents: Json) -> tuple[Task, pd.DataFrame]:
     for number, row in enumerate(listed):
         if missing := [name for name in needed if name not in row]:
             raise ValueError(f"rows[{number}] has no {missing[0]}.")
-        for name in kinds.keys() & row.keys():
+        for name in (name for name in row if name in kinds):
             checked(row[name], kinds[name], f"rows[{number}]: {name}")
         listed[number] = {"shots": None, "features": "raw", "warning": None} | row
     return task, pd.DataFrame(listed, dtype=object)

@@ -31,6 +31,6 @@ def objectives_with(option: str) -> list[str]:
     return [objective for objective in OBJECTIVES if option in option_names(objective)]
 
 
-def prepared_files() -> set[str]:
+def prepared_files() -> list[str]:
     """Return the names of all files that objectives write into the output folder before training."""
-    return {name for objective in OBJECTIVES.values() for name in objective.prepared_files}
+    return list(dict.fromkeys(name for objective in OBJECTIVES.values() for name in objective.prepared_files))
