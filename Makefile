@@ -91,8 +91,8 @@ bench-probing: install-dev  ## heads on frozen embeddings
 bench-analyses: install-dev  ## analyses of embeddings, beside embedding; needs a spaCy pipeline
 	$(BIN)/python -m benchmarks.speed.analyses
 
-gpu: install-dev  ## what is worth measuring on a GPU, in 6 minutes; the next call goes on
-	$(BIN)/python -m benchmarks.gpu --minutes 6 --output_dir outputs/gpu
+gpu: install-dev  ## what is worth measuring on a GPU, in 9 minutes; the next call goes on
+	$(BIN)/python -m benchmarks.gpu --minutes 9 --output_dir outputs/gpu
 
 clean:  ## remove the environment and the caches of the tools
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build docsplit.egg-info

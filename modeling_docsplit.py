@@ -229,7 +229,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         Losses and gradients stay, but for the dropout of attention weights, which CUDA's packed attention has not.
 
         Args:
-            dtype: of matrix products, under autocast.
+            dtype: of matrix products, under autocast. On a GPU attention needs 16 bits: `forward` refuses others.
 
         Raises:
             ValueError: if the encoder or the device cannot, naming why.

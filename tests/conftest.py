@@ -21,9 +21,11 @@ from accelerate.state import AcceleratorState
 from datasets import Dataset
 from safetensors.torch import load_file
 from tokenizers import ByteLevelBPETokenizer
+from torch.nn.attention import varlen
 from transformers import BertConfig, BertModel, BertTokenizer, RobertaTokenizer
 
 from docsplit.data.tokenization import train_wordpiece
+from docsplit.modeling import packing
 from docsplit.release import model_card
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.processes import free_port, spawn  # noqa: F401 (the tests have them from here)
@@ -255,6 +257,24 @@ def reads_little(tmp_path_factory, wordpiece):
         vectors[wordpiece.convert_tokens_to_ids([*COMMON.split(), ".", "[CLS]", "[SEP]"])] = 0
     model.save_pretrained(folder)
     return folder
+
+
+@pytest.fixture
+def packs_as_on_gpu(monkeypatch):
+    """Packs take CUDA's way on the CPU. PyTorch's `varlen_attn` is an exact loop here, and takes 16 bits alone."""
+    text_by_text = packing._text_by_text
+
+    def by_varlen(query, key, value, borders, dropout, *options):
+        return packing._by_varlen(query, key, value, borders, int(borders.diff().max()), *options)
+
+    def varlen_attn(query, key, value, borders, _, longest, __, scale, window_size):
+        assert {query.dtype, key.dtype, value.dtype} <= {*packing.HALF}
+        states = (part.transpose(0, 1)[None] for part in (query, key, value))
+        reach, ahead = window_size
+        return text_by_text(*states, borders, 0.0, scale, reach, reach != ahead)[0]
+
+    monkeypatch.setattr(packing, "_text_by_text", by_varlen)
+    monkeypatch.setattr(varlen, "varlen_attn", varlen_attn)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 A row reports its lines one by one. What it needs it imports itself, so that the list of rows is there at once.
 """
 
+import statistics
 import subprocess
 import sys
 from collections.abc import Callable
@@ -60,7 +61,7 @@ def smoke(setting: Setting, report: Report) -> None:
     size = 256 if setting.tiny else 8192
     product = fastest_product(size, DTYPES[setting.precision], setting.device, seconds=0.1 if setting.tiny else 1.0)
     report({"what": f"products of matrices of {size:,}", "flops_per_second": product})
-    tiny = replace(setting, tiny=True).job(4)
+    tiny = replace(replace(setting, tiny=True).job(4), precision=setting.precision)
     kinds = {"ours": (OurStep, replace(tiny, packed=True)), "stock Trainer": (TrainerStep, tiny)}
     kinds["sentence-transformers"] = (StStep, replace(tiny, masked_lm=False))
 
@@ -93,15 +94,17 @@ def waits(setting: Setting, report: Report) -> None:
         raise RuntimeError((done.stderr.strip() or done.stdout.strip()).splitlines()[-1])
 
 
-def steps(setting: Setting, report: Report, documents: int, view_tokens: int | None = None) -> None:
-    """Measure a step with masked LM and without, beside a stock Trainer and sentence-transformers."""
-    from benchmarks.speed.gpu_step import FlashStep, OurStep, StStep, TrainerStep, measure_in_turns
+def steps(setting: Setting, report: Report, documents: int, count: int, view_tokens: int | None = None) -> None:
+    """Measure `count` steps with masked LM and without, beside a stock Trainer and sentence-transformers."""
+    from benchmarks.speed.gpu_step import FlashStep, GroupedStep, OurStep, StStep, TrainerStep, measure_in_turns
 
-    joint = setting.job(documents, view_tokens=view_tokens)
+    joint = setting.job(documents, steps=count, view_tokens=view_tokens)
     alone = replace(joint, masked_lm=False)
     kinds = {
         "ours, packed": (OurStep, replace(joint, packed=True)),
+        "ours, padded": (OurStep, joint),
         "stock Trainer, dynamic padding": (TrainerStep, joint),
+        **({} if view_tokens else {"stock Trainer, group_by_length": (GroupedStep, joint)}),  # all have one length
         "ours, packed, no masked LM": (OurStep, replace(alone, packed=True)),
         "sentence-transformers, sdpa, no masked LM": (StStep, alone),
         "sentence-transformers, flash attention, no masked LM": (FlashStep, alone),
@@ -113,7 +116,7 @@ def cached(setting: Setting, report: Report) -> None:
     """Measure a step of 1,536 documents, ours and sentence-transformers' with cached gradients."""
     from benchmarks.speed.gpu_step import CachedStStep, OurStep, TrainerStep, measure_in_turns
 
-    joint = replace(setting.job(1536, steps=3), rounds=1 if setting.tiny else 2)
+    joint = replace(setting.job(1536, steps=2), rounds=1 if setting.tiny else 2)
     alone = replace(joint, masked_lm=False)
     ours = {"packed": True, "cache_gradients": True}
     kinds = {
@@ -126,11 +129,19 @@ def cached(setting: Setting, report: Report) -> None:
 
 
 def compiled(setting: Setting, report: Report) -> None:
-    """Measure a packed step of 192 documents, compiled and not."""
-    from benchmarks.speed.gpu_step import OurStep, measure_in_turns
+    """Measure a step of 192 documents, ours packed and a stock Trainer's, compiled and not."""
+    from benchmarks.speed.gpu_step import GroupedStep, OurStep, measure_in_turns
 
-    job = replace(setting.job(192), packed=True)
-    kinds = {"ours, packed": (OurStep, job), "ours, packed, compiled": (OurStep, replace(job, compile=True))}
+    job = setting.job(192, steps=6)
+    sides = {
+        "ours, packed": (OurStep, replace(job, packed=True)),
+        "stock Trainer, group_by_length": (GroupedStep, job),
+    }
+    kinds = {
+        f"{name}{', compiled' * is_compiled}": (kind, replace(of_kind, compile=is_compiled))
+        for name, (kind, of_kind) in sides.items()
+        for is_compiled in (False, True)
+    }
     measure_in_turns(kinds, report)
 
 
@@ -138,7 +149,7 @@ def budgets(setting: Setting, report: Report) -> None:
     """Measure a packed step of 192 documents in micro-batches of several sizes."""
     from benchmarks.speed.gpu_step import OurStep, measure_in_turns
 
-    job = replace(setting.job(192), packed=True)
+    job = replace(setting.job(192, steps=6), packed=True)
     tokens = (64, 128) if setting.tiny else (8192, 16_384, 32_768, 65_536)
     kinds = {f"ours, packed, {most:,} tokens": (OurStep, replace(job, micro_batch_tokens=most)) for most in tokens}
     measure_in_turns(kinds, report)
@@ -169,20 +180,21 @@ def embedding(setting: Setting, report: Report) -> None:
                 model.encode(texts, batch_size=batch)
             )
         vectors = {name: np.float32(way(texts[:16])) for name, way in ways.items()}
+        lines: dict[str, Line] = {name: {"what": f"{name}, {size}'s size", "documents": count} for name in ways}
+        for name in list(ways):
+            first, second = vectors["ours"], vectors[name]
+            cosines = (first * second).sum(1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
+            if cosines.min() < 0.99:
+                report(lines[name] | {"failed": f"other vectors than ours: cosine {cosines.min():.3f}"})
+                del ways[name]
         seconds: dict[str, list[float]] = {name: [] for name in ways}
         for number in range(1 if setting.tiny else 3):
             for name in list(ways) if number % 2 == 0 else reversed(list(ways)):
                 seconds[name].append(seconds_of(ways[name], texts))
-        for name in ways:
-            first, second = vectors["ours"], vectors[name]
-            cosines = (first * second).sum(1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
-            line: Line = {"what": f"{name}, {size}'s size", "documents": count}
-            if cosines.min() < 0.99:
-                report(line | {"failed": f"other vectors than ours: cosine {cosines.min():.3f}"})
-                continue
-            speeds = sorted(int(lengths.sum() + 2 * count) / taken for taken in seconds[name])
-            line |= {"tokens_per_second": speeds[len(speeds) // 2], "seconds": sorted(seconds[name])[len(speeds) // 2]}
-            report(line | {"tokens_per_second_min": speeds[0], "tokens_per_second_max": speeds[-1]})
+                middle, tokens = statistics.median(seconds[name]), int(lengths.sum()) + 2 * count
+                speeds = {"": middle, "_min": max(seconds[name]), "_max": min(seconds[name])}
+                per_second = {f"tokens_per_second{end}": tokens / taken for end, taken in speeds.items()}
+                report(lines[name] | per_second | {"seconds": middle})
 
 
 def attention(setting: Setting, report: Report) -> None:
@@ -252,19 +264,21 @@ class Row:
     measure: Callable[[Setting, Report], None]
 
 
-ROWS = {
+ROWS = {  # in the order of their worth
     "smoke": Row("a bit of everything", 60, smoke),
-    "waits": Row("tests/scripts/test_waiting.py", 90, waits),
+    "step_36": Row("a step of 36 documents", 90, lambda *given: steps(*given, documents=36, count=20)),
+    "step_192": Row("a step of 192 documents", 90, lambda *given: steps(*given, documents=192, count=6)),
+    "step_1536": Row("a step of 1,536 documents", 120, cached),
+    "embedding": Row("embedding documents of 400 words", 60, embedding),
+    "attention": Row("attention to long documents, forward and backward", 60, attention),
     "step_36_full": Row(
-        "a step of 36 documents, views of 512 tokens", 90, lambda *given: steps(*given, documents=36, view_tokens=512)
+        "a step of 36 documents, views of 512 tokens",
+        60,
+        lambda *given: steps(*given, documents=36, count=8, view_tokens=512),
     ),
-    "step_36": Row("a step of 36 documents", 75, lambda *given: steps(*given, documents=36)),
-    "step_192": Row("a step of 192 documents", 120, lambda *given: steps(*given, documents=192)),
-    "step_1536": Row("a step of 1,536 documents", 150, cached),
-    "compiled": Row("a step of 192 documents, compiled", 150, compiled),
-    "budgets": Row("a step of 192 documents, by tokens of a micro-batch", 90, budgets),
-    "embedding": Row("embedding documents of 400 words", 90, embedding),
-    "attention": Row("attention to long documents, forward and backward", 75, attention),
+    "waits": Row("tests/scripts/test_waiting.py", 90, waits),
+    "compiled": Row("a step of 192 documents, compiled", 120, compiled),
+    "budgets": Row("a step of 192 documents, by tokens of a micro-batch", 60, budgets),
     "graph": Row("a step of graphs of passages", 60, graph),
     "cudnn": Row("cuDNN's place among kernels of attention", 45, cudnn),
     "pretraining": Row("BERT-base's size from nothing", 240, pretraining),

@@ -3,7 +3,9 @@
 `benchmarks.gpu` has the rows. Ours is `DocSplitForContrastivePretraining`, padded or packed, compiled or not. Beside
 it:
 
-    TrainerStep    the plain way: BertForMaskedLM, padded to the longest view of the batch
+    TrainerStep    the plain way: BertForMaskedLM, padded to the longest view of the batch, whose masked LM scores
+                   the tokens of all positions
+    GroupedStep    the same, with batches of documents of similar length, as Trainer's group_by_length makes them
     StStep         sentence-transformers' MultipleNegativesRankingLoss with PyTorch's attention (sdpa); it has no
                    masked LM, so compare it with ours without
     FlashStep      the same with flash attention 2, where flash_attn is installed
@@ -12,7 +14,9 @@ it:
 All are trained by a stock Trainer with AdamW, from the same random weights, on the same random documents, new ones in
 each step. Views have log-normal lengths of 8 to 512 tokens, 200 in the mean; or all have `view_tokens`. No attention
 has dropout. Contenders with the same loss must agree on the first batch before anything is timed. They share a process
-and take turns, round by round; those that wait lie in the memory of the host. A line has the medians of the rounds.
+and take turns, round by round; those that wait lie in the memory of the host. A line has the medians of its rounds. It
+is reported anew after each, so that a row that meets its limit keeps what it has. The model of a stock Trainer is
+compiled for all lengths, ours for the one of its packs.
 
 - tokens/s: tokens of the views, without padding, each once, although masked LM encodes a masked copy too.
 - share of the nominal peak, and of the measured one: useful operations a second (`benchmarks.speed.training`, MFU)
@@ -48,6 +52,7 @@ from docsplit.data.tokenization import load_tokenizer
 WAIT = "synchronizing CUDA operation"  # in the warnings of `set_sync_debug_mode`
 COUNTED_STEPS = 3  # of waits, after two others
 AGREE = {"fp32": 1e-4, "bf16": 2e-2}  # largest relative difference of losses
+BACKENDS = {"cuda": "inductor", "cpu": "eager"}  # of torch.compile; a CPU tries how graphs are cut, not their code
 MB = 2**20
 
 
@@ -80,12 +85,14 @@ class Step(contenders.TrainingContender):
 
     job: StepJob
     counts_tokens = False
+    note = ""
 
     def prepare(self) -> float:
         """Return the loss of the first batch in the precision of the job, without dropout."""
         self.model.to(self.job.device).eval()
+        documents = sorted(self.documents(0), key=lambda document: document["document_id"])  # the same of all
         with torch.no_grad(), torch.autocast(self.job.device, self.job.dtype, self.job.precision == "bf16"):
-            loss = float(self.loss(self.documents(0)[: self.job.batch_size]))
+            loss = float(self.loss(documents[: self.job.batch_size]))
         self.memory.release()
         return loss
 
@@ -93,7 +100,7 @@ class Step(contenders.TrainingContender):
         """Return the documents of a round, a new batch for each step."""
         vocab_size, length = self.encoder.config.vocab_size, self.job.view_tokens
         if length is None:
-            return jobs.draw_documents(self.job, round_number, vocab_size)
+            return jobs.draw_documents(self.job, round_number, vocab_size, self.grouped)
         rng = np.random.default_rng((round_number, length))
         return [
             {"views": tuple(jobs.draw_view(length, vocab_size, rng) for _ in range(2)), "document_id": number}
@@ -106,7 +113,8 @@ class Step(contenders.TrainingContender):
 
     def measure(self, round_number: int) -> dict[str, float]:
         """Time a round: tokens and useful operations a second, and memory in MB."""
-        documents, untimed_steps = self.documents(round_number), contenders.UNTIMED_STEPS[self.job.device]
+        documents = self.documents(round_number)
+        untimed_steps = min(contenders.UNTIMED_STEPS[self.job.device], self.job.steps)
         self.memory.start()
         clock = self.train(jobs.longest(documents, self.job.batch_size) * untimed_steps + documents, untimed_steps)
         self.memory.stop()
@@ -118,9 +126,7 @@ class Step(contenders.TrainingContender):
         }
 
     def count_waits(self) -> dict[str, float]:
-        """Count operations a step that make the host wait, by the line of code; on a CPU there are none to count."""
-        if self.job.device != "cuda":
-            return {}
+        """Count operations a step that make the host wait, by the line of code."""
         steps = 2 + COUNTED_STEPS
         documents = (self.documents(0) * steps)[: steps * self.job.batch_size]
         with warnings.catch_warnings(record=True) as caught:
@@ -159,16 +165,29 @@ class OurStep(Step, contenders.DocSplit):
             self.model.pack_sequences(job.dtype)
 
     def choose(self) -> None:
-        """Compile the encoder, if the job says so; a CPU tries how it is cut into graphs, not their code."""
+        """Compile the encoder, if the job says so."""
         if self.job.compile:
-            self.model.compile(backend="inductor" if self.job.device == "cuda" else "eager")
+            self.model.compile(backend=BACKENDS[self.job.device])
 
 
 class TrainerStep(Step, contenders.Plain):
     """BertForMaskedLM in the plain way."""
 
+    def __init__(self, job: StepJob, grouped: bool = False):
+        super().__init__(job, mlm=job.masked_lm, grouped=grouped)
+        self.note = "its masked LM scores all positions" if job.masked_lm else ""
+
+    def choose(self) -> None:
+        """Compile the model, if the job says so."""
+        if self.job.compile:
+            self.model.forward = torch.compile(self.model.forward, dynamic=True, backend=BACKENDS[self.job.device])
+
+
+class GroupedStep(TrainerStep):
+    """The same with Trainer's group_by_length."""
+
     def __init__(self, job: StepJob):
-        super().__init__(job, mlm=job.masked_lm)
+        super().__init__(job, grouped=True)
 
 
 class LossOfFeatures(nn.Module):
@@ -224,7 +243,7 @@ class CachedStStep(StStep):
 
 
 def measure_in_turns(kinds: dict[str, tuple[Any, StepJob]], report: Callable[[dict[str, Any]], None]) -> None:
-    """Measure contenders of one process, round by round, and report the line of each.
+    """Measure contenders of one process, round by round, and report the line of each after each round.
 
     A contender that fails has a line with the end of its error under `failed`; the others go on.
 
@@ -259,18 +278,28 @@ def measure_in_turns(kinds: dict[str, tuple[Any, StepJob]], report: Callable[[di
     for name in list(kinds):
         ask(name, "warm_up")
     rounds: dict[str, list[dict[str, float]]] = collections.defaultdict(list)
-    for number in range(max((job.rounds for _, job in kinds.values()), default=0)):
-        for name in list(kinds) if number % 2 == 0 else reversed(list(kinds)):
-            rounds[name].append(ask(name, "measure", number))
-    for name, (_, job) in list(kinds.items()):
-        sites = ask(name, "count_waits")
-        if name not in kinds:
-            continue
-        speeds = [measured["tokens_per_second"] for measured in rounds[name]]
-        line = {key: statistics.median(measured[key] for measured in rounds[name]) for key in rounds[name][0]}
+    most = max((job.rounds for _, job in kinds.values()), default=0)
+
+    def report_line(name: str, **more: Any) -> None:
+        """Report what the rounds so far have in the median."""
+        measured, step = rounds[name], steps[name]
+        speeds = [of_round["tokens_per_second"] for of_round in measured]
+        line = {key: statistics.median(of_round[key] for of_round in measured) for key in measured[0]}
         line |= {"tokens_per_second_min": min(speeds), "tokens_per_second_max": max(speeds), "loss": losses[name]}
-        line |= {"waits": sum(sites.values()), "wait_sites": sites} if job.device == "cuda" else {}
-        report({"what": name, "documents": job.batch_size, "settings": steps[name].settings} | line)
+        missing = f"{len(measured)} of {most} rounds" if len(measured) < most else ""
+        line |= {"settings": step.settings, "note": "; ".join(filter(None, (step.note, missing)))}
+        report({"what": name, "documents": step.job.batch_size} | line | more)
+
+    for number in range(most):
+        for name in list(kinds) if number % 2 == 0 else reversed(list(kinds)):
+            measured = ask(name, "measure", number)
+            if name in kinds:
+                rounds[name].append(measured)
+                report_line(name)
+    for name in [name for name, (_, job) in kinds.items() if job.device == "cuda"]:
+        sites = ask(name, "count_waits")
+        if name in kinds:
+            report_line(name, waits=sum(sites.values()), wait_sites=sites)
 
 
 def attention_of(job: StepJob) -> Any:

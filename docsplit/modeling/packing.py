@@ -113,7 +113,7 @@ def pack_encoders(encoders: Sequence[Any], longest: int, dtype: torch.dtype) -> 
     packing = Packing(first, longest=longest)
     allowed = {torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.02}[dtype]
     for encoder in encoders:
-        _use_packed_attention(encoder, dtype)
+        _use_packed_attention(encoder)
         difference = _difference(encoder, packing, dtype)
         if not difference <= allowed:  # or NaN
             raise ValueError(
@@ -123,10 +123,8 @@ def pack_encoders(encoders: Sequence[Any], longest: int, dtype: torch.dtype) -> 
     return packing
 
 
-def _use_packed_attention(encoder: Any, dtype: torch.dtype) -> None:
-    """Let an encoder of transformers read packs; refuse one whose attention cannot, or needs another precision."""
-    if encoder.device.type == "cuda" and dtype not in HALF:
-        raise ValueError("Packed sequences need 16-bit precision on a GPU: add --bf16, or leave them out.")
+def _use_packed_attention(encoder: Any) -> None:
+    """Let an encoder of transformers read packs; refuse one whose attention cannot."""
     asked = encoder.config._attn_implementation
     if asked not in ("sdpa", PACKED_ATTENTION):
         raise ValueError(f"Packed sequences have their own attention: leave out {asked} attention, or them.")
@@ -230,19 +228,41 @@ def packed_attention(  # noqa: PLR0913 (as transformers calls it)
     causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
     reach = -1 if sliding_window is None else sliding_window - 1
     if query.device.type == "cuda":
-        from torch.nn.attention.varlen import varlen_attn
-
-        dtype = value.dtype if value.dtype in HALF else torch.get_autocast_dtype("cuda")
-        query, key, value = (states.to(dtype)[0].transpose(0, 1) for states in (query, key, value))  # (N, heads, d)
-        borders, longest, window = cu_seq_lens_q, int(max_length_q or 0), (reach, 0 if causal else reach)
-        shared_by = query.shape[1] // key.shape[1]  # heads of queries
-        if shared_by > 1:  # PyTorch 2.11 takes no fewer heads of keys
-            key, value = (states.repeat_interleave(shared_by, dim=1) for states in (key, value))
-        attended: Any = varlen_attn(
-            query, key, value, borders, borders, longest, longest, scale=scaling, window_size=window
-        )  # (N, heads, d)
-        return attended.unsqueeze(0), None
+        return _by_varlen(query, key, value, cu_seq_lens_q, int(max_length_q or 0), scaling, reach, causal), None
     return _text_by_text(query, key, value, cu_seq_lens_q, dropout, scaling, reach, causal), None
+
+
+def _by_varlen(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    borders: Tensor,
+    longest: int,
+    scaling: float | None,
+    reach: int,
+    causal: bool,
+) -> Tensor:
+    """Attend by PyTorch's `varlen_attn`: (1, N, heads, d).
+
+    Raises:
+        ValueError: for states in full precision, which it cannot compute.
+    """
+    from torch.nn.attention.varlen import varlen_attn
+
+    if value.dtype not in HALF:
+        raise ValueError(
+            "Packed sequences need 16-bit precision on a GPU: train with bf16=True (--bf16), or leave them out."
+        )
+    # Rotary positions leave queries and keys in full precision
+    query, key, value = (states.to(value.dtype)[0].transpose(0, 1) for states in (query, key, value))  # (N, heads, d)
+    shared_by = query.shape[1] // key.shape[1]  # heads of queries
+    if shared_by > 1:  # PyTorch 2.11 takes no fewer heads of keys
+        key, value = (states.repeat_interleave(shared_by, dim=1) for states in (key, value))
+    window = (reach, 0 if causal else reach)
+    attended: Any = varlen_attn(
+        query, key, value, borders, borders, longest, longest, scale=scaling, window_size=window
+    )  # (N, heads, d)
+    return attended.unsqueeze(0)
 
 
 @torch.compiler.disable

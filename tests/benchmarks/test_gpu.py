@@ -53,28 +53,49 @@ def test_rows_in_their_processes_then_the_one_that_failed(tmp_path, prepared, ru
     assert "No such file" in rows["pretraining"]["failed"]
     assert len(rows["attention"]["lines"]) == 4
     assert (tmp_path / "gpu.md").read_text() in printed
+    assert f"Missing: pretraining. The same command measures them, where {tmp_path / 'gpu.json'} is" in printed
 
     documents.write_bytes(there)
     printed, rows = measure()
     assert "1 rows to measure, 1 there" in printed
+    assert "Missing" not in printed
     assert len(rows["pretraining"]["lines"][-1]["losses"]) == 4
+
+
+@pytest.mark.usefixtures("run_here", "packs_as_on_gpu")
+def test_the_first_row_packs_in_the_precision_of_all(tmp_path, monkeypatch):
+    """It is tiny, and was in full precision, which packs of a GPU refuse."""
+    monkeypatch.setattr(torch, "set_num_threads", int)
+    monkeypatch.setattr(Setting, "precision", "bf16")
+    lines = []
+    ROWS["smoke"].measure(Setting("cpu", True, tmp_path, tmp_path), lines.append)
+    assert len(lines) == 1
+    monkeypatch.setattr(Setting, "precision", "fp32")
+    with pytest.raises(RuntimeError, match=r"ours: .*16-bit precision"):
+        ROWS["smoke"].measure(Setting("cpu", True, tmp_path, tmp_path), lines.append)
 
 
 def test_rows_of_another_gpu_or_code_are_measured_again(tmp_path):
     key = {"gpu": "NVIDIA H100 80GB HBM3", "code": "a", "tiny": False}
     there = [key | {"row": "smoke", "failed": None}, key | {"row": "waits", "failed": "it failed"}]
-    assert list(gpu.rows_to_run(there, key, tmp_path))[:2] == ["waits", "step_36_full"]
+    assert list(gpu.rows_to_run(there, key, tmp_path))[:2] == ["step_36", "step_192"]
+    assert "waits" in gpu.rows_to_run(there, key, tmp_path)  # it failed
     assert next(gpu.rows_to_run(there, key | {"code": "b"}, tmp_path)) == "smoke"
     assert "pretraining" not in gpu.rows_to_run([], key, tmp_path / "none")
 
 
 def test_a_row_ends_at_its_limit_with_all_that_it_started(tmp_path, monkeypatch):
-    script = f"cd {tmp_path}/smoke; touch ready; read; sleep 60 & echo $! > child; sleep 60"
+    lines = [
+        {"what": "ours", "documents": 36, "seconds": 2.0, "note": "1 of 3 rounds"}, {"what": "theirs", "seconds": 4.0},
+        {"what": "ours", "documents": 36, "seconds": 1.0},
+    ]  # fmt: skip
+    (tmp_path / "said").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    script = f"cd {tmp_path}/smoke; touch ready; read; cp ../said lines.jsonl; sleep 60 & echo $! > child; sleep 60"
     monkeypatch.setattr(gpu, "command_of", lambda *_: ["bash", "-c", script])
     process = gpu.Process("smoke", Setting("cpu", True, tmp_path / "smoke", tmp_path))
     process.wait_until_ready(deadline=float("inf"))
-    lines, failed = process.run(1)
-    assert (lines, failed) == ([], "stopped after 1 seconds")
+    kept, failed = process.run(1)
+    assert (kept, failed) == ([lines[2], lines[1]], "stopped after 1 seconds")
     child = int((tmp_path / "smoke" / "child").read_text())
     assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
 

@@ -78,6 +78,21 @@ def test_packs_change_neither_loss_nor_gradients_and_have_no_padding(kind, token
     assert "attn_implementation" not in str(other.config.to_dict())  # a checkpoint says nothing of it
 
 
+@pytest.mark.usefixtures("packs_as_on_gpu")
+@pytest.mark.parametrize("kind", KINDS)
+def test_packs_of_a_gpu_agree_in_16_bits_and_refuse_32(kind):
+    """Also where the model was packed before it went to the GPU, when nothing could be refused."""
+    model, batch = make(kind).float(), random_batch()
+    other = copy.deepcopy(model)
+    other.pack_sequences(torch.bfloat16)
+    with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
+        wanted, got = model(**batch).embeddings, other(**batch).embeddings
+    assert (got - wanted).norm() < 0.03 * wanted.norm()
+    for refused in (lambda: other(**batch), lambda: copy.deepcopy(model).pack_sequences()):
+        with pytest.raises(ValueError, match="16-bit precision on a GPU: train with bf16=True"):
+            refused()
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", KINDS)
 def test_flash_attention_agrees_with_padded_rows(kind):
