@@ -102,7 +102,8 @@ def convert_checkpoint(options: argparse.Namespace) -> None:
         begun.body[0] = made.body[0]
         one_encoder = settings_for("info_nce", current_settings(settings))
         one_encoder |= {} if made.masked_lm is not None else {"mlm_weight": 0.0}
-        DocSplitForContrastivePretraining(begun.body, made.masked_lm, **one_encoder).save_pretrained(options.out)
+        made.body[0].config.docsplit = one_encoder  # given to the constructor, they would change its similarity
+        DocSplitForContrastivePretraining(begun.body, made.masked_lm).save_pretrained(options.out)
     else:
         encoder.save_pretrained(options.out)
     if "objective" not in settings:

@@ -56,7 +56,7 @@ from tqdm.auto import tqdm
 
 from docsplit.data.copies import document_id, near_copy_groups
 from docsplit.data.readers.base import normalized
-from docsplit.data.readers.documents import Documents, documents_of, refuse_other_than_texts
+from docsplit.data.readers.documents import Documents, documents_of, refuse_other_than_texts, values_of
 from docsplit.data.sets.labelled import folds_of, some, stratified_sample
 from docsplit.data.sets.labels import LabelColumn, Labels, classes_of, majority_labels, read_labels
 from docsplit.data.words import CUT, tfidf_counter
@@ -275,8 +275,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
 
     def fit(
         self,
-        texts: Sequence[Any] = (),
-        labels: Sequence[Any] = (),
+        texts: Iterable[Any] = (),
+        labels: Iterable[Any] = (),
         documents: Documents = (),
         classes: Sequence[str] | None = None,
     ) -> "Classifier":
@@ -301,10 +301,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
         texts = checked_texts(texts)
         self.seconds_: dict[str, float] = {}
         self.columns_ = ["text"]
-        tables = [labels] if not len(labels) or not isinstance(labels[0], LabelColumn) else labels
-        columns, self.several_ = read_labels(
-            *(of if isinstance(of, LabelColumn) else LabelColumn(of) for of in tables)
-        )
+        are_tables = isinstance(labels, list | tuple) and any(isinstance(column, LabelColumn) for column in labels)
+        columns, self.several_ = read_labels(*(labels if are_tables else [LabelColumn(labels)]))
         found = [label for column in columns for label in column]
         if len(texts) != len(found):
             raise ValueError(f"{len(texts):,} texts came with {len(found):,} labels: give one label a text.")
@@ -806,16 +804,17 @@ class Classifier(ClassifierMixin, BaseEstimator):
 # --- Labels ---
 
 
-def checked_texts(texts: Sequence[Any]) -> list[str]:
-    """List the documents of a call; one that is no text, such as None, is empty.
+def checked_texts(texts: Iterable[Any]) -> list[str]:
+    """List the documents of a call, in a list or a column of any library; one that is no text, such as None, is empty.
 
     Raises:
-        ValueError: for a table, paths, and one text.
+        ValueError: for a table, paths, one text, and texts by id.
     """
     refuse_other_than_texts(texts)
-    if isinstance(texts, str):
-        raise ValueError("The documents are one text: give a list of texts.")
-    return [normalized(text) if isinstance(text, str) else "" for text in texts]
+    if isinstance(texts, str | Mapping):
+        given = "one text" if isinstance(texts, str) else "texts by id"
+        raise ValueError(f"The documents are {given}: give a list of texts.")
+    return [normalized(text) if isinstance(text, str) else "" for text in values_of(texts)]
 
 
 def lines_of_classes(classes: Sequence[str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from transformers import AutoTokenizer, Trainer, TrainingArguments
 
 from docsplit import DocSplitCallback, DocSplitCollator, DocSplitForContrastivePretraining
 from docsplit.data.corpora import for_pretraining, load_corpus
-from docsplit.data.preparation import tokenize
+from docsplit.data.preparation import hold_out, tokenize
 
 START = "bert-base-uncased"  # a name on the Hub, or a folder
 CORPUS = "python_docs"  # the docstrings of the installed packages; or a file or folder, or a data set on the Hub
@@ -25,6 +25,7 @@ def main() -> None:
     tokenizer = AutoTokenizer.from_pretrained(START)
     corpus = for_pretraining(CORPUS, load_corpus(CORPUS))  # without what evaluations are measured on
     documents, _ = tokenize(corpus, tokenizer)
+    train, held_out = hold_out(documents, 500, seed=0)  # for the evaluation loss; at most a tenth
     model = DocSplitForContrastivePretraining.from_pretrained(START, pooling="mean")
     collator = DocSplitCollator.for_model(model, tokenizer, view="docsplit")
 
@@ -33,10 +34,12 @@ def main() -> None:
         per_device_train_batch_size=36,
         dataloader_drop_last=True,  # a smaller batch has fewer negatives
         remove_unused_columns=False,  # views are made of all columns
+        logging_steps=10,
+        eval_strategy="epoch",
         ddp_find_unused_parameters=False,
         use_cpu=not torch.accelerator.is_available(),  # else several processes without a GPU do not meet
     )
-    trainer = Trainer(model, args, collator, documents.with_format("numpy"), processing_class=tokenizer)
+    trainer = Trainer(model, args, collator, train, held_out, processing_class=tokenizer)
     DocSplitCallback(trainer)  # other views in each epoch; the parts of the loss in the log
     trainer.train()
     trainer.save_model()

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import datasets
 import numpy as np
+import pandas
+import pyarrow
 import pytest
 from scipy.sparse import csr_matrix
 from sklearn.base import clone
@@ -256,6 +258,32 @@ def test_an_encoder_that_cuts_its_vectors_classifies(tmp_path):
         classifier.save(tmp_path / f"of {features}", include_encoder=True)
         again = Classifier.load(tmp_path / f"of {features}")
         np.testing.assert_allclose(again.predict_proba(NEW), classifier.predict_proba(NEW), atol=1e-6)
+
+
+COLUMNS = {
+    "tuple": tuple,
+    "array": np.array,
+    "generator": iter,
+    "series": lambda cells: pandas.Series(cells, index=range(100, 100 + len(cells))),
+    "filtered": lambda cells: pandas.Series(["left out", *cells])[1:],
+    "text labels": lambda cells: pandas.Series(cells, index=[f"row {number}" for number in range(len(cells))]),
+    "index": pandas.Index,
+    "categorical": lambda cells: pandas.Series(cells, dtype="category"),
+    "arrow": lambda cells: pyarrow.table({"cells": cells})["cells"],
+    "arrow cells": lambda cells: list(pyarrow.array(cells)),
+    "data set": lambda cells: datasets.Dataset.from_dict({"cells": cells})["cells"],
+}
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_columns_of_any_library_are_read_as_lists(column):
+    texts, labels = zip(*((row["text"], row["label"]) for row in make_corpus(30)))
+    pile, new = [row["text"] for row in make_corpus(10, seed=1)], [row["text"] for row in make_corpus(12, seed=2)]
+    of, wanted = COLUMNS[column], Classifier("", features="tfidf").fit([*texts], [*labels], pile)
+    classifier = Classifier("", features="tfidf").fit(of([*texts]), of([*labels]), of(pile))
+    np.testing.assert_array_equal(classifier.predict_proba(of(new)), wanted.predict_proba(new))
+    assert classifier.counts_ == wanted.counts_
+    assert classifier.classes_.tolist() == wanted.classes_.tolist()
 
 
 def test_the_order_of_the_documents_does_not_matter(fitted):

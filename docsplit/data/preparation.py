@@ -236,19 +236,26 @@ def with_fixed_draws(dataset: Dataset) -> Dataset:
     return rows.add_column("epoch", np.zeros(len(dataset), dtype=np.int64))
 
 
-def check_fills_a_batch(dataset: Dataset, batch_size: int, purpose: str) -> None:
+def refuse_fewer_than_a_batch(count: int, batch_size: int, purpose: str) -> None:
     """Refuse fewer documents than one batch: incomplete batches are dropped, so there would be no steps.
 
-    Copies are no negatives of each other: the log counts them.
+    Raises:
+        ValueError: naming the option.
+    """
+    if count < batch_size:
+        raise ValueError(
+            f"{count} {purpose} documents do not fill one batch of {batch_size}: lower "
+            f"--per_device_{'train' if purpose == 'training' else 'eval'}_batch_size, or give more documents."
+        )
+
+
+def check_fills_a_batch(dataset: Dataset, batch_size: int, purpose: str) -> None:
+    """Refuse fewer documents than one batch, and count copies in the log: they are no negatives of each other.
 
     Raises:
         ValueError: if there are fewer documents than a batch has, or all are copies of one.
     """
-    if len(dataset) < batch_size:
-        raise ValueError(
-            f"{len(dataset)} {purpose} documents do not fill one batch of {batch_size}: lower "
-            f"--per_device_{'train' if purpose == 'training' else 'eval'}_batch_size, or give more documents."
-        )
+    refuse_fewer_than_a_batch(len(dataset), batch_size, purpose)
     distinct = len(np.unique(np.asarray(dataset.with_format("numpy")["document_id"][:])))
     if distinct == 1 < len(dataset):
         raise ValueError(

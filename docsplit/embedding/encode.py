@@ -394,7 +394,7 @@ class _WholeModelEmbedder:
 
     def __init__(self, model: SentenceTransformer, prompt: str):
         self.tokenize = list
-        self.embed = lambda texts, _: model.encode_document(texts, prompt=prompt or None, show_progress_bar=False)
+        self.embed = lambda texts, _: model.encode_document(texts, prompt=prompt, show_progress_bar=False)
 
 
 def _transformer_embedder(

@@ -21,7 +21,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import sentence_transformers
+import torch
 from sentence_transformers.sentence_transformer.modules import Module, Normalize, Pooling, Router, Transformer
 from sentence_transformers.util import import_from_string, is_sentence_transformer_model
 from tokenizers import Tokenizer
@@ -48,6 +50,7 @@ WORDS_FILE = Path(str(encoder_with_words.__file__))
 WITH_WORDS = {f"{WORDS_FILE.stem}.{module.__name__}": module for module in (EncoderWithWords, AddWords)}
 NO_ENCODERS = re.compile(r"For(\w*Classification|QuestionAnswering|MultipleChoice|NextSentencePrediction)$|ColBERT")
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")  # the names that `encode_document` tries
+MOST_APART = 1e-3  # vectors of length one of a text, alone and in a batch
 _LOADING = threading.RLock()  # transformers builds models through settings that all threads have in common
 
 
@@ -293,7 +296,45 @@ def load_encoder(
         model.max_seq_length = max_seq_length
     elif positions is not None and (model.max_seq_length is None or model.max_seq_length > positions):
         model.max_seq_length = positions
+    refuse_vectors_of_padding(model, name)
     return model
+
+
+def refuse_vectors_of_padding(model: Any, name: Any) -> None:
+    """Refuse an encoder of which a text's vector depends on what else is in its batch, or which reads no batch.
+
+    A short and a long text are embedded alone and together. Flash attention, which reads no padding and no float32, is
+    not tried; nor are tables of token vectors and graphs of passages, which no padding reaches.
+
+    Raises:
+        CannotLoad: naming the family.
+    """
+    plain = without_words(model)
+    if not isinstance(plain[0], Transformer) or plain[0].model.dtype != torch.float32:
+        return
+    config = plain[0].model.config
+    if "flash" in str(config._attn_implementation):
+        return
+    was_training, texts = model.training, ["a", "a boat in the harbour of a town by the sea " * 2]
+    try:
+        together, *alone = (
+            plain.encode(batch, prompt="", show_progress_bar=False, normalize_embeddings=True, convert_to_numpy=True)
+            for batch in (texts, texts[:1], texts[1:])
+        )
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, ValueError, IndexError) as error:
+        raise CannotLoad(
+            f"{name} is a {config.model_type}, which cannot read a short and a long text in one batch: choose another "
+            f"encoder. The cause: {pretrained.cause_of(error)}"
+        ) from error
+    finally:
+        model.train(was_training)
+    if (apart := np.linalg.norm(together - np.concatenate(alone), axis=1).max()) > MOST_APART:
+        raise CannotLoad(
+            f"{name} is a {config.model_type}, in which padding enters a text's vector: alone and beside a longer one "
+            f"it has vectors {apart:.2g} apart. Choose another encoder."
+        )
 
 
 def encoder_around(encoder: Any, tokenizer: Any, pooling: Any, max_seq_length: int) -> SentenceTransformer:

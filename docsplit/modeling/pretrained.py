@@ -76,11 +76,11 @@ def loading(name: Any, what: str = ENCODER, file: str = "") -> Iterator[None]:
         if not any((Path(str(name)) / known).exists() for known in ("config.json", MODULES)):
             files = "tokenizer.json" if what == TOKENIZER else "config.json, weights and tokenizer"
             remedy = f": name a model of the Hub (and be connected to it), or a folder with {files}"
-        causes = "; ".join(filter(None, (f"{f'{file}: ' if file else ''}{_cause(error)}", _damaged_file(name))))
+        causes = "; ".join(filter(None, (f"{f'{file}: ' if file else ''}{cause_of(error)}", _damaged_file(name))))
         raise CannotLoad(f"{str(name)!r} cannot be loaded as {what}{remedy}. The cause: {causes}") from error
 
 
-def _cause(error: BaseException) -> str:
+def cause_of(error: BaseException) -> str:
     """Return what an error says, in one line and with its kind where that says more."""
     if isinstance(error, pickle.UnpicklingError):
         return "its weights are a pickle that is damaged or holds code, which is not run: convert them to safetensors"

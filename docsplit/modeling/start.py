@@ -39,6 +39,7 @@ from docsplit.modeling.loading import (
     load_encoder,
     pooling_of,
     prompts_of,
+    refuse_vectors_of_padding,
     replace_pooling,
     without_load_reports,
     without_words,
@@ -86,7 +87,7 @@ def setting_names() -> list[str]:
 def current_settings(saved: Settings) -> Settings:
     """Return the settings of a checkpoint; options of its objective that it does not name have their defaults."""
     objective = (DEFAULT_SETTINGS | saved)["objective"]
-    defaults = vars(OBJECTIVES[objective].Options()) if saved and objective in OBJECTIVES else {}
+    defaults = vars(OBJECTIVES[objective].Options()) if "objective" in saved and objective in OBJECTIVES else {}
     return defaults | settings_for(objective, saved)
 
 
@@ -473,4 +474,5 @@ def start_around(model: Any, tokenizer: Any, pooling: str | None, max_seq_length
         encoder.pooler = pooler and pooler.to_empty(device=encoder.device).apply(_set_to_zero)
     pooling = pooling or default_pooling(encoder.config)
     body = encoder_around(encoder, tokenizer, pooling, max_seq_length)
+    refuse_vectors_of_padding(body, "The start")
     return Start(body, None if model is encoder else model)

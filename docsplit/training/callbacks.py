@@ -17,6 +17,7 @@ import signal
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Mapping, Sized
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from torch import Tensor, nn
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from docsplit.data.collators import Batch
+from docsplit.data.preparation import refuse_fewer_than_a_batch
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE, TrainingDocuments, training_documents_of
 from docsplit.data.streaming import DocumentStream
 from docsplit.evaluation.analysis.geometry import embedding_geometry, spread, usage
@@ -72,6 +74,12 @@ class DocSplitCallback(TrainerCallback):
     A dataset with `set_epoch` is not exact: accelerate does not forward it after skipped batches. Workers get the
     number of the epoch through shared memory, at their start; so they must start anew in each epoch.
 
+    Several processes read a dataset without a length each for itself (`dispatch_batches=False`), unless the Trainer's
+    arguments say otherwise: accelerate would join batches of one process, which are of several lengths.
+
+    Raises:
+        ValueError: if documents do not fill a batch, and incomplete ones are dropped.
+
     Example:
         >>> from datasets import Dataset
         >>> from transformers import AutoTokenizer, Trainer, TrainingArguments
@@ -91,6 +99,14 @@ class DocSplitCallback(TrainerCallback):
 
     def __init__(self, trainer: Trainer):
         self.collator: Any = trainer.data_collator
+        args, loading = trainer.args, trainer.accelerator.dataloader_config
+        loading.dispatch_batches = bool(loading.dispatch_batches)
+        for dataset, size, purpose in (
+            (trainer.train_dataset, args.train_batch_size, "training"),
+            (trainer.eval_dataset, args.eval_batch_size, "evaluation"),
+        ):
+            if args.dataloader_drop_last and isinstance(dataset, Sized) and not isinstance(dataset, Mapping):
+                refuse_fewer_than_a_batch(len(dataset), size * args.world_size, purpose)
         self._start_anew()
         self.total_tokens, self.total_seconds = 0.0, 0.0
         self.clock = time.perf_counter()

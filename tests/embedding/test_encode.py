@@ -91,7 +91,11 @@ def test_default_prompt_pooling_without_it_and_truncated_dimensions_are_honoured
 def test_a_model_without_a_transformer_is_left_to_itself(wordpiece, texts):
     model = SentenceTransformer(modules=[StaticEmbedding(wordpiece.backend_tokenizer, embedding_dim=16)], device="cpu")
     texts = [text for text in texts[:-1] if text]
+    np.testing.assert_allclose(plain := vectors(model, texts), model.encode(texts), atol=1e-6)
+    model.prompts, model.default_prompt_name = {"document": "a storm: "}, "document"
     np.testing.assert_allclose(vectors(model, texts), model.encode(texts), atol=1e-6)
+    assert np.abs(vectors(model, texts) - plain).max() > 1e-3
+    np.testing.assert_allclose(vectors(model, texts, prompt=""), plain, atol=1e-6)
     with pytest.raises(ValueError, match="chunk_mean needs a transformer"):
         embed_documents(model, texts, long_documents="chunk_mean")
 

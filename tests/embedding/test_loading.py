@@ -1,5 +1,6 @@
 """Any encoder becomes a SentenceTransformer, with what it was made with."""
 
+import copy
 import json
 import logging
 import subprocess
@@ -11,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, StaticEmbedding
-from transformers import AutoConfig, AutoTokenizer, BertModel, RobertaConfig, RobertaModel
+from transformers import AutoConfig, AutoModel, AutoTokenizer, BertModel, RobertaConfig, RobertaModel
 
 from docsplit.embedding.encode import _fingerprint, embed_documents, embed_queries, identity
 from docsplit.embedding.lexical_ridge import RidgeSettings, fit, save_with_words
@@ -29,6 +30,74 @@ from docsplit.modeling.loading import (
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig
 from tests.conftest import make_corpus, tiny_config, tiny_values
+
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+OF_DECODER = {"num_key_value_heads": 1, "head_dim": 16, "bos_token_id": 2, "eos_token_id": 3}
+OF_T5 = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 2}
+SMALLER = {"embedding_size": 32}
+OF_XLM = {"emb_dim": 32, "n_layers": 2, "n_heads": 2, "n_words": 300, "pad_index": 0}
+OF_FUNNEL = {
+    "d_model": 32,
+    "n_head": 2,
+    "d_head": 16,
+    "d_inner": 64,
+    "block_sizes": [1, 1],
+    "architectures": ["FunnelModel"],
+}
+# The families of encoders of texts that people embed with (docs/python.md lists them), and what makes them small
+FAMILIES_THAT_WORK = {
+    "bert": {}, "roberta": {}, "xlm-roberta": {}, "camembert": {}, "mpnet": {"pad_token_id": 1}, "ernie": {},
+    "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64}, "albert": SMALLER, "electra": SMALLER,
+    "deberta": {}, "deberta-v2": {}, "rembert": {"input_embedding_size": 32, "output_embedding_size": 32},
+    "modernbert": {"local_attention": 8}, "nomic_bert": {"head_dim": 16}, "longformer": {"attention_window": [16, 16]},
+    "big_bird": {}, "xlm": OF_XLM, "flaubert": OF_XLM, "t5": OF_T5, "mt5": OF_T5, "data2vec-text": {}, "luke": {},
+    "mobilebert": {"embedding_size": 32, "true_hidden_size": 32, "intra_bottleneck_size": 32}, "roformer": SMALLER,
+    "xmod": {"languages": ["en_XX"], "default_language": "en_XX"}, "jina_embeddings_v3": {},
+    "eurobert": OF_DECODER, "qwen3": OF_DECODER, "mistral": OF_DECODER, "llama": OF_DECODER, "gpt2": {"n_embd": 32},
+    "gemma3_text": OF_DECODER | {"use_bidirectional_attention": True},
+}  # fmt: skip
+REFUSED_FAMILIES = {
+    "fnet": ({}, "a fnet, in which padding enters a text's vector"),
+    "convbert": (SMALLER, "a convbert, in which padding enters a text's vector"),
+    "yoso": ({}, "a yoso, in which padding enters a text's vector"),
+    "funnel": (OF_FUNNEL, "a funnel, in which padding enters a text's vector"),
+    "nystromformer": ({"segment_means_seq_len": 64, "num_landmarks": 8}, "a nystromformer, which cannot read a short"),
+}
+
+
+def save_family(tokenizer, folder, kind, sizes):
+    """A random encoder of a family, as `AutoModel` saves it, with a tokenizer whose padding has its id."""
+    torch.manual_seed(0)
+    tokenizer = copy.deepcopy(tokenizer)
+    own = {} if kind == "funnel" else SIZES | {"max_position_embeddings": 80}
+    config = AutoConfig.for_model(kind, **{"vocab_size": len(tokenizer), "pad_token_id": 0} | own | sizes)
+    tokenizer.pad_token = tokenizer.convert_ids_to_tokens(getattr(config, "pad_token_id", None) or 0)
+    AutoModel.from_config(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize("kind", FAMILIES_THAT_WORK)
+def test_a_family_that_people_embed_with_reads_batches_and_long_texts(kind, wordpiece, tmp_path):
+    name = save_family(wordpiece, tmp_path, kind, FAMILIES_THAT_WORK[kind])
+    model = load_encoder(name, pooling="mean", device="cpu")
+    texts = ["a ship", "bread and butter " * 200, "the captain of a ship"]
+    for dtype in (torch.float32, torch.bfloat16):
+        vectors = embed_documents(model, texts, dtype=dtype)[0]
+        alone = np.concatenate([model.encode([text]) for text in texts])
+        tolerance = 1e-4 if dtype == torch.float32 else 0.05
+        assert (np.linalg.norm(vectors - alone, axis=1) <= tolerance * np.linalg.norm(alone, axis=1)).all()
+
+
+@pytest.mark.parametrize("kind", REFUSED_FAMILIES)
+def test_a_family_whose_vectors_depend_on_the_batch_is_refused_by_name(kind, wordpiece, tmp_path):
+    sizes, message = REFUSED_FAMILIES[kind]
+    name = save_family(wordpiece, tmp_path, kind, sizes)
+    for load in (load_encoder, DocSplitForContrastivePretraining.from_pretrained):
+        with pytest.raises(ValueError, match=message):
+            load(name)
+    with pytest.raises(ValueError, match=message.removeprefix("a ")):
+        DocSplitForContrastivePretraining.from_config(AutoConfig.from_pretrained(name), wordpiece)
 
 
 def test_a_pooling_that_an_encoder_brings_is_replaced(checkpoint):

@@ -111,19 +111,28 @@ def test_a_checkpoint_of_ours_keeps_its_pooling(run_here, wordpiece, tmp_path, m
     np.testing.assert_allclose(*both, atol=1e-4)
 
 
-def test_a_sentence_transformer_without_a_head_becomes_a_longformer_without_one(run_here, wordpiece, tmp_path):
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_a_sentence_transformer_without_a_head_becomes_a_longformer_without_one(run_here, wordpiece, tmp_path, dtype):
     torch.manual_seed(0)
-    BertModel(tiny_config(wordpiece)).save_pretrained(tmp_path / "plain")
+    BertModel(tiny_config(wordpiece)).to(dtype).save_pretrained(tmp_path / "plain")
     wordpiece.save_pretrained(tmp_path / "plain")
     modules = [Transformer(str(tmp_path / "plain")), Pooling(32, "mean"), Dense(32, 8), Normalize()]
-    source = SentenceTransformer(modules=modules, device="cpu", prompts={"document": "text: "})
+    settings = {"prompts": {"document": "text: ", "query": "ask: "}, "similarity_fn_name": "euclidean"}
+    source = SentenceTransformer(modules=modules, device="cpu", truncate_dim=6, **settings)
     source.save(str(tmp_path / "source"), create_model_card=False)
+    source = load_encoder(str(tmp_path / "source"), device="cpu")
     words = ["--max_positions", 256, "--attention_window", 128]
     run_here(convert_to_longformer.main, tmp_path / "source", tmp_path / "long", *words)
     assert not any(key.startswith("lm_head") for key in load_file(tmp_path / "long" / "model.safetensors"))
     long = load_encoder(str(tmp_path / "long"), device="cpu")
     texts = ["a ship in the storm", "bread and butter"]
     np.testing.assert_allclose(long.encode_document(texts), source.encode_document(texts), atol=1e-4)
+    before, after = (
+        json.loads((tmp_path / folder / "config_sentence_transformers.json").read_text())
+        for folder in ("source", "long")
+    )
+    assert before == after  # prompts, similarity, truncation
+    assert json.loads((tmp_path / "long" / "config.json").read_text())["dtype"] == str(dtype).removeprefix("torch.")
     assert long.max_seq_length == 256
 
 

@@ -67,6 +67,15 @@ class Scripted(nn.Module):
         return output
 
 
+def trainer_that_draws(get_batch_samples):
+    return SimpleNamespace(
+        args=SimpleNamespace(dataloader_drop_last=False, train_batch_size=2, eval_batch_size=2),
+        accelerator=SimpleNamespace(dataloader_config=SimpleNamespace(dispatch_batches=None)),
+        callback_handler=SimpleNamespace(callbacks=[]),
+        **{"data_collator": None, "train_dataset": None, "eval_dataset": None, "get_batch_samples": get_batch_samples},
+    )
+
+
 def test_spread_histograms_and_stall_are_those_since_the_last_log(monkeypatch):
     """A batch of two has no rank to speak of, and no more than four of the ensemble's functionals."""
     generator, model, now = torch.Generator().manual_seed(0), Scripted(), [0.0]
@@ -75,9 +84,7 @@ def test_spread_histograms_and_stall_are_those_since_the_last_log(monkeypatch):
     def passes(seconds):
         now[0] += seconds
 
-    stand_in = SimpleNamespace(
-        callback_handler=SimpleNamespace(callbacks=[]), data_collator=None, get_batch_samples=passes
-    )
+    stand_in = trainer_that_draws(passes)
     callback = DocSplitCallback(stand_in)
     callback.on_train_begin(TrainingArguments(use_cpu=True), TrainerState(), TrainerControl(), model=model)
     for num_steps, documents in ((20, 2), (300, 2), (1, 1)):
@@ -130,10 +137,7 @@ def outputs_of(rank):
 
 def _log_of_one_of_two(rank, port, folder):
     torch.distributed.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
-    stand_in = SimpleNamespace(
-        callback_handler=SimpleNamespace(callbacks=[]), data_collator=None, get_batch_samples=None
-    )
-    model, callback = Scripted(), DocSplitCallback(stand_in)
+    model, callback = Scripted(), DocSplitCallback(trainer_that_draws(None))
     callback.on_train_begin(TrainingArguments(use_cpu=True), TrainerState(), TrainerControl(), model=model)
     for output in outputs_of(rank):
         model(output=output, attention_mask=torch.ones(2, 2))
@@ -226,6 +230,20 @@ def test_a_trainer_of_ones_own_tells_the_truth(has_callback, workers, has_length
     released = SentenceTransformer(str(tmp_path), device="cpu")
     assert released.max_seq_length == 20
     np.testing.assert_array_equal(released.encode_document("a ship"), released.encode("storm a ship"))
+
+
+@pytest.mark.parametrize(("train", "held_out", "purpose"), [(5, 6, "training"), (6, 5, "evaluation")])
+def test_documents_that_fill_no_batch_are_refused(tiny_model, wordpiece, corpus, tmp_path, train, held_out, purpose):
+    """Trainer would ask for max_steps, or evaluate nothing without a word."""
+    documents = tokenize(corpus, wordpiece)[0].with_format("numpy")
+    args = TrainingArguments(
+        str(tmp_path), use_cpu=True, per_device_train_batch_size=6, per_device_eval_batch_size=6,
+        dataloader_drop_last=True, remove_unused_columns=False, report_to=[],
+    )  # fmt: skip
+    collator = DocSplitCollator.for_model(tiny_model, wordpiece)
+    trainer = Trainer(tiny_model, args, collator, documents.select(range(train)), documents.select(range(held_out)))
+    with pytest.raises(ValueError, match=f"5 {purpose} documents do not fill one batch of 6"):
+        DocSplitCallback(trainer)
 
 
 def test_a_finished_run_that_is_resumed_takes_no_step(tmp_path, corpus_file, run_here):

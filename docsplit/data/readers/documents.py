@@ -161,13 +161,19 @@ def documents_of(documents: Documents) -> Iterator[Document]:
         yield from read_documents(Path(documents))
         return
     refuse_other_than_texts(documents)
-    by_id = documents.items() if isinstance(documents, Mapping) else enumerate(documents)
+    by_id = documents.items() if isinstance(documents, Mapping) else enumerate(values_of(documents))
     for number_or_id, item in by_id:
         if not isinstance(item, str | Document):
             raise ValueError(
                 f"Document {number_or_id!r} is a {type(item).__name__}: give texts (strings), or a folder or file."
             )
         yield item if isinstance(item, Document) else Document(str(number_or_id), item, title_of(item))
+
+
+def values_of(column: Iterable[Any]) -> Iterator[Any]:
+    """Yield the values of a list, a generator, or a column of any library: those of Arrow as Python has them."""
+    for value in column:
+        yield value.as_py() if hasattr(value, "as_py") else value
 
 
 def refuse_other_than_texts(documents: object) -> None:

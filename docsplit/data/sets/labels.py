@@ -11,7 +11,7 @@ import logging
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +21,7 @@ import pandas
 from datasets import ClassLabel, Dataset
 
 from docsplit.data.readers.base import normalized
+from docsplit.data.readers.documents import values_of
 from docsplit.data.readers.rows import refuse_missing_columns
 
 logger = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ class LabelColumn:
         source: for messages.
     """
 
-    values: Sequence[Any]
+    values: Iterable[Any]
     names: Sequence[str] | None = None
     source: str = "the labels"
 
@@ -74,7 +75,7 @@ def read_labels(*columns: LabelColumn) -> tuple[list[list[Labels | None]], bool]
         ValueError: naming the row, for what is no label; for numbers that are no classes; for lists that may be
             vectors or sets.
     """
-    given = [list(column.values) for column in columns]
+    given = [list(values_of(column.values)) for column in columns]
     values = [[_plain(_list_in(value)) for value in of_column] for of_column in given]
     there = [value for of_column in values for value in of_column if value is not None]
     lists = [value for value in there if isinstance(value, list)]

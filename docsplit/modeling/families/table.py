@@ -1,4 +1,4 @@
-"""The table of families of encoders, and those that need a few lines: RoBERTa's kin, decoders and BigBird.
+"""The table of families of encoders, and those that need a few lines: RoBERTa's kin, decoders, BigBird, DeBERTa.
 
 `FAMILIES` is a dictionary by the config's `model_type`; add a row to it for an encoder with habits of its own.
 """
@@ -74,8 +74,15 @@ class BigBird(Family):
             )
 
 
+def _in_full_precision(self: Any, input_ids: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
+    """Compute in float32 under autocast too, with which transformers' code of the encoder does not work."""
+    with torch.autocast(self.device.type, enabled=False):
+        return type(self).forward(self, input_ids, *args, **kwargs)
+
+
 PLAIN = Family()
 ROBERTA = Family(positions_follow_padding=True)
+OF_ROBERTA = ("roberta", "camembert", "mpnet", "data2vec-text", "ibert", "luke")  # parts of names of its kin
 DECODER = Decoders(default_settings={"pooling": "lasttoken", "mlm_weight": 0.0})
 BIDIRECTIONAL_DECODER = Decoders(default_settings={"pooling": "mean", "mlm_weight": 0.0})  # such as EmbeddingGemma
 
@@ -84,6 +91,8 @@ FAMILIES: Table[Family] = Table(  # by the config's `model_type`; the others are
     {
         "graph_document": GRAPH_DOCUMENTS,
         "longformer": LONGFORMER,
+        "deberta": Family(forward=_in_full_precision),
+        "xmod": Family(forward=_in_full_precision, positions_follow_padding=True),
         "big_bird": BigBird(
             forward=_with_full_attention_of_short_rows,
             without_packs="BigBird, whose blocks of keys cross the borders of texts",
@@ -100,7 +109,7 @@ def family_named(model_type: str) -> Family:
     is_masked = model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES or model_type in ("bert-generation", "xlnet")
     if model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not is_masked:  # the two read both ways
         return DECODER
-    is_roberta = any(name in model_type for name in ("roberta", "camembert", "mpnet"))  # remote code has more of them
+    is_roberta = any(name in model_type for name in OF_ROBERTA)  # remote code has more of them
     return ROBERTA if is_roberta else PLAIN
 
 
