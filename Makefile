@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 WORKERS ?= 2
 ENGINE_TESTS = tests/index/test_approximate.py tests/index/test_databases.py tests/index/test_ray.py \
-	tests/embedding/test_neighbours.py \
+	tests/index/test_serving.py tests/embedding/test_neighbours.py \
 	tests/data/readers/test_documents.py
 BIN = $(VENV)/bin
 CODE = docsplit tests benchmarks examples *.py

@@ -587,7 +587,7 @@ def identity(model: SentenceTransformer) -> str:
     state |= {"config": {name: value for name, value in of_config.items() if name not in UNREAD}}
     if (family := getattr(config, "model_type", "")) in FAMILIES.origins:
         state |= {"plugin": FAMILIES.origins[family]}
-    described = [[type(module).__qualname__, getattr(module, "get_config_dict", dict)()] for module in modules]
+    described: Any = [[type(module).__qualname__, getattr(module, "get_config_dict", dict)()] for module in modules]
     settings = [model.max_seq_length, model.truncate_dim, model.similarity_fn_name]
     digest.update(canonical_json([state, described, settings], default=str))
     return digest.hexdigest()

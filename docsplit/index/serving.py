@@ -11,6 +11,7 @@ import errno
 import json
 import logging
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -250,30 +251,44 @@ ROUTES: dict[str, tuple[type, Callable[[OpenIndexes, Any], JsonObject]]] = {
 }
 
 
-def request_of(kind: type[Request], given: JsonObject) -> Request:
+def request_of(kind: type[Request], given: JsonObject, names: Iterable[str] | None = None) -> Request:
     """Read a request.
 
+    Args:
+        names: that it may have; None: all that its kind has.
+
     Raises:
-        ValueError: if it has a name that its kind has not, lacks one, or has a value of another type.
+        ValueError: if it has another name, lacks one, or has a value of another type.
     """
-    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    names = [field.name for field in fields(kind)] if names is None else list(names)  # type: ignore[arg-type]
     if unknown := given.keys() - names:
         raise Refused(f"The request has {min(unknown)!r}: expected {', '.join(names) or 'nothing'}.")
     return checked(given, kind, "The request")
 
 
-def given_in(form: str) -> JsonObject:
-    """Read what stands behind the question mark of an address; a ValueError if it is no form in UTF-8."""
-    pairs = parse_qsl(
-        form, keep_blank_values=True, strict_parsing=bool(form), errors="surrogatepass", max_num_fields=20
-    )
+def parts_of(address: str) -> tuple[str, JsonObject]:
+    """Read an address: its path, and what stands behind the question mark.
+
+    Args:
+        address: as `http.server` reads it, in latin-1. Its letters may be escaped, or stand there as UTF-8 has them.
+
+    Raises:
+        ValueError: if it is no UTF-8, no form, or gives a name twice.
+    """
+    try:
+        path, _, form = address.encode("latin-1").decode(errors="surrogatepass").partition("?")
+        pairs = parse_qsl(
+            form, keep_blank_values=True, strict_parsing=bool(form), errors="surrogatepass", max_num_fields=20
+        )
+    except UnicodeDecodeError as error:
+        raise Refused(f"The address is no UTF-8: {error.reason} at byte {error.start} of a part.") from error
     given: JsonObject = dict(pairs)
     if len(given) < len(pairs):
         raise Refused("The request gives a name twice: give each once.")
     for name in given.keys() & NUMBERS:
         with contextlib.suppress(ValueError):
             given[name] = NUMBERS[name](given[name])
-    return given
+    return path, given
 
 
 def posted_in(body: bytes) -> JsonObject:
@@ -295,15 +310,15 @@ class Handler(BaseHTTPRequestHandler):
         try:
             body = self._body()
             self._refuse_strangers()
-            path, _, form = self.path.partition("?")
+            path, given = parts_of(self.path)
             if path == "/" and self.command != "POST":
-                status, page = page_of(self.server.indexes, request_of(Shown, given_in(form)))
+                status, page = page_of(self.server.indexes, request_of(Shown, given))
                 self._send(status, page, "text/html")
                 return
             if path not in ROUTES:
                 raise Refused(f"There is no {path}: expected /, {', '.join(ROUTES)}.", HTTPStatus.NOT_FOUND)
             kind, answer = ROUTES[path]
-            given = posted_in(body) if self.command == "POST" else given_in(form)
+            given = posted_in(body) if self.command == "POST" else given
             self._send(HTTPStatus.OK, as_json(answer(self.server.indexes, request_of(kind, given))))
         except ConnectionError:  # nobody waits for the answer
             self.close_connection = True
@@ -331,7 +346,7 @@ class Handler(BaseHTTPRequestHandler):
             raise Refused(f"Origin is {foreign[0]}: pages of others are not answered.", HTTPStatus.FORBIDDEN)
 
     def _send(self, status: int, text: str, kind: str = "application/json") -> None:
-        content = text.encode()
+        content = text.encode(errors="replace")  # a lone surrogate of a question, on the page
         with contextlib.suppress(ConnectionError):
             self.send_response(status)
             self.send_header("Content-Type", f"{kind}; charset=utf-8")
@@ -392,6 +407,11 @@ class Server(ThreadingHTTPServer):
         except BaseException:
             self.server_close()
             raise
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Pass over a client that went away while it was read; its thread ends."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
     def address(self) -> "Address":
         """Say where it answers."""
@@ -478,6 +498,18 @@ def serve_agent(indexes: OpenIndexes) -> None:
     except ImportError as error:
         raise ValueError('--mcp needs the package mcp: pip install "mcp>=2.3,<3".') from error
 
+    class Tools(MCPServer):
+        """Refuses what the package would leave out or turn into another type, as over HTTP."""
+
+        async def call_tool(self, name: str, arguments: dict[str, Any], *more: Any) -> Any:
+            if (kind := {"search": Question, "read": Reading, "info": Nothing}.get(name)) is not None:
+                known = {tool.name: tool.input_schema.get("properties", {}) for tool in await self.list_tools()}
+                try:
+                    request_of(kind, arguments, known[name])
+                except ValueError as error:
+                    raise ToolError(str(error)) from error
+            return await super().call_tool(name, arguments, *more)
+
     def told(answer: Callable[[], JsonObject]) -> str:
         try:
             return as_json(answer() | ({"troubles": {**indexes.troubles}} if indexes.troubles else {}))
@@ -485,7 +517,7 @@ def serve_agent(indexes: OpenIndexes) -> None:
             raise ToolError(str(error)) from error
 
     held = ", ".join(f"{name} ({counted(len(indexes.current(name)), 'document')})" for name in indexes.named(None))
-    server = MCPServer("docsplit", instructions=f"Searches these indexes of documents: {held}.", log_level="WARNING")
+    server = Tools("docsplit", instructions=f"Searches these indexes of documents: {held}.", log_level="WARNING")
     tool = server.tool(annotations=ToolAnnotations(read_only_hint=True), structured_output=False)
 
     @tool

@@ -17,7 +17,7 @@ import subprocess
 import tempfile
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from platform import python_version
@@ -386,10 +386,10 @@ def checked(value: Any, kind: Any, where: str) -> Any:
     elif isinstance(value, dict) and isinstance(kind, type) and is_dataclass(kind):
         types_of = get_type_hints(kind)
         given = {name: checked(value[name], types_of[name], f"{where}: {name}") for name in types_of if name in value}
-        try:
-            return kind(**given)
-        except TypeError as error:
-            raise ValueError(f"{where} is not whole: {error}.") from error
+        needed = [field.name for field in fields(kind) if field.default is field.default_factory is MISSING]
+        if missing := [name for name in needed if name not in given]:
+            raise ValueError(f"{where} lacks {', '.join(missing)}.")
+        return kind(**given)
     elif isinstance(value, dict) and issubclass(origin, Mapping):
         key, item = args or (str, Any)  # JSON has text for a number
         return {key(name): checked(each, item, f"{where}: {name}") for name, each in value.items()}

@@ -247,7 +247,7 @@ def test_a_record_is_read_as_it_was_written():
     ("values", "message"),
     [
         ([], r"f.json is \[\], expected Outer."),
-        ({}, r"f.json is not whole: .*'count'."),
+        ({}, "f.json lacks count."),
         ({"count": True}, r"f.json: count is True, expected int."),
         ({"count": 1, "kind": ["c"]}, r"f.json: kind is \['c'\], expected .*Literal\['a', 'b'\]."),
         ({"count": 1, "several": [{"name": "a", "shares": {"b": "c"}}]},
