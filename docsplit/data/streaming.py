@@ -57,7 +57,8 @@ LAYOUT_FILE = "stream.json"  # in a checkpoint: how documents were dealt out, an
 ROWS_READ_AT_ONCE = 1000
 TEXTS_TOKENISED_AT_ONCE = 100
 UNREADABLE = (datasets.exceptions.DatasetGenerationError, *DAMAGED_ROWS)
-SHARDS_PER_READER = 8  # with fewer, readers share all shards: uneven parts would be seen unevenly often
+SHARDS_PER_READER = 8  # with fewer, several readers share shards
+MANY_READERS = 8  # of a shard: to decode JSON Lines so often takes a tenth of the time of tokenising what is kept
 
 
 @dataclass(frozen=True)
@@ -198,19 +199,19 @@ class DocumentStream(torch.utils.data.IterableDataset):
         """
         buffer_size, num_shards = self.layout.buffer_size, self.rows.num_shards
         wanted = skip // buffer_size * buffer_size
-        shared = num_shards < SHARDS_PER_READER * readers
+        sharing = readers_of_a_shard(num_shards, readers)
+        group, member = reader % (readers // sharing), reader // (readers // sharing)
         shards = np.random.default_rng((self.layout.seed, epoch)).permutation(num_shards)
         position, start = 0, 0  # of the next text, of the first text in the block
         block: list[str] = []
-        for shard in shards if shared else shards[reader::readers]:
-            size_file = self.sizes / (f"{shard}-{reader}-of-{readers}.json" if shared else f"{shard}.json")
+        for shard in shards[group :: readers // sharing]:
+            size_file = self.sizes / (f"{shard}-{member}-of-{sharing}.json" if sharing > 1 else f"{shard}.json")
             size = _size_in(size_file)
             if size is not None and position + size <= wanted:
                 position += size
                 continue
             before = position
-            first, step = ((reader - int(shard)) % readers, readers) if shared else (0, 1)
-            for text in self._texts(int(shard), first, step):
+            for text in self._texts(int(shard), (member - int(shard)) % sharing, sharing):
                 if position >= wanted:
                     start = start if block else position
                     block.append(text)
@@ -271,6 +272,26 @@ class DocumentStream(torch.utils.data.IterableDataset):
             }
             self.num_dropped.value += len(feature["unit_lengths"]) == 0
             yield feature
+
+
+def readers_of_a_shard(num_shards: int, readers: int) -> int:
+    """Return how many readers share a shard; each of them decodes it whole.
+
+    It is the smallest number that leaves each group of readers `SHARDS_PER_READER` shards: uneven parts would be seen
+    unevenly often.
+    """
+    numbers = (number for number in range(1, readers) if readers % number == 0)
+    return next((number for number in numbers if num_shards * number >= SHARDS_PER_READER * readers), readers)
+
+
+def warn_of_few_shards(num_shards: int, readers: int) -> None:
+    """Say where the same text is decoded many times, and how many shards would do."""
+    if (sharing := readers_of_a_shard(num_shards, readers)) >= MANY_READERS:
+        logger.warning(
+            f"The corpus has {num_shards:,} part{'s' * (num_shards > 1)} for {readers:,} readers (processes x "
+            f"--dataloader_num_workers): {sharing:,} of them decode each part, and keep one of {sharing:,} rows. "
+            f"Write it in {SHARDS_PER_READER * readers:,} parts or more, as files or as row groups of parquet files."
+        )
 
 
 def _size_in(size_file: Path) -> int | None:

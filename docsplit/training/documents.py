@@ -19,7 +19,7 @@ from docsplit.data.query_documents import PASSAGES_READ, Collection, QueryDatase
 from docsplit.data.sets.labelled import LabelledSplit, load_probe, probe_counts
 from docsplit.data.sets.rankings import divide_queries, load_collection
 from docsplit.data.sets.set_arguments import RankingArguments
-from docsplit.data.streaming import DocumentStream, StreamLayout, take
+from docsplit.data.streaming import DocumentStream, StreamLayout, take, warn_of_few_shards
 from docsplit.data.views import PASSAGE_VIEWS, QUERY_DOCUMENT
 from docsplit.embedding import lexical_start
 from docsplit.embedding.encoder import no_sections
@@ -134,6 +134,7 @@ def stream_documents(options: RunOptions, checkpoint: Path | None, start: Any = 
         num_read = max(num_held_out, num_for_words, num_for_a_tokenizer)
         head = take(corpus, max(num_read, 1), data.text_column)  # names the columns if this one is missing
         probe = load_probe(data.probe_corpus) if data.probe_corpus else None
+    warn_of_few_shards(corpus.rows.num_shards, training.world_size * (training.dataloader_num_workers or 1))
     tokenizer = tokenizer_of_run(options, head, checkpoint, start)
     held_out, excluded = None, set()
     if num_held_out:

@@ -53,9 +53,9 @@ def next_documents(stream, reader, readers, number, skip=0):
     return [(feature["epoch"], IDS[int(feature["document_id"])]) for feature in features]
 
 
-@pytest.mark.parametrize("readers", [1, 3])
+@pytest.mark.parametrize("readers", [1, 3, 6, 12])
 def test_each_document_comes_once_a_pass_over_all_readers(files, make, readers, monkeypatch):
-    for shards_per_reader in (0, 10**6):  # readers with shards of their own, readers that share all
+    for shards_per_reader in (0, 3, 10**6):  # readers with shards of their own, that share some, that share all
         monkeypatch.setattr(streaming, "SHARDS_PER_READER", shards_per_reader)
         if not shards_per_reader and readers > make(files).rows.num_shards:
             continue
@@ -65,6 +65,25 @@ def test_each_document_comes_once_a_pass_over_all_readers(files, make, readers, 
             first_two = itertools.takewhile(lambda feature: feature["epoch"] < 2, documents)
             passes.update((feature["epoch"], IDS[int(feature["document_id"])]) for feature in first_two)
         assert passes == Counter((epoch, index) for epoch in range(2) for index in range(len(TEXTS)))
+
+
+@pytest.mark.parametrize(
+    ("shards", "readers", "sharing"),
+    [(300, 64, 2), (512, 64, 1), (511, 64, 2), (1, 64, 64), (16, 1, 1), (1, 1, 1), (20, 6, 3), (7, 4, 4), (100, 7, 1)],
+)
+def test_as_few_readers_as_possible_share_a_shard(shards, readers, sharing, caplog):
+    assert streaming.readers_of_a_shard(shards, readers) == sharing
+    least = [number for number in range(1, readers) if readers % number == 0 and shards / (readers / number) >= 8]
+    assert sharing == min(least, default=readers)
+    streaming.warn_of_few_shards(shards, readers)
+    assert [record.message for record in caplog.records] == (
+        []
+        if sharing < 8
+        else [
+            "The corpus has 1 part for 64 readers (processes x --dataloader_num_workers): 64 of them decode each "
+            "part, and keep one of 64 rows. Write it in 512 parts or more, as files or as row groups of parquet files."
+        ]
+    )
 
 
 def test_the_order_is_shuffled_and_other_in_each_pass_and_for_each_seed(files, make):

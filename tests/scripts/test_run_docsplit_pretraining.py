@@ -19,7 +19,7 @@ from docsplit.embedding.encode import embed_documents
 from docsplit.training import checkpoints
 from modeling_docsplit import DocSplitForContrastivePretraining
 from run_docsplit_pretraining import main
-from tests.processes import ROOT, Script, launched, process_of_rank, wait_until
+from tests.processes import ROOT, Script, launched, process_of_rank, start, wait_until
 from tests.processes import run as run_script
 
 TINY = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64,max_position_embeddings=64"
@@ -215,6 +215,27 @@ def test_a_stream_goes_on_to_the_same_parameters(tmp_path, corpus_file, run_here
     assert 150 - 30 - 10 <= results["documents_used"] <= 150 - 30  # not the probe's and held-out ones; some are both
     assert results["documents_held_out"] == 10
     first, last = weights(whole / "checkpoint-12"), weights(whole)
+    assert any((first[name] != last[name]).any() for name in first)
+
+
+def test_a_stream_of_two_processes_that_is_killed_goes_on_to_the_same_parameters(tmp_path, corpus_file):
+    """In the second pass; both processes are killed, and resume from the checkpoint that was whole."""
+    options = [
+        "--streaming", "--max_steps", 24, "--save_steps", 6, "--shuffle_buffer_size", 10, "--eval_strategy", "steps",
+        "--eval_steps", 24, "--max_eval_samples", 10, "--dataloader_num_workers", 1, "--view", "docsplit",
+    ]  # fmt: skip
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    run(whole, corpus_file, *options, processes=2)
+    processes = start(*words(killed, corpus_file, *options), processes=2)
+    wait_for((killed / "checkpoint-18" / "checkpoint_manifest.json").exists, processes[0])
+    for process in processes:
+        process.kill()
+        assert process.wait().returncode == -signal.SIGKILL
+    assert not (killed / "all_results.json").exists()
+    run(killed, corpus_file, *options, "--resume_from_checkpoint", processes=2)
+    assert_same_weights(whole, killed)
+    assert_same_documents(whole, killed)
+    first, last = weights(whole / "checkpoint-18"), weights(whole)
     assert any((first[name] != last[name]).any() for name in first)
 
 

@@ -288,9 +288,10 @@ def _read_labels(sources: dict[str, tuple[str, Dataset]], column: str) -> dict[s
     for (part, (source, dataset)), labels in zip(sources.items(), read):
         if None in labels:
             row = labels.index(None)
+            value = dataset[column][row]
             raise ValueError(
-                f"The label of row {row} (from 0) of {source} is {columns[part].values[row]!r}: give each document a "
-                "label, or leave it out."
+                f"The label of row {row} (from 0) of {source} is {value!r}: give each document a label, or leave it "
+                "out."
             )
         parts[part] = Part(source, dataset, [tuple(map(str, of_row or ())) for of_row in labels], several)
     return parts
