@@ -474,5 +474,6 @@ def start_around(model: Any, tokenizer: Any, pooling: str | None, max_seq_length
         encoder.pooler = pooler and pooler.to_empty(device=encoder.device).apply(_set_to_zero)
     pooling = pooling or default_pooling(encoder.config)
     body = encoder_around(encoder, tokenizer, pooling, max_seq_length)
+    family_of(encoder.config).patch_forward(encoder)
     refuse_vectors_of_padding(body, "The start")
     return Start(body, None if model is encoder else model)

@@ -52,7 +52,7 @@ FAMILIES_THAT_WORK = {
     "modernbert": {"local_attention": 8}, "nomic_bert": {"head_dim": 16}, "longformer": {"attention_window": [16, 16]},
     "big_bird": {}, "xlm": OF_XLM, "flaubert": OF_XLM, "t5": OF_T5, "mt5": OF_T5, "data2vec-text": {}, "luke": {},
     "mobilebert": {"embedding_size": 32, "true_hidden_size": 32, "intra_bottleneck_size": 32}, "roformer": SMALLER,
-    "xmod": {"languages": ["en_XX"], "default_language": "en_XX"}, "jina_embeddings_v3": {},
+    "jina_embeddings_v3": {},
     "eurobert": OF_DECODER, "qwen3": OF_DECODER, "mistral": OF_DECODER, "llama": OF_DECODER, "gpt2": {"n_embd": 32},
     "gemma3_text": OF_DECODER | {"use_bidirectional_attention": True},
 }  # fmt: skip

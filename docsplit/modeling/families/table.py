@@ -92,7 +92,6 @@ FAMILIES: Table[Family] = Table(  # by the config's `model_type`; the others are
         "graph_document": GRAPH_DOCUMENTS,
         "longformer": LONGFORMER,
         "deberta": Family(forward=_in_full_precision),
-        "xmod": Family(forward=_in_full_precision, positions_follow_padding=True),
         "big_bird": BigBird(
             forward=_with_full_attention_of_short_rows,
             without_packs="BigBird, whose blocks of keys cross the borders of texts",
