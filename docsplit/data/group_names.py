@@ -28,7 +28,7 @@ def name_groups_of_texts(texts: Iterable[str], labels: Iterable[int], count: int
     cutter, sizes = Stems(WORDS), np.zeros(count)
     totals, in_documents = ([Counter[str]() for _ in range(count)] for _ in range(2))
     for text, label in zip(texts, labels):
-        words = cutter.of(text)
+        words = cutter.of_runs(text)
         totals[label].update(words)
         in_documents[label].update({*words})
         sizes[label] += 1

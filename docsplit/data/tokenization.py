@@ -23,7 +23,7 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, tr
 from transformers import BertTokenizer, PreTrainedTokenizerBase
 
 from docsplit.data.segmentation import clean_text
-from docsplit.data.words import APART, HIDDEN, RUNS
+from docsplit.data.words import APART, HIDDEN, LETTERS, RUNS
 from docsplit.modeling.pretrained import load_tokenizer
 from docsplit.runtime.files import build_once
 
@@ -204,6 +204,7 @@ def train_pieces(texts: Sequence[str], size: int) -> Tokenizer:
         [
             normalizers.Replace(_pattern(APART), " "),
             normalizers.NFKC(),
+            *(normalizers.Replace(letter, usual) for letter, usual in LETTERS.items()),
             normalizers.Replace(_pattern(HIDDEN), ""),
             normalizers.NFKC(),  # again, for an accent may have stood behind what is left out
             *(normalizers.Replace(Regex(f"[{others}]"), digit) for digit, others in _other_digits().items()),

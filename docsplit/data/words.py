@@ -3,13 +3,16 @@
 A word is two or more letters, digits and marks, or one digit, or one Hangul syllable. Han and kana stand alone. Thai,
 Lao, Tibetan, Burmese and Khmer put no spaces between words either: each two neighbouring letters with their marks
 stand for one, as in Lucene's CJKAnalyzer, and so does a letter that has marks. No dictionary is needed for that.
+
+BM25 counts more of a text (`Stems`): identifiers, U.S.A., AT&T, C++, Wi-Fi, 5mg and 1,250,000 are counted whole and in
+parts, so that whoever asks for usa, wifi, 5 mg or 1250000 finds them.
 """
 
 import logging
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import chain, pairwise
 from typing import Any
@@ -22,7 +25,7 @@ from docsplit.data.passages import HAN_AND_KANA, UNSPACED
 
 logger = logging.getLogger(__name__)
 
-CUT = 3  # how words are cut, which an index and a classifier record: raise it with each change
+CUT = 4  # how words are cut, which an index and a classifier record: raise it with each change
 # The page's script compiles these patterns, too.
 # Left out is what nobody sees (soft hyphens, spaces without width), and what few write: Hebrew points, Arabic harakat
 # and tatweel, Syriac vowels, the stress of Cyrillic words, and the signs that Armenian puts on a vowel for a question
@@ -34,12 +37,22 @@ HIDDEN = regex.compile(
 )
 # Fractions, and the signs of numbers and trade marks, which NFKC would join to the number or word before them.
 APART = re.compile(r"[\u00bc-\u00be\u2116\u2120\u2122\u2150-\u215f]")
+# Letters that few tell apart: those of Persian and Urdu keyboards and of Arabic ones, ligatures, apostrophes.
+LETTERS = {
+    **{"\u06a9": "\u0643", "\u06cc": "\u064a", "\u06c0": "\u0647", "\u06c1": "\u0647", "\u06c2": "\u0647"},
+    **{"\u0153": "oe", "\u0152": "oe", "\u00e6": "ae", "\u00c6": "ae"},
+    **{"\u02bc": "'", "\u2019": "'", "\u05f3": "'"},
+}
 DIGIT = regex.compile(r"(?![0-9])\p{Nd}")  # of another script than 0-9; each has its ten in a row
 _PAIRED = UNSPACED.removeprefix(HAN_AND_KANA)
 _MARKS = r"\p{Mn}\p{Mc}\u055b\u055c\u055e"  # and the signs of Armenian, which stand within a word
+_HOLDING = (
+    r"\u0400-\u052f\u05d0-\u05ea"  # letters of Cyrillic and Hebrew: an apostrophe between two is one of their word
+)
+_APOSTROPHE = rf"(?<=[{_HOLDING}])['\u2019\u02bc\u05f3](?=[{_HOLDING}])"
 _START, _REST = rf"(?![{UNSPACED}])[\p{{L}}\p{{N}}_]", rf"(?![{UNSPACED}\u200c])[\p{{L}}\p{{N}}{_MARKS}\p{{DI}}_]"
 RUNS = regex.compile(
-    rf"[{HAN_AND_KANA}][{_MARKS}\p{{DI}}]*|[{_PAIRED}][{_PAIRED}{_MARKS}\p{{DI}}]*|{_START}(?:{_REST})+"
+    rf"[{HAN_AND_KANA}][{_MARKS}\p{{DI}}]*|[{_PAIRED}][{_PAIRED}{_MARKS}\p{{DI}}]*|{_START}(?:{_REST}|{_APOSTROPHE})+"
     r"|[\p{Nd}\uac00-\ud7a3]"
 )
 LETTER = regex.compile(rf"[{_PAIRED}][{_MARKS}]*")
@@ -51,9 +64,67 @@ _INTRICATE = re.compile(
     r"\u20a0-\u20cf\u2100-\u2c7f\uac00-\ud7a3]"
 )
 _ASCII = bytes(range(128))
+_OTHER_LETTERS, _HOLDS = re.compile(f"[{''.join(LETTERS)}]"), re.compile(_APOSTROPHE)
 _PLAIN_RUNS, _PLAIN_UNITS = re.compile(r"\w{2,}|[\d\uac00-\ud7a3]"), re.compile(r"\w+")
 # Between the words of an identifier: get_user_by_id, parseHTMLResponse. The plural in PCRs begins no word.
 BORDERS = re.compile(r"_+|(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")
+
+
+# --- What is counted whole beside its parts ---
+
+
+class Compounds:
+    """Finds U.S.A., AT&T, I/O, C++, C#, Wi-Fi and 1,250,000 in a text, but not dog's, and/or, and 192.168.100.200.
+
+    Few words have such a sign: it is looked for first, and then what it joins.
+
+    Args:
+        engine: `re`, or `regex` for letters with marks.
+        letter, part: patterns of a letter, and of what a word has, a digit too.
+    """
+
+    def __init__(self, engine: Any, letter: str, part: str):
+        dash = r"[-\u2010\u2011]"
+        address = r"[0-9]{1,3}(?:\.(?:1[0-9]{2}|2[0-4][0-9]|25[0-5])){3}(?!\.?[0-9])"  # of a machine
+        numbers = "|".join(  # 1,250,000
+            rf"(?<![0-9]{sign})(?<![0-9]){but}[0-9]{{1,3}}(?:{sign}[0-9]{{3}}){{2,}}(?!{sign}?[0-9])"
+            for sign, but in ((",", ""), ("'", ""), (" ", ""), (r"\.", f"(?!{address})"))
+        )
+        joined = "|".join(
+            [
+                rf"(?<![.]|{part}){letter}(?:\.{letter})+(?!{part})\.?",  # U.S.A.
+                rf"(?<![&/]|{part})(?:{letter}[&/]{part}+|{part}+[&/]{letter})(?![&/]|{part})",  # AT&T, I/O
+                rf"(?<!{part}){letter}{part}*(?:\+\+(?!\+)|#(?!#|{part}))",  # C++, C#
+                rf"(?<!{dash}|{part}){letter}+{dash}{part}+(?!{dash}|{part})",  # Wi-Fi, COVID-19
+            ]
+        )
+        self.joined, self.numbers = engine.compile(joined), engine.compile(numbers)
+        self.sign = engine.compile(
+            rf"[-\u2010\u2011&/+#.](?:(?<={part}[-\u2010\u2011&/])(?={part})|(?<={part}[+])(?=\+)"
+            rf"|(?<={part}#)(?!{part})|(?<={letter}[.])(?<!{part}{part}[.])(?={letter}(?!{part})))"
+        )
+        self.part_before = engine.compile(rf"{part}+\Z")
+        self.digit = engine.compile(r"[0-9](?<![0-9]{2})(?=[0-9]{0,2}[,.' ][0-9]{3}[,.' ][0-9]{3})")
+
+    def of(self, text: str) -> Iterator[str]:
+        """Yield the compounds of a text of `normal`: those with letters in their order, then numbers."""
+        end = 0
+        for sign in self.sign.finditer(text):
+            before = self.part_before.search(text, max(end, sign.start() - LONGEST_PART), sign.start())
+            if before and (found := self.joined.match(text, before.start())):
+                end = found.end()
+                yield found[0]
+        for digit in self.digit.finditer(text):
+            if found := self.numbers.match(text, digit.start()):
+                yield found[0]
+
+
+LONGEST_PART = 60  # characters of a compound before its first sign
+COMPOUNDS = Compounds(regex, r"[\p{L}\p{M}]", r"[\p{L}\p{M}\p{N}_]")
+PLAIN_COMPOUNDS = Compounds(re, r"[^\W\d_]", r"\w")
+PIECES = regex.compile("|".join(pattern.pattern for pattern in (COMPOUNDS.joined, COMPOUNDS.numbers, RUNS)))
+JOINTS = re.compile("[-\u2010\u2011./,' ]")  # of a compound, which is counted without them
+NUMBERED = regex.compile(r"([0-9]+)(\p{L}{1,4})|(\p{L}{2,})([0-9]+)")  # 5mg, Python3: the parts are words, too
 ENGLISH, TURKISH, WORDS = "english", "turkish", "none"
 LANGUAGES = (WORDS, *Stemmer.algorithms())
 
@@ -70,7 +141,10 @@ def normal(text: str) -> tuple[str, bool]:
         text = unicodedata.normalize("NFKC", APART.sub(" ", text))
     # Bytes lose their ASCII in a quarter of the time that `re` takes to pass over it
     others = text.encode(errors="surrogatepass").translate(None, _ASCII).decode(errors="surrogatepass")
-    if not _INTRICATE.search(others):
+    if _OTHER_LETTERS.search(others):
+        for letter, usual in LETTERS.items():
+            text = text.replace(letter, usual)
+    if not _INTRICATE.search(others) and not ("'" in text and _HOLDS.search(text)):
         return text, True
     # Twice, for an accent may have stood behind what is left out
     text = unicodedata.normalize("NFKC", HIDDEN.sub("", text))
@@ -125,9 +199,10 @@ def stop_words() -> dict[str, frozenset[str]]:
 
 
 class Stems(dict[str, tuple[str, ...]]):
-    """What BM25 counts of a word of `runs_of`: its stem, and the stems of its parts where it is an identifier.
+    """What BM25 counts of a word of `runs_of`: its stem, and the stems of its parts where it has any.
 
-    `get_user_by_id` and `parseHTMLResponse` are counted whole and in parts. Stop-words of the language are left out.
+    `get_user_by_id`, `parseHTMLResponse` and `5mg` are counted whole and in parts. Stop-words of the language are left
+    out.
 
     Args:
         language: one of Snowball's (https://snowballstem.org); `none`: whole words, without English stop-words.
@@ -145,15 +220,36 @@ class Stems(dict[str, tuple[str, ...]]):
 
     def words_of(self, run: str) -> list[str]:
         """Return a word and, of an identifier, its parts, in small letters and without stop-words."""
-        parts = BORDERS.split(run)
+        numbered = NUMBERED.fullmatch(run)
+        parts = list(filter(None, numbered.groups())) if numbered else BORDERS.split(run)
         if self.is_turkish:  # its small I has no dot
             run, parts = run.replace("I", "ı"), [part.replace("I", "ı") for part in parts]
-        words = [small(run), *(small(part) for part in parts if len(part) > 1)][: None if len(parts) > 1 else 1]
+        count = len(parts) if len(parts) > 1 else 0
+        words = [small(run), *(small(part) for part in parts[:count] if len(part) > 1 or part.isdigit())]
         return [word for word in words if word not in self.stop_words]
 
-    def of(self, text: str) -> list[str]:
-        """Return the stems of a text in their order."""
+    def of_runs(self, text: str) -> list[str]:
+        """Return the stems of the words of a text, in their order."""
         return list(chain.from_iterable(map(self.__getitem__, runs_of(text))))
+
+    def of(self, text: str) -> list[str]:
+        """Return the stems of the words of a text, in their order, and of what is counted whole beside them."""
+        text, is_plain = normal(text)
+        words = chain.from_iterable(map(self.__getitem__, _cut(text, is_plain)))
+        return [*words, *map(self.stem, self._compounds(text, is_plain))]
+
+    def words_in(self, text: str) -> list[str]:
+        """Return the words of which `of` returns the stems."""
+        text, is_plain = normal(text)
+        words = chain.from_iterable(map(self.words_of, _cut(text, is_plain)))
+        return [*words, *self._compounds(text, is_plain)]
+
+    def _compounds(self, text: str, is_plain: bool) -> Iterator[str]:
+        """Yield what is counted whole of a text of `normal`, in small letters and without what joins its parts."""
+        for compound in (PLAIN_COMPOUNDS if is_plain else COMPOUNDS).of(text):
+            word = small(JOINTS.sub("", compound.replace("I", "ı") if self.is_turkish else compound))
+            if word not in self.stop_words:
+                yield word
 
     def content_words(self, query: str) -> dict[str, str]:
         """Return the distinct words of a query and their stems, without words that say little: how, what, do.
@@ -162,7 +258,7 @@ class Stems(dict[str, tuple[str, ...]]):
         """
         from bm25s.stopwords import STOPWORDS_EN_PLUS
 
-        words = [word for run in runs_of(query) for word in self.words_of(run)]
+        words = self.words_in(query)
         content = [word for word in words if word not in STOPWORDS_EN_PLUS]
         return {word: self.stem(word) for word in content or words}
 

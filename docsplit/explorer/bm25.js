@@ -1,33 +1,43 @@
 // Search by words: BM25 in Lucene's form, as the index of search.py has it. Texts are cut into words as
-// docsplit/data/words.py cuts them, by the same patterns: stems without stop-words, identifiers whole and in parts. The
-// page brings the stems of all its words.
+// docsplit/data/words.py cuts them, by the same patterns: stems without stop-words, identifiers, U.S.A. and Wi-Fi whole
+// and in parts. The page brings the stems of all its words.
 const K1 = 1.5, B = 0.75;
 
 function cutterOf(words) {
   const compiled = (name) => new RegExp(words[name].replace(/\\U0*([0-9a-f]+)/g, "\\u{$1}"), "gu");  // Python's escapes
-  const [apart, hidden, digit, runs, letter, borders] =
-    ["apart", "hidden", "digit", "runs", "letter", "borders"].map(compiled);
+  const [apart, hidden, digit, runs, letter, borders, joined, numbers, joints, pieces] =
+    ["apart", "hidden", "digit", "runs", "letter", "borders", "joined", "numbers", "joints", "pieces"].map(compiled);
+  const numbered = new RegExp(`^(?:${words.numbered})$`, "u");
   const left = new Set(words.stop_words), known = new Map(Object.entries(words.stems));
   const valueOf = (sign) => {
     let before = sign.codePointAt(0);
     while (/\p{Nd}/u.test(String.fromCodePoint(before - 1))) before -= 1;
     return (sign.codePointAt(0) - before) % 10;
   };
-  const normal = (text) => text.replace(apart, " ").normalize("NFKC").replace(hidden, "").normalize("NFKC")
-    .replace(digit, valueOf);
+  const normal = (text) => {
+    let written = text.replace(apart, " ").normalize("NFKC");
+    for (const [other, usual] of Object.entries(words.letters)) written = written.replaceAll(other, usual);
+    return written.replace(hidden, "").normalize("NFKC").replace(digit, valueOf);
+  };
   const wordsOf = (run) => {
     const letters = run.match(letter);
     if (letters && run.search(letter) === 0) {
       const pairs = letters.slice(1).map((second, place) => letters[place] + second);
       return [...pairs, ...letters.filter((one) => one.length > 1)];
     }
-    const parts = run.split(borders);
-    return parts.length > 1 ? [run, ...parts.filter((part) => part.length > 1)] : [run];
+    const number = run.match(numbered);
+    const parts = number ? number.slice(1).filter((part) => part) : run.split(borders);
+    return parts.length > 1 ? [run, ...parts.filter((part) => part.length > 1 || /[0-9]/.test(part))] : [run];
   };
-  const cut = (text) => (normal(text).match(runs) || []).flatMap(wordsOf)
-    .map((word) => word.replaceAll("\u0130", "i").toLocaleLowerCase(words.locale))
-    .filter((word) => !left.has(word)).map((word) => known.get(word) || word);
-  return { runs, cut };
+  const cut = (text) => {
+    const written = normal(text);
+    const whole = [joined, numbers].flatMap((pattern) => written.match(pattern) || [])
+      .map((piece) => piece.replace(joints, ""));
+    return [...(written.match(runs) || []).flatMap(wordsOf), ...whole]
+      .map((word) => word.replaceAll("\u0130", "i").toLocaleLowerCase(words.locale))
+      .filter((word) => !left.has(word)).map((word) => known.get(word) || word);
+  };
+  return { pieces, cut };
 }
 
 // Postings of each word: row, count, row, count ...
@@ -82,15 +92,15 @@ function rank(index, words) {
 }
 
 // A text in pieces: [piece, whether it has one of the stems].
-function piecesOf(text, { runs, cut }, stems) {
-  const pieces = [];
+function piecesOf(text, { pieces, cut }, stems) {
+  const parts = [];
   let end = 0;
-  for (const match of text.matchAll(runs)) {
+  for (const match of text.matchAll(pieces)) {
     if (!cut(match[0]).some((stem) => stems.has(stem))) continue;
-    if (match.index > end) pieces.push([text.slice(end, match.index), false]);
-    pieces.push([match[0], true]);
+    if (match.index > end) parts.push([text.slice(end, match.index), false]);
+    parts.push([match[0], true]);
     end = match.index + match[0].length;
   }
-  if (end < text.length) pieces.push([text.slice(end), false]);
-  return pieces;
+  if (end < text.length) parts.push([text.slice(end), false]);
+  return parts;
 }

@@ -11,7 +11,21 @@ import numpy as np
 from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
-from docsplit.data.words import APART, BORDERS, DIGIT, ENGLISH, HIDDEN, LETTER, RUNS, Stems, runs_of
+from docsplit.data.words import (
+    APART,
+    BORDERS,
+    COMPOUNDS,
+    DIGIT,
+    ENGLISH,
+    HIDDEN,
+    JOINTS,
+    LETTER,
+    LETTERS,
+    NUMBERED,
+    PIECES,
+    RUNS,
+    Stems,
+)
 from docsplit.embedding import encode
 from docsplit.embedding.attention import document_attention
 from docsplit.embedding.neighbours import nearest
@@ -87,11 +101,19 @@ def build_page(
 def words_of_page(texts: Sequence[str], language: str) -> JsonObject:
     """Return what the page needs to cut queries and these texts as BM25 does: the stems, where a word is none."""
     cutter = Stems(language)
-    words = {word for text in texts for run in runs_of(text) for word in cutter.words_of(run)}
+    words = {word for text in texts for word in cutter.words_in(text)}
     stems = {word: stem for word in sorted(words) if (stem := cutter.stem(word)) != word}
     patterns = {"apart": APART, "hidden": HIDDEN, "digit": DIGIT, "runs": RUNS, "letter": LETTER, "borders": BORDERS}
+    patterns |= {
+        "joined": COMPOUNDS.joined,
+        "numbers": COMPOUNDS.numbers,
+        "joints": JOINTS,
+        "numbered": NUMBERED,
+        "pieces": PIECES,
+    }
     return {
         **{name: pattern.pattern for name, pattern in patterns.items()},
+        "letters": LETTERS,
         "locale": "tr" if cutter.is_turkish else "en",  # of small letters
         "stop_words": sorted(cutter.stop_words),
         "stems": stems,
