@@ -95,7 +95,8 @@ class Compounds:
                 rf"(?<![.]|{part}){letter}(?:\.{letter})+(?!{part})\.?",  # U.S.A.
                 rf"(?<![&/]|{part})(?:{letter}[&/]{part}+|{part}+[&/]{letter})(?![&/]|{part})",  # AT&T, I/O
                 rf"(?<!{part}){letter}{part}*(?:\+\+(?!\+)|#(?!#|{part}))",  # C++, C#
-                rf"(?<!{dash}|{part}){letter}+{dash}{part}+(?!{dash}|{part})",  # Wi-Fi, COVID-19
+                # Wi-Fi, COVID-19: few write two long words as one, and these are found by their parts
+                rf"(?<!{dash}|{part})(?:{letter}{{1,3}}{dash}{part}+|{letter}+{dash}{part}{{1,3}})(?!{dash}|{part})",
             ]
         )
         self.joined, self.numbers = engine.compile(joined), engine.compile(numbers)
