@@ -24,7 +24,7 @@ from transformers import BertTokenizer, PreTrainedTokenizerBase
 
 from docsplit.data.segmentation import clean_text
 from docsplit.data.words import APART, HIDDEN, LETTERS, RUNS
-from docsplit.modeling.pretrained import load_tokenizer
+from docsplit.modeling.checked_files import load_tokenizer
 from docsplit.runtime.files import build_once
 
 if TYPE_CHECKING:

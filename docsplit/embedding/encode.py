@@ -39,6 +39,7 @@ from docsplit.data.readers.base import normalized
 from docsplit.data.readers.documents import refuse_other_than_texts
 from docsplit.data.tokenization import cut_into_chunks
 from docsplit.embedding.encoder_arguments import LongDocuments
+from docsplit.modeling.checked_files import share_among_threads
 from docsplit.modeling.encoder_with_words import add_words
 from docsplit.modeling.encoding import MICRO_BATCH_OVERHEAD, Rows, micro_batches, overhead_on, pool_texts
 from docsplit.modeling.families.graph_document_transformer import GraphDocumentTransformer, rows_of
@@ -54,7 +55,6 @@ from docsplit.modeling.loading import (
     words_of,
 )
 from docsplit.modeling.packing import Packing, groups_that_fit, pack_encoders, packed_inputs, reading_pack
-from docsplit.modeling.pretrained import share_among_threads
 from docsplit.runtime.files import JsonObject, add_texts, build_once, canonical_json, hash_of_code, is_cached
 from docsplit.runtime.launching import default_dtype, default_micro_batch_tokens
 from docsplit.runtime.sharing import on_all, rank_and_size, refuse_differences

@@ -41,9 +41,9 @@ from torch import Tensor
 from docsplit.data.copies import document_id
 from docsplit.data.readers.base import normalized
 from docsplit.embedding.neighbours import smooth, word_vectors
+from docsplit.modeling.checked_files import MODEL_FILE, MODULES
 from docsplit.modeling.encoder_with_words import TEXTS_AT_ONCE, Words, token_count, token_ids
 from docsplit.modeling.loading import fast_tokenizer, tokenizer_of, with_words, without_words
-from docsplit.modeling.pretrained import MODEL_FILE, MODULES
 from docsplit.runtime.files import JsonObject
 from docsplit.runtime.vectors import unit
 

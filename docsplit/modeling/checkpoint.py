@@ -26,8 +26,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from docsplit.modeling.checked_files import HEAD_FILE, HEAD_INDEX, TRANSFORMER_FILES
 from docsplit.modeling.families.table import family_of
-from docsplit.modeling.pretrained import HEAD_FILE, HEAD_INDEX, TRANSFORMER_FILES
 from docsplit.modeling.start import ENCODER_DIGEST, RELEASED_DTYPE, digest_of_encoder
 from docsplit.runtime.files import write_text, write_whole
 

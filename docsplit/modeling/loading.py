@@ -28,11 +28,8 @@ from sentence_transformers.sentence_transformer.modules import Module, Normalize
 from sentence_transformers.util import import_from_string, is_sentence_transformer_model
 from tokenizers import Tokenizer
 
-from docsplit.modeling import encoder_with_words, pretrained
-from docsplit.modeling.encoder_with_words import AddWords, EncoderWithWords, Words
-from docsplit.modeling.families.table import FAMILIES, family_of, modules_of_families
-from docsplit.modeling.pooling import PoolingMode
-from docsplit.modeling.pretrained import (
+from docsplit.modeling import checked_files, encoder_with_words
+from docsplit.modeling.checked_files import (
     LENGTH,
     MODULES,
     CannotLoad,
@@ -40,6 +37,9 @@ from docsplit.modeling.pretrained import (
     max_positions,
     share_among_threads,
 )
+from docsplit.modeling.encoder_with_words import AddWords, EncoderWithWords, Words
+from docsplit.modeling.families.table import FAMILIES, family_of, modules_of_families
+from docsplit.modeling.pooling import PoolingMode
 from docsplit.runtime.files import refuse_missing_path, write_text
 from docsplit.runtime.gpus import refuse_unusable_gpu
 
@@ -149,7 +149,7 @@ class SentenceTransformer(sentence_transformers.SentenceTransformer):
     ) -> tuple[list[Any], dict[str, Any]]:
         """Make the modules of an `AutoModel`, pooled as its family is unless told."""
         hub = {"cache_dir" if name == "cache_folder" else name: value for name, value in kwargs.items()}
-        config = pretrained.read_config(model_name_or_path, **pretrained.hub_arguments(hub))
+        config = checked_files.read_config(model_name_or_path, **checked_files.hub_arguments(hub))
         for kind in filter(NO_ENCODERS.search, config.architectures or []):
             raise CannotLoad(
                 f"{model_name_or_path} is a {kind}, which gives no embeddings of documents: choose an encoder, such "
@@ -237,16 +237,16 @@ def load_encoder(
         raise ValueError(f"max_seq_length is {max_seq_length}, expected 1 token or more.")
     if device is None:
         refuse_unusable_gpu()
-    name, hub = str(name_or_path), pretrained.hub_arguments(options)
-    refuse_missing_path(name, pretrained.EXPECTED_ENCODER)
+    name, hub = str(name_or_path), checked_files.hub_arguments(options)
+    refuse_missing_path(name, checked_files.EXPECTED_ENCODER)
     trust = {"trust_remote_code": options.pop("trust_remote_code", False)}  # None would ask on the terminal
-    pretrained.check_files(name, hub, trusts=trust["trust_remote_code"])
+    checked_files.check_files(name, hub, trusts=trust["trust_remote_code"])
 
     # Modules
-    of_model = {key: value for key, value in options.items() if key not in pretrained.HUB_ARGUMENTS}
+    of_model = {key: value for key, value in options.items() if key not in checked_files.HUB_ARGUMENTS}
     named = {"cache_folder" if key == "cache_dir" else key: value for key, value in hub.items()}
     model: Any
-    with _LOADING, pretrained.loading(name):
+    with _LOADING, checked_files.as_cannot_load(name):
         model = SentenceTransformer(name, device=device, model_kwargs=of_model, **named, **trust)
         says_pooling = is_sentence_transformer_model(name, **named)
     first, words = without_words(model)[0], words_of(model)
@@ -279,7 +279,7 @@ def load_encoder(
                 f"{name} is a {encoder.config.model_type}, which reads no text: choose an encoder of texts."
             )
         check_vocabulary(model.tokenizer, name, getattr(encoder.config, "vocab_size", None))
-        pretrained.pad_on_the_right(model.tokenizer, name)
+        checked_files.pad_on_the_right(model.tokenizer, name)
         share_among_threads(model.tokenizer)
         is_ours = type(first).__module__.startswith("docsplit.") or not says_pooling
         family_of(encoder.config).prepare_loaded(encoder, is_ours)
@@ -326,7 +326,7 @@ def refuse_vectors_of_padding(model: Any, name: Any) -> None:
     except (RuntimeError, ValueError, IndexError) as error:
         raise CannotLoad(
             f"{name} is a {config.model_type}, which cannot read a short and a long text in one batch: choose another "
-            f"encoder. The cause: {pretrained.cause_of(error)}"
+            f"encoder. The cause: {checked_files.cause_of(error)}"
         ) from error
     finally:
         model.train(was_training)
@@ -368,7 +368,7 @@ def encoder_around(encoder: Any, tokenizer: Any, pooling: Any, max_seq_length: i
 
 def has_words(name_or_path: str) -> bool:
     """Whether an encoder adds words to its vectors, by its files."""
-    return any(module["type"] in WITH_WORDS for module in pretrained.read_modules(name_or_path, {}) or [])
+    return any(module["type"] in WITH_WORDS for module in checked_files.read_modules(name_or_path, {}) or [])
 
 
 def is_graph_encoder(model: Any) -> bool:

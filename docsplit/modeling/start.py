@@ -28,6 +28,20 @@ from sentence_transformers.util import is_sentence_transformer_model
 from transformers import AutoModel, AutoModelForMaskedLM, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 
+from docsplit.modeling.checked_files import (
+    HEAD_FILE,
+    HEAD_INDEX,
+    LENGTH,
+    NO_CODE,
+    as_cannot_load,
+    find_file,
+    has_pooler,
+    hub_arguments,
+    max_positions,
+    read_config,
+    read_file,
+    read_modules,
+)
 from docsplit.modeling.encoding import finish
 from docsplit.modeling.families.table import FAMILIES, family_of
 from docsplit.modeling.loading import (
@@ -47,20 +61,6 @@ from docsplit.modeling.loading import (
 )
 from docsplit.modeling.objectives.table import OBJECTIVES, objectives_with, option_names
 from docsplit.modeling.pooling import PoolingMode
-from docsplit.modeling.pretrained import (
-    HEAD_FILE,
-    HEAD_INDEX,
-    LENGTH,
-    NO_CODE,
-    find_file,
-    has_pooler,
-    hub_arguments,
-    loading,
-    max_positions,
-    read_config,
-    read_file,
-    read_modules,
-)
 from docsplit.runtime.files import checked
 from docsplit.runtime.plugins import PLUGINS
 
@@ -391,7 +391,7 @@ def _load_head(
         return None
     if getattr(config, "docsplit", None) is not None and _has_head(name, hub_arguments(options)):
         options = {"variant": "mlm"} | dict(options)
-    with loading(name), without_load_reports():
+    with as_cannot_load(name), without_load_reports():
         masked_lm, info = AutoModelForMaskedLM.from_pretrained(
             name, output_loading_info=True, **NO_CODE | dict(options) | {"dtype": torch.float32}
         )

@@ -12,8 +12,8 @@ from huggingface_hub.errors import HTTPError
 
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
 from docsplit.evaluation.results.markdown import one_line
+from docsplit.modeling.checked_files import HEAD_FILE, HEAD_INDEX
 from docsplit.modeling.families.table import code_files
-from docsplit.modeling.pretrained import HEAD_FILE, HEAD_INDEX
 from docsplit.release.records import MANIFEST, why_incomplete
 from docsplit.runtime.command import as_command
 from docsplit.runtime.options import CommandParser

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from docsplit.modeling.checked_files import max_positions
 from docsplit.modeling.families.longformer import LONGFORMER
-from docsplit.modeling.pretrained import max_positions
 
 if TYPE_CHECKING:
     from transformers import LongformerForMaskedLM

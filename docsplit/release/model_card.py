@@ -48,11 +48,11 @@ from docsplit.evaluation.results.report import (
     short_names,
     table_of,
 )
+from docsplit.modeling.checked_files import HEAD_FILE, MODEL_FILE, has_pooler, read_config, read_file, read_modules
 from docsplit.modeling.checkpoint import trust_argument
 from docsplit.modeling.families.table import family_of
 from docsplit.modeling.loading import document_prompt
 from docsplit.modeling.objectives.table import OBJECTIVES
-from docsplit.modeling.pretrained import HEAD_FILE, MODEL_FILE, has_pooler, read_config, read_file, read_modules
 from docsplit.modeling.start import check_types, current_settings
 from docsplit.release.hub import download_card_files, push_at_the_end, release_files
 from docsplit.release.records import (

@@ -23,10 +23,10 @@ from docsplit.data.streaming import DocumentStream, StreamLayout, take, warn_of_
 from docsplit.data.views import PASSAGE_VIEWS, QUERY_DOCUMENT
 from docsplit.embedding import lexical_start
 from docsplit.embedding.encoder import no_sections
+from docsplit.modeling.checked_files import load_tokenizer as tokenizer_named
 from docsplit.modeling.families.table import family_named, family_of
 from docsplit.modeling.loading import prompts_of
 from docsplit.modeling.objectives.table import OBJECTIVES
-from docsplit.modeling.pretrained import load_tokenizer as tokenizer_named
 from docsplit.runtime.files import JsonObject, cache_directory, fingerprint
 from docsplit.runtime.sharing import first_on_machine, from_first
 from docsplit.training.run_arguments import RunOptions

@@ -10,10 +10,10 @@ from docsplit.data.segmentation import DEFAULT_SPLITTER
 from docsplit.data.views import PASSAGE_VIEWS, VIEWS
 from docsplit.embedding.encode import LONG
 from docsplit.embedding.lexical_start import check_table, epsilons, start_with_words
+from docsplit.modeling.checked_files import check_vocabulary, read_config
 from docsplit.modeling.families.table import family_named, family_of
 from docsplit.modeling.loading import replace_tokenizer
 from docsplit.modeling.objectives.table import OBJECTIVES
-from docsplit.modeling.pretrained import check_vocabulary, read_config
 from docsplit.modeling.start import (
     VIEW_SETTINGS,
     Settings,

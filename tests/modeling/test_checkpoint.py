@@ -11,8 +11,8 @@ from transformers import AutoModel, AutoModelForMaskedLM, BertModel, Trainer, Tr
 from docsplit.data.collators import DocSplitCollator
 from docsplit.data.preparation import tokenize
 from docsplit.modeling import checkpoint as saving
+from docsplit.modeling.checked_files import HEAD_FILE, HEAD_INDEX
 from docsplit.modeling.checkpoint import ADAPTER_FOLDER
-from docsplit.modeling.pretrained import HEAD_FILE, HEAD_INDEX
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig
 from tests.conftest import make_corpus, save_checkpoint, tiny_config

@@ -18,8 +18,8 @@ from transformers import AutoModel, AutoModelForMaskedLM
 import run_docsplit_pretraining
 import run_probe_classification
 from docsplit import AdaptOptions, adapt
+from docsplit.modeling.checked_files import HEAD_FILE, HEAD_INDEX
 from docsplit.modeling.loading import load_encoder
-from docsplit.modeling.pretrained import HEAD_FILE, HEAD_INDEX
 from docsplit.release import hub as release_hub
 from docsplit.release.model_card import add_results
 from docsplit.release.records import RunRecord, seal

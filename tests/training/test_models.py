@@ -8,7 +8,7 @@ import torch
 
 import run_docsplit_pretraining
 from docsplit.data.views import PASSAGE_VIEWS, QUERY_DOCUMENT
-from docsplit.modeling.pretrained import load_tokenizer
+from docsplit.modeling.checked_files import load_tokenizer
 from docsplit.training import models
 from docsplit.training.documents import TrainingData
 from modeling_docsplit import DocSplitForContrastivePretraining

@@ -178,7 +178,7 @@ def write_random_encoder(options: argparse.Namespace) -> None:
     from transformers import AutoModel
 
     from docsplit.data.tokenization import load_tokenizer
-    from docsplit.modeling.pretrained import read_config
+    from docsplit.modeling.checked_files import read_config
 
     torch.manual_seed(options.seed)
     AutoModel.from_config(read_config(options.like)).save_pretrained(options.output_dir)

@@ -26,10 +26,10 @@ from transformers import (
 )
 
 from docsplit.embedding.encode import embed_documents
+from docsplit.modeling.checked_files import max_positions
 from docsplit.modeling.families.base import Family
 from docsplit.modeling.families.table import family_of
 from docsplit.modeling.loading import load_encoder
-from docsplit.modeling.pretrained import max_positions
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig
 from tests.conftest import OF_IDS, make_corpus

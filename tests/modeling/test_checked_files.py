@@ -40,8 +40,8 @@ from transformers import (
 )
 
 from docsplit.embedding.encode import embed_documents, embed_queries
+from docsplit.modeling.checked_files import CannotLoad, as_cannot_load, load_tokenizer, max_positions
 from docsplit.modeling.loading import changed_prompts, document_prompt, load_encoder, prompts_of, query_prompt
-from docsplit.modeling.pretrained import CannotLoad, load_tokenizer, loading, max_positions
 from docsplit.modeling.start import (
     DEFAULT_SETTINGS,
     checked_length,
@@ -121,11 +121,14 @@ def test_the_canary_sings_where_code_is_run(wordpiece, tmp_path):
 
 
 def test_errors_of_this_project_and_ctrl_c_stay_as_they_are():
-    with pytest.raises(KeyboardInterrupt), loading("name"):
+    with pytest.raises(KeyboardInterrupt), as_cannot_load("name"):
         raise KeyboardInterrupt
-    with pytest.raises(CannotLoad, match=r"^choose another$"), loading("name"):
+    with pytest.raises(CannotLoad, match=r"^choose another$"), as_cannot_load("name"):
         raise CannotLoad("choose another")
-    with pytest.raises(CannotLoad, match=r"name a model .* The cause: TypeError: 5 and 6$"), loading("name"):
+    with (
+        pytest.raises(CannotLoad, match=r"name a model .* The cause: TypeError: 5 and 6$"),
+        as_cannot_load("name"),
+    ):
         raise TypeError("5\nand 6")
 
 

@@ -2,7 +2,8 @@
 
 Nothing in a folder is trusted. Its code is never run, and nothing asks on the terminal whether to run it. The files
 that say what is to be loaded are checked first: `check_files`. Whatever a library makes of damaged ones, a TypeError
-or a panic, becomes one line: `loading`. What is loaded then: `docsplit.modeling.loading`, `docsplit.modeling.start`.
+or a panic, becomes one line: `as_cannot_load`. What is loaded then: `docsplit.modeling.loading` and
+`docsplit.modeling.start`.
 """
 
 import contextlib
@@ -55,7 +56,7 @@ class CannotLoad(ValueError):
 
 
 @contextlib.contextmanager
-def loading(name: Any, what: str = ENCODER, file: str = "") -> Iterator[None]:
+def as_cannot_load(name: Any, what: str = ENCODER, file: str = "") -> Iterator[None]:
     """Turn whatever goes wrong while this is loaded into one line, with the first damaged file of a folder.
 
     Args:
@@ -119,7 +120,7 @@ def read_config(name: Any, **kwargs: Any) -> Any:
     """
     refuse_missing_path(name, EXPECTED_ENCODER)
     check_files(name, hub_arguments(kwargs), trusts=bool(kwargs.get("trust_remote_code")))
-    with loading(name, file="config.json"):
+    with as_cannot_load(name, file="config.json"):
         return AutoConfig.from_pretrained(name, **NO_CODE | kwargs)
 
 
@@ -130,7 +131,7 @@ def load_tokenizer(name: Any, **kwargs: Any) -> Any:
         ValueError: as `check_vocabulary`, and in one line if it cannot be loaded.
     """
     refuse_missing_path(name, "a folder with a tokenizer, or a model of the Hub (USER/NAME)")
-    with loading(name, TOKENIZER):
+    with as_cannot_load(name, TOKENIZER):
         tokenizer = AutoTokenizer.from_pretrained(name, **NO_CODE | kwargs)
     pad_on_the_right(tokenizer, name)
     check_vocabulary(tokenizer, name)
