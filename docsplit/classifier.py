@@ -301,6 +301,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         texts = checked_texts(texts)
         self.seconds_: dict[str, float] = {}
         self.columns_ = ["text"]
+        refuse_other_than_columns(labels)
         are_tables = isinstance(labels, list | tuple) and any(isinstance(column, LabelColumn) for column in labels)
         columns, self.several_ = read_labels(*(labels if are_tables else [LabelColumn(labels)]))
         found = [label for column in columns for label in column]
@@ -810,11 +811,20 @@ def checked_texts(texts: Iterable[Any]) -> list[str]:
     Raises:
         ValueError: for a table, paths, one text, and texts by id.
     """
-    refuse_other_than_texts(texts)
-    if isinstance(texts, str | Mapping):
-        given = "one text" if isinstance(texts, str) else "texts by id"
-        raise ValueError(f"The documents are {given}: give a list of texts.")
+    refuse_other_than_columns(texts)
     return [normalized(text) if isinstance(text, str) else "" for text in values_of(texts)]
+
+
+def refuse_other_than_columns(values: Any) -> None:
+    """Refuse a table, a set, one text and what has ids, in place of a value for each document.
+
+    Raises:
+        ValueError: saying what it is.
+    """
+    refuse_other_than_texts(values)
+    if isinstance(values, str | Mapping):
+        given = "one text" if isinstance(values, str) else "a mapping by id"
+        raise ValueError(f"The documents, or labels, are {given}: give a list with one for each document.")
 
 
 def lines_of_classes(classes: Sequence[str]) -> dict[str, str]:

@@ -236,26 +236,34 @@ def with_fixed_draws(dataset: Dataset) -> Dataset:
     return rows.add_column("epoch", np.zeros(len(dataset), dtype=np.int64))
 
 
-def refuse_fewer_than_a_batch(count: int, batch_size: int, purpose: str) -> None:
+def refuse_fewer_than_a_batch(count: int, batch_size: int, purpose: str, processes: int = 1) -> None:
     """Refuse fewer documents than one batch: incomplete batches are dropped, so there would be no steps.
+
+    Args:
+        batch_size: documents of a process.
 
     Raises:
         ValueError: naming the option.
     """
-    if count < batch_size:
+    if count < batch_size * processes:
+        option = f"per_device_{'train' if purpose == 'training' else 'eval'}_batch_size"
+        size = f"{batch_size} x {processes} processes" if processes > 1 else f"{batch_size}"
         raise ValueError(
-            f"{count} {purpose} documents do not fill one batch of {batch_size}: lower "
-            f"--per_device_{'train' if purpose == 'training' else 'eval'}_batch_size, or give more documents."
+            f"{count} {purpose} documents do not fill one batch of {size}: lower {option}, or give more documents."
         )
 
 
-def check_fills_a_batch(dataset: Dataset, batch_size: int, purpose: str) -> None:
+def check_fills_a_batch(dataset: Dataset, batch_size: int, purpose: str, processes: int = 1) -> None:
     """Refuse fewer documents than one batch, and count copies in the log: they are no negatives of each other.
+
+    Args:
+        batch_size: documents of a process.
 
     Raises:
         ValueError: if there are fewer documents than a batch has, or all are copies of one.
     """
-    refuse_fewer_than_a_batch(len(dataset), batch_size, purpose)
+    refuse_fewer_than_a_batch(len(dataset), batch_size, purpose, processes)
+    batch_size *= processes
     distinct = len(np.unique(np.asarray(dataset.with_format("numpy")["document_id"][:])))
     if distinct == 1 < len(dataset):
         raise ValueError(

@@ -121,7 +121,9 @@ class Compounds:
 
 
 LONGEST_PART = 60  # characters of a compound before its first sign
-COMPOUNDS = Compounds(regex, r"[\p{L}\p{M}]", r"[\p{L}\p{M}\p{N}_]")
+COMPOUNDS = Compounds(  # no letters of scripts without spaces, which may stand beside them
+    regex, *(rf"(?:(?![{UNSPACED}])[{letters}])" for letters in (r"\p{L}\p{M}", r"\p{L}\p{M}\p{N}_"))
+)
 PLAIN_COMPOUNDS = Compounds(re, r"[^\W\d_]", r"\w")
 PIECES = regex.compile("|".join(pattern.pattern for pattern in (COMPOUNDS.joined, COMPOUNDS.numbers, RUNS)))
 JOINTS = re.compile("[-\u2010\u2011./,' ]")  # of a compound, which is counted without them

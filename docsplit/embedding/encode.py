@@ -17,7 +17,7 @@ import json
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -45,6 +45,7 @@ from docsplit.modeling.encoding import MICRO_BATCH_OVERHEAD, Rows, micro_batches
 from docsplit.modeling.families.graph_document_transformer import GraphDocumentTransformer, rows_of
 from docsplit.modeling.families.table import FAMILIES, family_of
 from docsplit.modeling.loading import (
+    evaluating,
     fast_tokenizer,
     has_routes,
     is_graph_encoder,
@@ -144,18 +145,6 @@ def embed_documents(  # noqa: PLR0913 (as `SentenceTransformer.encode` has them)
     shape = (len(texts), model.truncate_dim or plain.get_embedding_dimension() or 0)
     with evaluating(model):
         return embed_in_chunks(texts, embedder, shape, show_progress, cache_dir, add, output_file)
-
-
-@contextlib.contextmanager
-def evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """Let a model compute without dropout, and leave it as it was."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
 
 
 def add_words_of_texts(model: Any, texts: list[str], vectors: np.ndarray) -> np.ndarray:
@@ -589,8 +578,13 @@ def identity(model: SentenceTransformer) -> str:
         state |= {"plugin": FAMILIES.origins[family]}
     described: Any = [[type(module).__qualname__, getattr(module, "get_config_dict", dict)()] for module in modules]
     settings = [model.max_seq_length, model.truncate_dim, model.similarity_fn_name]
-    digest.update(canonical_json([state, described, settings], default=str))
+    digest.update(canonical_json([state, described, settings], default=_text_of))
     return digest.hexdigest()
+
+
+def _text_of(value: Any) -> Any:
+    """Write what JSON has no form for; a set in an order of its own."""
+    return sorted(map(str, value)) if isinstance(value, Set) else str(value)
 
 
 def _fingerprint(model: SentenceTransformer, *settings: object) -> str:
@@ -598,7 +592,7 @@ def _fingerprint(model: SentenceTransformer, *settings: object) -> str:
     attention = getattr(getattr(model[0], "config", None), "_attn_implementation", None)
     versions = [torch.__version__, transformers.__version__, sentence_transformers.__version__]
     digest = hashlib.blake2b(identity(model).encode(), digest_size=12)
-    digest.update(canonical_json([attention, model.device.type, settings, versions], default=str))
+    digest.update(canonical_json([attention, model.device.type, settings, versions], default=_text_of))
     digest.update(hash_of_code(*CODE).encode())
     return digest.hexdigest()
 

@@ -50,7 +50,7 @@ WORDS_FILE = Path(str(encoder_with_words.__file__))
 WITH_WORDS = {f"{WORDS_FILE.stem}.{module.__name__}": module for module in (EncoderWithWords, AddWords)}
 NO_ENCODERS = re.compile(r"For(\w*Classification|QuestionAnswering|MultipleChoice|NextSentencePrediction)$|ColBERT")
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")  # the names that `encode_document` tries
-MOST_APART = 1e-3  # vectors of length one of a text, alone and in a batch
+MOST_APART = 1e-3  # share of its length that a text's vector in a batch may be from that alone
 _LOADING = threading.RLock()  # transformers builds models through settings that all threads have in common
 
 
@@ -300,11 +300,23 @@ def load_encoder(
     return model
 
 
+@contextlib.contextmanager
+def evaluating(model: torch.nn.Module) -> Iterator[None]:
+    """Let a model compute without dropout, and leave it as it was."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
 def refuse_vectors_of_padding(model: Any, name: Any) -> None:
     """Refuse an encoder of which a text's vector depends on what else is in its batch, or which reads no batch.
 
-    A short and a long text are embedded alone and together. Flash attention, which reads no padding and no float32, is
-    not tried; nor are tables of token vectors and graphs of passages, which no padding reaches.
+    A short and a long text of its own tokens are embedded alone and together. Flash attention, which reads no padding
+    and no float32, is not tried; nor are tables of token vectors and graphs of passages, which no padding reaches.
 
     Raises:
         CannotLoad: naming the family.
@@ -312,15 +324,18 @@ def refuse_vectors_of_padding(model: Any, name: Any) -> None:
     plain = without_words(model)
     if not isinstance(plain[0], Transformer) or plain[0].model.dtype != torch.float32:
         return
-    config = plain[0].model.config
+    config, tokenizer = plain[0].model.config, plain.tokenizer
     if "flash" in str(config._attn_implementation):
         return
-    was_training, texts = model.training, ["a", "a boat in the harbour of a town by the sea " * 2]
+    ids = np.linspace(len(tokenizer) // 5, len(tokenizer) - 1, 24).astype(int).tolist()
+    ids = [number for number in ids if number not in tokenizer.all_special_ids]
+    texts = [tokenizer.decode(ids[:1]), tokenizer.decode(ids)]
     try:
-        together, *alone = (
-            plain.encode(batch, prompt="", show_progress_bar=False, normalize_embeddings=True, convert_to_numpy=True)
-            for batch in (texts, texts[:1], texts[1:])
-        )
+        with evaluating(model):
+            together, *alone = (
+                plain.encode(batch, prompt="", show_progress_bar=False, convert_to_numpy=True)
+                for batch in (texts, texts[:1], texts[1:])
+            )
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, ValueError, IndexError) as error:
@@ -328,9 +343,8 @@ def refuse_vectors_of_padding(model: Any, name: Any) -> None:
             f"{name} is a {config.model_type}, which cannot read a short and a long text in one batch: choose another "
             f"encoder. The cause: {checked_files.cause_of(error)}"
         ) from error
-    finally:
-        model.train(was_training)
-    if (apart := np.linalg.norm(together - np.concatenate(alone), axis=1).max()) > MOST_APART:
+    apart = np.linalg.norm(together - np.concatenate(alone), axis=1).max()
+    if not apart <= MOST_APART * np.linalg.norm(alone, axis=-1).max():  # or NaN
         raise CannotLoad(
             f"{name} is a {config.model_type}, in which padding enters a text's vector: alone and beside a longer one "
             f"it has vectors {apart:.2g} apart. Choose another encoder."

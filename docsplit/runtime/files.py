@@ -173,7 +173,10 @@ def canonical_json(value: Any, **options: Any) -> bytes:
     Args:
         options: of `json.dumps`.
     """
-    return json.dumps(value, sort_keys=True, **options).encode()
+    try:
+        return json.dumps(value, sort_keys=True, **options).encode()
+    except TypeError:  # names of several types, which JSON writes as texts
+        return json.dumps(json.loads(json.dumps(value, **options)), sort_keys=True).encode()
 
 
 def fingerprint(*facts: Any, texts: Iterable[str] = ()) -> str:
@@ -385,8 +388,10 @@ def checked(value: Any, kind: Any, where: str) -> Any:
             return value
     elif isinstance(value, dict) and isinstance(kind, type) and is_dataclass(kind):
         types_of = get_type_hints(kind)
-        given = {name: checked(value[name], types_of[name], f"{where}: {name}") for name in types_of if name in value}
-        needed = [field.name for field in fields(kind) if field.default is field.default_factory is MISSING]
+        known = [field for field in fields(kind) if field.init]
+        needed = [field.name for field in known if field.default is field.default_factory is MISSING]
+        names = [field.name for field in known if field.name in value]
+        given = {name: checked(value[name], types_of[name], f"{where}: {name}") for name in names}
         if missing := [name for name in needed if name not in given]:
             raise ValueError(f"{where} lacks {', '.join(missing)}.")
         return kind(**given)

@@ -12,6 +12,7 @@ Resuming (`docsplit.training.resuming`), negatives (`docsplit.training.negatives
 
 import functools
 import logging
+import os
 import shutil
 import signal
 import tempfile
@@ -78,7 +79,7 @@ class DocSplitCallback(TrainerCallback):
     arguments say otherwise: accelerate would join batches of one process, which are of several lengths.
 
     Raises:
-        ValueError: if documents do not fill a batch, and incomplete ones are dropped.
+        ValueError: if documents do not fill a batch, and incomplete ones are dropped; if processes do not meet.
 
     Example:
         >>> from datasets import Dataset
@@ -100,13 +101,19 @@ class DocSplitCallback(TrainerCallback):
     def __init__(self, trainer: Trainer):
         self.collator: Any = trainer.data_collator
         args, loading = trainer.args, trainer.accelerator.dataloader_config
+        if (started := int(os.environ.get("WORLD_SIZE", 1))) > args.world_size:
+            raise ValueError(
+                f"{started} processes were started, and each would train alone: where there is no GPU for each, give "
+                "TrainingArguments use_cpu=True."
+            )
         loading.dispatch_batches = bool(loading.dispatch_batches)
-        for dataset, size, purpose in (
-            (trainer.train_dataset, args.train_batch_size, "training"),
-            (trainer.eval_dataset, args.eval_batch_size, "evaluation"),
-        ):
+        documents = {"training": (trainer.train_dataset, args.train_batch_size)}
+        if args.eval_strategy != "no":
+            documents["evaluation"] = trainer.eval_dataset, args.eval_batch_size
+        for purpose, (dataset, size) in documents.items():
             if args.dataloader_drop_last and isinstance(dataset, Sized) and not isinstance(dataset, Mapping):
-                refuse_fewer_than_a_batch(len(dataset), size * args.world_size, purpose)
+                processes = 1 if loading.split_batches else args.world_size
+                refuse_fewer_than_a_batch(len(dataset), size, purpose, processes)
         self._start_anew()
         self.total_tokens, self.total_seconds = 0.0, 0.0
         self.clock = time.perf_counter()
@@ -116,6 +123,14 @@ class DocSplitCallback(TrainerCallback):
         trainer.callback_handler.callbacks.insert(0, self)
         self.draw_batches: Any = trainer.get_batch_samples
         trainer.get_batch_samples = self._draw_and_count  # type: ignore[method-assign, assignment]
+        evaluate = trainer.evaluate
+
+        def evaluate_apart(*given: Any, **how: Any) -> Any:
+            """Draw nothing that the training would: a run resumed after an evaluation has not made it."""
+            with torch.random.fork_rng(devices=[]):
+                return evaluate(*given, **how)
+
+        trainer.evaluate = evaluate_apart  # type: ignore[method-assign]
 
     def _start_anew(self) -> None:
         """Forget what was summed since the last log."""

@@ -116,9 +116,9 @@ def load_documents(options: RunOptions, checkpoint: Path | None, start: Any = No
         dataset, num_measured_on = preparation.without_documents(dataset, measured_on(probe))
         counts |= {"documents_kept_for_probe": num_measured_on} | probe_counts(probe)
     train, held_out = preparation.hold_out(dataset, _num_held_out(options), seed=training.seed)
-    preparation.check_fills_a_batch(train, training.train_batch_size * training.world_size, "training")
+    preparation.check_fills_a_batch(train, training.train_batch_size, "training", training.world_size)
     if held_out is not None:
-        preparation.check_fills_a_batch(held_out, training.eval_batch_size * training.world_size, "evaluation")
+        preparation.check_fills_a_batch(held_out, training.eval_batch_size, "evaluation", training.world_size)
     return TrainingData(train, held_out, tokenizer, counts, probe)
 
 
@@ -142,7 +142,7 @@ def stream_documents(options: RunOptions, checkpoint: Path | None, start: Any = 
             first_documents = head.select(range(min(num_held_out, len(head))))
             held_out, _ = preparation.tokenize(first_documents, tokenizer, segmentation_of(options))
         held_out = preparation.with_fixed_draws(held_out)
-        preparation.check_fills_a_batch(held_out, training.eval_batch_size * training.world_size, "evaluation")
+        preparation.check_fills_a_batch(held_out, training.eval_batch_size, "evaluation", training.world_size)
         excluded = set(held_out["document_id"][:].tolist())
     counts: JsonObject = {"shards": corpus.rows.num_shards, "documents_in_corpus": None}  # nobody has counted them
     if probe is not None:

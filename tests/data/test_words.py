@@ -112,7 +112,9 @@ SAME = [  # ways of writing one word, of which a search for either finds both
     ("none", "веб-сайт", "вебсайт"), ("english", "5mg", "5 mg"), ("english", "16GB", "16 GB"),
     ("english", "Python3", "Python 3"), ("english", "1,250,000", "1250000"), ("german", "1.250.000", "1250000"),
     ("none", "1 250 000", "1250000"), ("none", "1\u202f250\u202f000", "1250000"), ("none", "1'250'000.50", "1250000"),
-    ("none", "1.250.000.000", "1250000000"), ("none", "٥mg", "5 mg"),
+    ("none", "1.250.000.000", "1250000000"), ("none", "٥mg", "5 mg"), ("none", "我用C++编程", "C++"),
+    ("none", "他在AT&T工作", "AT&T"), ("none", "使用I/O设备", "IO"), ("none", "在COVID-19期间", "Covid19"),
+    ("none", "Wi-Fiを使う", "wifi"), ("none", "ใช้Wi-Fiที่", "wifi"),
 ]  # fmt: skip
 OTHER = [  # what is not one word
     ("l'homme", "lhomme"), ("dog's", "dogs'x"), ("192.168.100.200", "192168100200"), ("3,141", "3141"),
@@ -152,6 +154,11 @@ def test_compounds_are_those_that_a_slow_search_finds():
             text = "".join(rng.choice(parts, length))
             for compounds in (PLAIN_COMPOUNDS, COMPOUNDS):
                 assert [*compounds.of(text)] == compounds.joined.findall(text) + compounds.numbers.findall(text), text
+
+
+def test_letters_of_scripts_without_spaces_are_joined_to_nothing():
+    assert Stems().of("東京-大阪") == [*"東京大阪"]
+    assert Stems().of("我用C++编程") == [*"我用编程", "c++"]
 
 
 def test_words_counted_whole_are_those_of_bm25_alone():

@@ -12,7 +12,16 @@ import torch
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, StaticEmbedding
-from transformers import AutoConfig, AutoModel, AutoTokenizer, BertModel, RobertaConfig, RobertaModel
+from tokenizers import Tokenizer, models, trainers
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoTokenizer,
+    BertModel,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaModel,
+)
 
 from docsplit.embedding.encode import _fingerprint, embed_documents, embed_queries, identity
 from docsplit.embedding.lexical_ridge import RidgeSettings, fit, save_with_words
@@ -22,6 +31,7 @@ from docsplit.modeling.loading import (
     load_encoder,
     pooling_of,
     portable_type,
+    refuse_vectors_of_padding,
     replace_pooling,
     tokens_read,
     with_words,
@@ -95,9 +105,28 @@ def test_a_family_whose_vectors_depend_on_the_batch_is_refused_by_name(kind, wor
     name = save_family(wordpiece, tmp_path, kind, sizes)
     for load in (load_encoder, DocSplitForContrastivePretraining.from_pretrained):
         with pytest.raises(ValueError, match=message):
-            load(name)
+            load(name, pooling="mean")
     with pytest.raises(ValueError, match=message.removeprefix("a ")):
-        DocSplitForContrastivePretraining.from_config(AutoConfig.from_pretrained(name), wordpiece)
+        DocSplitForContrastivePretraining.from_config(AutoConfig.from_pretrained(name), wordpiece, pooling="mean")
+
+
+def test_an_encoder_is_tried_with_its_own_tokens_and_left_as_it_was(wordpiece, tmp_path):
+    """One whose tokenizer knows no English; one that is being trained; one whose padding is not a number."""
+    name = save_family(wordpiece, tmp_path / "japanese", "llama", OF_DECODER | {"vocab_size": 60})
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.train_from_iterator(["船は港にある。船長はパンを食べる。"] * 9, trainers.BpeTrainer(vocab_size=60))
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="船").save_pretrained(name)
+    model = load_encoder(name, device="cpu")
+    assert model.encode(["船長"]).shape == (1, 32)
+    model.train()
+    model[0].model.norm.eval()
+    refuse_vectors_of_padding(model, name)
+    assert (model.training, model[0].model.training, model[0].model.norm.training) == (True, True, False)
+    broken = load_encoder(save_family(wordpiece, tmp_path / "broken", "bert", {}), pooling="mean", device="cpu")
+    with torch.no_grad():
+        broken[0].model.embeddings.word_embeddings.weight[0] = torch.nan
+    with pytest.raises(ValueError, match="a bert, in which padding enters"):
+        refuse_vectors_of_padding(broken, "x")
 
 
 def test_a_pooling_that_an_encoder_brings_is_replaced(checkpoint):

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 import signal
 from collections import defaultdict
 from types import SimpleNamespace
@@ -69,10 +70,18 @@ class Scripted(nn.Module):
 
 def trainer_that_draws(get_batch_samples):
     return SimpleNamespace(
-        args=SimpleNamespace(dataloader_drop_last=False, train_batch_size=2, eval_batch_size=2),
+        args=SimpleNamespace(
+            dataloader_drop_last=False, train_batch_size=2, eval_batch_size=2, eval_strategy="no", world_size=1
+        ),
         accelerator=SimpleNamespace(dataloader_config=SimpleNamespace(dispatch_batches=None)),
         callback_handler=SimpleNamespace(callbacks=[]),
-        **{"data_collator": None, "train_dataset": None, "eval_dataset": None, "get_batch_samples": get_batch_samples},
+        **{
+            "data_collator": None,
+            "train_dataset": None,
+            "eval_dataset": None,
+            "get_batch_samples": get_batch_samples,
+            "evaluate": None,
+        },
     )
 
 
@@ -233,17 +242,48 @@ def test_a_trainer_of_ones_own_tells_the_truth(has_callback, workers, has_length
 
 
 @pytest.mark.parametrize(("train", "held_out", "purpose"), [(5, 6, "training"), (6, 5, "evaluation")])
-def test_documents_that_fill_no_batch_are_refused(tiny_model, wordpiece, corpus, tmp_path, train, held_out, purpose):
+def test_documents_that_fill_no_batch_are_refused(
+    tiny_model, wordpiece, corpus, tmp_path, monkeypatch, train, held_out, purpose
+):
     """Trainer would ask for max_steps, or evaluate nothing without a word."""
     documents = tokenize(corpus, wordpiece)[0].with_format("numpy")
     args = TrainingArguments(
         str(tmp_path), use_cpu=True, per_device_train_batch_size=6, per_device_eval_batch_size=6,
-        dataloader_drop_last=True, remove_unused_columns=False, report_to=[],
+        dataloader_drop_last=True, remove_unused_columns=False, report_to=[], eval_strategy="epoch",
     )  # fmt: skip
     collator = DocSplitCollator.for_model(tiny_model, wordpiece)
     trainer = Trainer(tiny_model, args, collator, documents.select(range(train)), documents.select(range(held_out)))
     with pytest.raises(ValueError, match=f"5 {purpose} documents do not fill one batch of 6"):
         DocSplitCallback(trainer)
+    args.eval_strategy = "no"
+    if purpose == "evaluation":  # which nobody asked for
+        DocSplitCallback(trainer)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match="2 processes were started, and each would train alone"):
+        DocSplitCallback(trainer)
+
+
+def test_a_checkpoint_before_an_evaluation_is_resumed_bit_for_bit(wordpiece, corpus, tmp_path):
+    """At the end of an epoch Trainer saves first; the run that resumes does not evaluate there again."""
+    documents = tokenize(corpus, wordpiece)[0].with_format("numpy")
+
+    def train(steps, folder, **how):
+        torch.manual_seed(0)
+        model = DocSplitForContrastivePretraining.from_config(tiny_config(wordpiece), wordpiece, max_seq_length=64)
+        args = TrainingArguments(
+            str(folder), use_cpu=True, per_device_train_batch_size=8, remove_unused_columns=False, report_to=[],
+            eval_strategy="epoch", save_steps=4, max_steps=steps, disable_tqdm=True, dataloader_drop_last=True,
+        )  # fmt: skip
+        collator = DocSplitCollator.for_model(model, wordpiece)
+        trainer = Trainer(model, args, collator, documents.select(range(32)), documents.select(range(40, 48)))
+        DocSplitCallback(trainer)
+        trainer.train(**how)
+        return model.state_dict()
+
+    whole = train(8, tmp_path / "whole")
+    shutil.rmtree(tmp_path / "whole" / "checkpoint-8")
+    resumed = train(8, tmp_path / "whole", resume_from_checkpoint=True)
+    assert all(torch.equal(value, resumed[name]) for name, value in whole.items())
 
 
 def test_a_finished_run_that_is_resumed_takes_no_step(tmp_path, corpus_file, run_here):

@@ -8,7 +8,7 @@ import os
 import re
 import unicodedata
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from email import message_from_string, policy
 from pathlib import Path
 from typing import Any
@@ -177,11 +177,13 @@ def values_of(column: Iterable[Any]) -> Iterator[Any]:
 
 
 def refuse_other_than_texts(documents: object) -> None:
-    """Refuse paths, and tables (pandas, polars, Arrow, datasets), of which a loop gives the names of columns, or rows.
+    """Refuse paths, sets, and tables (pandas, polars, Arrow, datasets), of which a loop gives column names or rows.
 
     Raises:
         ValueError: naming a column, or a path.
     """
+    if isinstance(documents, Set):
+        raise ValueError("The documents are a set, which has another order in each process: give a list.")
     for attribute in ("column_names", "columns"):
         names = getattr(documents, attribute, None)
         if names is not None and len(names):

@@ -40,7 +40,7 @@ from docsplit.data.copies import document_id, fingerprint_of
 from docsplit.data.corpora import PYTHON_DOCS, add_text, load_corpus, of_hub
 from docsplit.data.passages import SECTION_BREAK, clean_text, heading_at
 from docsplit.data.python_docs.parts import PART, PART_NAMES, split_references
-from docsplit.data.readers.files import File, read_fields
+from docsplit.data.readers.files import OPEN, File, read_fields
 from docsplit.data.readers.rows import headings_of, id_of_cell, join_sections, rows_of_table, text_of_cell
 from docsplit.data.segmentation import load_sentence_splitter
 from docsplit.data.sets.set_arguments import RankingArguments
@@ -357,7 +357,10 @@ def read_folder(folder: Path, split: str | None) -> CollectionSource:
 
 def read_beir(folder: Path, split: str | None) -> CollectionSource:
     """Read BEIR's layout. A document is title, blank line and text; or the text alone if it begins with its title."""
-    judged = {path.name.split(".")[0]: path for path in sorted(folder.glob("qrels/*.tsv*"))}
+    files = [path for path in sorted(folder.glob("qrels/*.tsv*")) if path.suffix in (".tsv", *OPEN)]
+    judged = {path.name.split(".")[0]: path for path in files}
+    if len(judged) < len(files):
+        raise ValueError(f"{folder / 'qrels'} has two files of one split: {', '.join(path.name for path in files)}.")
     if alone := sorted(folder.glob("qrels.tsv*")):
         if len(alone) + len(judged) > 1:
             raise ValueError(f"{folder} should hold one qrels.tsv, or qrels/NAME.tsv, and not both.")
