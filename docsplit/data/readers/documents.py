@@ -281,14 +281,18 @@ def _shortened(title: str) -> str:
 def text_of_page(content: str) -> tuple[str, str]:
     """Return the title of a page and its visible text: blocks with an empty line between, headings after `##`.
 
-    A title or comment that is never closed would be all of the rest: it ends at the next mark.
+    A title or comment that is never closed would be all of the rest: it ends at the next mark. A page with words in
+    `<noscript>` alone is read as without scripts.
     """
     closed = content.rfind("-->") + 1
     content = content[:closed] + content[closed:].replace("<!--", " ")
     content = _OPEN_TITLE.sub(r"\g<0></title>", content)
-    parser = etree.HTMLParser(target=_Page(), encoding="utf-8", huge_tree=True)
-    parser.feed(b"<html>" + content.encode(errors="replace"))
-    page = parser.close()
+    for without_scripts in (False, True):
+        parser = etree.HTMLParser(target=_Page(without_scripts), encoding="utf-8", huge_tree=True)
+        parser.feed(b"<html>" + content.encode(errors="replace"))
+        page = parser.close()
+        if any(map(str.isalnum, page.text)):
+            break
     blocks = ("\n".join(" ".join(line.split()) for line in block.split("\n")) for block in page.text.split("\n\n"))
     return _shortened(page.title), "\n\n".join(block.strip() for block in blocks if block.strip("# \n"))
 
@@ -311,20 +315,23 @@ class _Page:
         "strike|strong|sub|sup|time|tt|u|var|wbr"
     )
     LINK_END = ""
-    UNSEEN = frozenset(("script", "style", "noscript", "template", "title"))
 
-    def __init__(self) -> None:
+    def __init__(self, without_scripts: bool) -> None:
+        self.invisible = {"script", "style", "template", "title", *(["noscript"] if not without_scripts else [])}
         self.parts: list[str] = []
         self.title = self.text = ""
         self.is_title = False
-        self.unseen = self.in_svg = self.in_pre = 0  # open elements
+        self.unseen = self.in_svg = self.in_pre = self.in_heading = 0  # open elements
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
         """Begin an element."""
         self.is_title = tag == "title" and not (self.title or self.unseen or self.in_svg)
-        if self.unseen or tag in self.UNSEEN or "hidden" in attributes:
+        is_shown = attributes.get("hidden", "until-found").lower() == "until-found"
+        is_shown &= tag not in self.invisible or (tag == "template" and "shadowrootmode" in attributes)
+        if self.unseen or not is_shown:
             self.unseen += 1
             return
+        self.in_heading += bool(self.HEADING.fullmatch(tag))
         self.in_svg += tag == "svg"
         self.in_pre += tag == "pre"
         if tag == "a" and self.parts[-1:] == [self.LINK_END]:
@@ -339,13 +346,15 @@ class _Page:
             return
         self.in_svg -= tag == "svg"
         self.in_pre -= tag == "pre"
+        self.in_heading -= bool(self.HEADING.fullmatch(tag))
         if tag == "a":
             self.parts.append(self.LINK_END)
         self._separate(tag)
 
     def _separate(self, tag: str, mark: str = "") -> None:
         if not self.INLINE.fullmatch(tag):
-            self.parts.append(f"\n\n{mark}" if self.BLOCK.fullmatch(tag) else " ")
+            is_block = self.BLOCK.fullmatch(tag) and not (tag == "br" and self.in_heading)
+            self.parts.append(f"\n\n{mark}" if is_block else " ")
 
     def data(self, data: str) -> None:
         """Take a text, or a part of one."""
