@@ -15,7 +15,7 @@ from typing import Any
 
 from lxml import etree
 
-from docsplit.data.passages import heading_at
+from docsplit.data.passages import UNSPACED, heading_at
 from docsplit.data.readers.base import USUAL, Document, Problems, TableColumns, Unreadable, normalized
 from docsplit.data.readers.files import (
     CONVERTED_SUFFIXES,
@@ -72,6 +72,8 @@ _HEADING = re.compile(r"#{1,6}[ \t].*\w")
 _NO_TEXT = re.compile(r"<!-- Slide number: \d+ -->|!\[(?:\\.|[^\]\\])*\]\([^)\n]*\)")  # a slide's number, a picture
 # The point of a list, a sign that stands for itself, and asterisks that begin or end what is bold.
 _ESCAPED_OR_BOLD = re.compile(r"(?m)(^[ \t]*\*[ ])|\\([\\`*_{}\[\]()#+.!|<>~&-])|(?<=\S)\*+|\*+(?=\S)")
+_NO_CHARACTER = re.compile(r"\(cid:\d+\)")  # a letter of a font that does not say which it is
+_WORD = re.compile(rf"[{UNSPACED}]|[^\W\d_]+")
 _OPEN_TITLE = re.compile(r"(?is)<title\b[^<>]*>(?!(?:(?!<title\b|</head\b|<body\b).){0,1000}?</title)[^<]*")
 # What may follow a hyphen that stands for the rest of a compound.
 _CONJUNCTION = re.compile("and|or|und|oder|bzw|sowie|y|e|o|u|et|ou|en|of|och|eller|og|i|a|и|или|та|і")
@@ -137,7 +139,7 @@ def read_document_file(file: File, problems: Problems, encoding: str | None = No
         Unreadable: if the file cannot be opened or converted, is binary, or is of an encoding that is unknown.
     """
     if file.suffix in CONVERTED_SUFFIXES:
-        title, text = _converted(file, file.read())
+        title, text = _converted(file, file.read(), problems)
     else:
         is_page = file.suffix in HTML_SUFFIXES
         title, text = "", file.text(problems, encoding, is_page)
@@ -372,8 +374,13 @@ class _Page:
 # --- PDF, Word and PowerPoint ---
 
 
-def _converted(file: File, content: bytes) -> tuple[str, str]:
-    """Convert a file to Markdown by markitdown; return the title of its metadata, for PDF, and its text."""
+def _converted(file: File, content: bytes, problems: Problems) -> tuple[str, str]:
+    """Convert a file to Markdown by markitdown; return the title of its metadata, and its text.
+
+    Raises:
+        Unreadable: if it cannot be converted; for a PDF with fewer than two words a page, such as a scan, or one whose
+            fonts do not say which characters they have.
+    """
     remedy = 'pip install "markitdown[pdf,docx,pptx]"'
     missing = Unreadable(f"for lack of markitdown: {remedy}", f"{file.path} needs markitdown: {remedy}")
     try:
@@ -392,6 +399,13 @@ def _converted(file: File, content: bytes) -> tuple[str, str]:
     if file.suffix == ".docx":  # the only one whose text comes out as escaped Markdown
         text = _without_marks(text)
     if file.suffix == ".pdf":
+        text, unnamed = _NO_CHARACTER.subn("", text)
+        numbers = "with (cid:1) and the like in place of letters: OCR first, such as ocrmypdf --force-ocr"
+        if len(set(_WORD.findall(text))) < 2 * (text.strip().count("\f") + 1):
+            flaw = numbers if unnamed else "without text, such as scans: OCR first, such as ocrmypdf"
+            raise Unreadable(flaw, f"{file.path} is one of the files {flaw}")
+        if unnamed:
+            problems.add("text", f"{numbers}; what can be read is read", file.name)
         return _title_of_pdf(content), text_of_pdf(text).strip()
     return _title_of_office(content), text.strip()
 

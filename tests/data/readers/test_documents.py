@@ -516,6 +516,22 @@ def test_a_converted_file_is_a_document(read, markitdown, request):
         read("a.docx", b"ok")
 
 
+def test_a_pdf_without_text_names_ocr_and_one_with_some_is_read(read, markitdown, write, caplog, tmp_path):
+    scan = "without text, such as scans: OCR first, such as ocrmypdf"
+    numbers = "with (cid:1) and the like in place of letters: OCR first, such as ocrmypdf --force-ocr"
+    stamp = "Scanned by Cam\f" * 9
+    for content, flaw in (("1\f2\f3 ", scan), (stamp, scan), ("(cid:36)(cid:5) " * 50, numbers)):
+        with pytest.raises(Unreadable) as caught:
+            read("a.pdf", f"ok {content}".encode())
+        assert (caught.value.reason, str(caught.value)) == (flaw, f"{tmp_path / 'a.pdf'} is one of the files {flaw}")
+    problems = Problems()
+    assert read("b.pdf", "ok Der (cid:3)Hafen (cid:12)\f船は".encode(), problems).text == "Der Hafen \f船は.pdf"
+    assert problems.counts == {"text": {f"{numbers}; what can be read is read": (1, "b.pdf")}}
+    assert read("b.txt", b"ok (cid:36)").text == "ok (cid:36)"
+    assert [document.id for document in read_documents(tmp_path)] == ["b.pdf", "b.txt"]
+    assert f"1 .pdf {numbers} (a.pdf)" in caplog.text
+
+
 @pytest.mark.timeout(30)
 def test_ligatures_and_divided_words_of_pdf_become_words():
     for text, expected in (
