@@ -69,6 +69,8 @@ _HTML_HEADING = re.compile(r"(?i)<h[1-6]\b[^<>]*>\s*")
 _PICTURE = re.compile(r"!\[[^\[\]\n]*\](?:\([^)\n]*\)|\[[^\]\n]*\])")
 _LINK = re.compile(r"\[([^\[\]\n]*)\](?:\([^()\n]*\)|\[[^\[\]\n]*\])")
 _HEADING = re.compile(r"#{1,6}[ \t].*\w")
+# In Markdown an underline of any length makes a heading; a list or a quote before a ruler is none.
+_UNDERLINED = re.compile(r"(?! {0,3}(?:[-*+>]|\d+[.)])[ \t]|>)[^|]*[^\W\d_][^|]*\n {0,3}(?:=+|-+)[ \t]*")
 _NO_TEXT = re.compile(r"<!-- Slide number: \d+ -->|!\[(?:\\.|[^\]\\])*\]\([^)\n]*\)")  # a slide's number, a picture
 # The point of a list, a sign that stands for itself, and asterisks that begin or end what is bold.
 _ESCAPED_OR_BOLD = re.compile(r"(?m)(^[ \t]*\*[ ])|\\([\\`*_{}\[\]()#+.!|<>~&-])|(?<=\S)\*+|\*+(?=\S)")
@@ -238,7 +240,13 @@ def title_of(text: str, has_headings: bool = False) -> str:
     lines = text[:TITLE_IN].splitlines()
     if has_headings:
         begins = (number for number, line in enumerate(lines) if line and not (number and lines[number - 1].strip()))
-        is_heading = (number for number in begins if _HEADING.match(lines[number]) or heading_at(lines, number))
+        is_heading = (
+            number
+            for number in begins
+            if _HEADING.match(lines[number])
+            or _UNDERLINED.fullmatch("\n".join(lines[number : number + 2]))
+            or heading_at(lines, number)
+        )
         lines = lines[next(is_heading, 0) :]
     for line in lines:
         line = _NO_TITLE.sub("", line.lstrip(), count=1) if _NO_TITLE.match(line.lstrip()) else line

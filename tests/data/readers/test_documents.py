@@ -406,6 +406,9 @@ MARKDOWN_TITLES = {
     "# **2 * 3** [ships][1], R\\&D, C#\n": "2 * 3 ships, R&D, C#",
     "[Boats](https://x) sail.\n\nText": "Boats sail.",
     "---\n+++\n---\nBoats\n=====\n": "Boats",
+    "Boats on the lake\n=\n\n# Sails\n": "Boats on the lake",
+    "Intro.\n\n船の本です\n---\n\n# Sails\n": "船の本です",
+    "- a point\n---\n\na | b\n---\n\n# Sails\n": "Sails",
 }
 
 
