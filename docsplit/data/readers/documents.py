@@ -26,17 +26,17 @@ from docsplit.data.readers.files import (
     FoundFiles,
     find_files,
 )
+from docsplit.data.readers.markup import front_matter_of, text_of_markdown, without_data
 from docsplit.data.readers.rows import ids_of_rows, read_texts, text_of_scalar
 
 logger = logging.getLogger(__name__)
 
-WITH_HEADINGS = (".md", ".markdown", ".rst", ".pptx")  # Word's title stands as a plain line before its headings
+MARKDOWN_SUFFIXES = (".md", ".markdown")
+WITH_HEADINGS = (*MARKDOWN_SUFFIXES, ".rst", ".pptx")  # Word's title stands as a plain line before its headings
 LONGEST_TITLE = 90  # characters
 TITLE_IN = 2000  # characters of a text in which its title is looked for
 Documents = str | Path | Mapping[str, str] | Iterable[str | Document]  # what the Python API takes for documents
 
-_FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(.*?)\n\1[ \t]*(?:\n|$)", re.DOTALL)  # YAML, TOML
-_TITLE_IN_FRONT = re.compile(r"""^title[ \t]*[:=][ \t]*(["']?)(.*\w.*?)\1[ \t]*$""", re.MULTILINE | re.IGNORECASE)
 # What stands before the title: the time of a message, or of printing, a name that links lead to, comments, labels.
 _NO_TITLE = re.compile(
     r"(?i)\s*(?:\[?\d{1,4}[/.-]\d{1,2}[/.-]\d{1,4},?\s+\d{1,2}:\d\d(:\d\d)?(\s*[AP]M)?\b(\]|\s+-(?=\s))?"
@@ -147,7 +147,9 @@ def read_document_file(file: File, problems: Problems, encoding: str | None = No
         title, text = "", file.text(problems, encoding, is_page)
         if is_page:
             title, text = text_of_page(text)
+        text = without_data(text, problems, file.name)
     title = title or title_of(text, has_headings=file.suffix in WITH_HEADINGS)
+    text = text_of_markdown(text) if file.suffix in MARKDOWN_SUFFIXES else text
     return Document(file.name, text, title or file.stem)
 
 
@@ -222,10 +224,9 @@ def title_of(text: str, has_headings: bool = False) -> str:
     Names that links lead to, comments and the time of printing are no title.
     """
     text = text.replace("\r\n", "\n")
-    if front := _FRONT_MATTER.match(text):
-        if named := _TITLE_IN_FRONT.search(front[2][:TITLE_IN]):
-            return _shortened(named[2])
-        text = text[front.end() :]
+    front, text = front_matter_of(text)
+    if any(map(str.isalnum, front.get("title", ""))):
+        return _shortened(front["title"])
     is_latex = bool(_LATEX_LINE.match(text) and re.search(r"\\[a-z]+\{", text[:TITLE_IN]))
     if is_latex and (title := _title_of_latex(text)):
         return title

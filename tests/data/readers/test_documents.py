@@ -1,11 +1,13 @@
 """Documents of all kinds of files: which are read, their bytes and titles, and the account of what is skipped."""
 
+import base64
 import bz2
 import gzip
 import io
 import json
 import lzma
 import os
+import random
 import re
 import sys
 import types
@@ -28,6 +30,7 @@ from docsplit.data.readers.files import (
     flaw_of,
     read_fields,
 )
+from docsplit.data.readers.markup import text_of_markdown, without_data
 from docsplit.index.index import MANIFEST_FILE
 from tests.data.readers.fuzzed_documents import READERS, VALID, failure_of, fuzzed_documents
 from tests.data.readers.office import make_docx, make_pdf
@@ -336,6 +339,86 @@ def test_fields_are_split_without_quoting_and_lines_that_lack_one_are_named(writ
             list(read_fields(write("b", content), 2, None))
     with pytest.raises(ValueError, match=r"c\.gz cannot be opened: Not a gzipped file"):
         list(read_fields(write("c.gz", b"no gzip"), 2, None))
+
+
+# --- What is no text ---
+
+DATA = base64.b64encode(random.Random(0).randbytes(3000)).decode()
+WRAPPED = "\n".join(DATA[start : start + 76] for start in range(0, len(DATA), 76))
+WITH_DATA = {  # what is read of it
+    f"# Minutes\n\n![plan](data:image/png;base64,{DATA})\n\nДа, 船 है.": "# Minutes\n\nplan\n\nДа, 船 है.",
+    f"```html\n<img src='data:image/png;base64,{DATA}' alt=a>\n```\n": "```html\n<img src='' alt=a>\n```\n",
+    f"[plan]: <data:image/png;base64,{WRAPPED}>\nA ship.": "[plan]: <>\nA ship.",
+    f"ICON=data:;charset=utf-8;base64,{DATA}\nNAME=ship": "ICON=\nNAME=ship",
+    f"url(data:image/svg+xml,{'%3Csvg' * 20}) A ship.": "url() A ship.",
+    "A data:text/plain;base64,SGVsbG8= is short.": None,
+    f"The data:{'1,2,' * 99} are numbers, and metadata:a/b;base64,{DATA} a key.": None,
+}
+
+
+@pytest.mark.parametrize("text", WITH_DATA)
+def test_data_in_an_address_is_no_text_and_counted(read, text):
+    problems, expected = Problems(), WITH_DATA[text] or text
+    assert read("a.md", text, problems).text == expected
+    kind = "with pictures or files in data: addresses, which are left out"
+    assert problems.counts == ({"text": {kind: (1, "a.md")}} if expected != text else {})
+    if "![" not in text:
+        assert read("a.txt", text).text == expected
+        assert read("a.html", f"<pre>{text.replace('<', '&lt;')}</pre>").text == expected.rstrip("\n")
+
+
+FRONT = {  # the title, and what is read
+    "---\ntitle: Der Hafen\ndate: 2020-01-01\nimage: https://x/y.png\ntags: [Fähre, 'pier, old']\n"
+    "description: >\n  Of the\n  harbour.\n---\n\n# Boats\n": (
+        "Der Hafen", "Der Hafen\n\nOf the harbour.\n\nFähre, pier, old\n\n# Boats\n"),
+    "---\r\n# made by hand\r\n\r\nTitle: 'It''s: a ship'\r\ntags:\r\n- a\r\n- \"b \\u00e9\"\r\n...\r\nText\r\n": (
+        "It's: a ship", "It's: a ship\n\na, b é\n\nText\r\n"),
+    '+++\ntitle = "Лодки"\ndate = 2020-01-01\ndescription = """\nProse: here.\nMore\n"""\n'
+    "[taxonomies]\ntags = ['a', 'b']\n+++\nText": ("Лодки", "Лодки\n\nProse: here. More\n\na, b\n\nText"),
+    "---\nseo:\n  title: no\ndate: 2020-01-01\n---\n# 船\n\nText": ("船", "# 船\n\nText"),
+    "---\nA ship in a storm: it sank,\nthe crew swam.\n\n---\nText": (
+        "A ship in a storm: it sank,", "---\nA ship in a storm: it sank,\nthe crew swam.\n\n---\nText"),
+    "---\n- a ship\n---\nText": ("- a ship", "---\n- a ship\n---\nText"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", FRONT)
+def test_of_front_matter_title_description_and_tags_are_text(read, text):
+    """Rulers before and after prose are none."""
+    assert read("a.md", text) == Document("a.md", FRONT[text][1], FRONT[text][0])
+    assert read("a.txt", text).text == text
+
+
+PICTURES = {
+    "![Der Plan](img/plan_(1).png)\n": "Der Plan\n",
+    '![a [b] c](<my pic.png> "The plan")': "a [b] c The plan",
+    "[![Build](https://x/y.svg)](https://x)": "[Build](https://x)",
+    "![a][b], ![C][].\n\n[b]: https://x/y.png\n[c]: z.png 'T'\n[d]: stays": "a, C.\n\n[d]: stays",
+    "<img src='a.png' alt='The plan'> of <img src=b>two ![two\nlines](x)": "The plan of two two\nlines",
+    "~~~\n![a](b)\n~~~\n`![a](b)` ![c](d)": "~~~\n![a](b)\n~~~\n`![a](b)` c",
+    "````\n```\n![a](b)\n````\n![a](b)": "````\n```\n![a](b)\n````\na",
+    "[a](b), a! [b](c), x[0]": "[a](b), a! [b](c), x[0]",
+}
+
+
+@pytest.mark.parametrize("text", PICTURES)
+def test_of_a_picture_its_words_are_text_and_not_its_address(read, text):
+    assert read("a.markdown", text).text == PICTURES[text]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "unit",
+    ["data:", "data:a/b;base64,", "data:a/b;c=data:a/b", "data:a/b;c", "\n" + "A" * 76, "![", "![a](", "![a](()",
+     "![[]", "![]", "<img", "`", "`a", "```", "\n~~~", "\n---", "a: b\n", "- a\n", '"', "[a]: b\n", " ", "\n===",
+     "(cid:", "(cid:1"],
+)  # fmt: skip
+def test_what_is_no_text_is_found_in_time(unit):
+    for start in ("", "---\ntags: [", "![a][b]", "data:a/b;base64,A", "```\n"):
+        text = start + unit * (1_000_000 // len(unit))
+        text_of_markdown(without_data(text, Problems(), "a"))
+        documents_module._NO_CHARACTER.sub("", text)
+        title_of(text, has_headings=True)
 
 
 # --- Titles and letters ---
