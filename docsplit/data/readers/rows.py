@@ -20,9 +20,10 @@ from typing import Any
 import pyarrow
 from pyarrow import parquet
 
-from docsplit.data.passages import SECTION_BREAK
-from docsplit.data.readers.base import Problems, TableColumns, Unreadable, normalized
-from docsplit.data.readers.files import DAMAGED, HEAD, File, Line, flaw_of, printable
+from docsplit.data.passages import SECTION_BREAK, count_words
+from docsplit.data.readers.base import USUAL, Problems, TableColumns, Unreadable, normalized
+from docsplit.data.readers.files import DAMAGED, HEAD, MOST_UNREADABLE, File, Line, flaw_of, printable
+from docsplit.data.readers.markup import without_data
 from docsplit.runtime.files import JsonObject
 
 Row = tuple[int, JsonObject]  # its number, from 0; rows that cannot be read count, so that numbers stay when they can
@@ -153,8 +154,12 @@ def read_texts(
 
 
 def _is_text(text: str, place: str, problems: Problems) -> bool:
-    """Whether a row is text; if not, it is counted. A table keeps all rows, whatever they are."""
-    flaw = None if problems.refuses_rows else flaw_of(text)
+    """Whether a row is text; if not, it is counted. A table keeps all rows, whatever they are.
+
+    A row is so short that one odd character says nothing, unless it stands for bytes that cannot be decoded.
+    """
+    most = MOST_UNREADABLE if place in problems.undecoded else 0.5
+    flaw = None if problems.refuses_rows else flaw_of(text, most)
     if flaw:
         problems.skip_row(f"that are {flaw}", place)
     return flaw is None
@@ -179,12 +184,14 @@ def _json_rows(file: File, lines: Iterator[Line], problems: Problems) -> Iterato
             values = json.loads("".join([first, *(line for _, line in lines)]))
         except (ValueError, RecursionError) as error:
             raise Unreadable("that are no JSON", f"{file.path} is no JSON: {error}") from error
+        _refuse_columns(values, file)
         for number, value in enumerate(values if isinstance(values, list) else [values]):
             if _is_object(value, f"{file.name}, row {number}", problems):
                 yield number, value
         return
     filled = (line for line in itertools.chain([(start, first)], lines) if line[1].strip())
-    for number, (line_number, line) in enumerate(filled):
+    begin = list(itertools.islice(filled, 2))
+    for number, (line_number, line) in enumerate(itertools.chain(begin, filled)):
         place = f"{file.name}, line {line_number}"
         if not _is_text(line, place, problems):
             continue
@@ -193,8 +200,28 @@ def _json_rows(file: File, lines: Iterator[Line], problems: Problems) -> Iterato
         except (ValueError, RecursionError) as error:
             problems.skip_row("that are no JSON", place, str(error))
             continue
+        if len(begin) == 1:
+            _refuse_columns(value, file)
         if _is_object(value, place, problems):
             yield number, value
+
+
+def _refuse_columns(value: Any, file: File) -> None:
+    """Refuse the one value of a file if it is a table by its columns, or by the names of its rows.
+
+    pandas writes {"text": {"0": "a"}}, {"text": ["a"]}, {"0": {"text": "a"}}, and columns or a schema beside the data.
+
+    Raises:
+        Unreadable: naming how rows are written.
+    """
+    if not isinstance(value, dict) or "sections" in value or not value:
+        return
+    cells = list(value.values())
+    are_lists = all(isinstance(cell, list) for cell in cells) and len(set(map(len, cells))) == 1
+    has_data = "data" in value and not value.keys().isdisjoint(("columns", "schema"))
+    if are_lists or has_data or all(isinstance(cell, dict) for cell in cells):
+        reason = 'that hold columns, or rows by name: write a list of rows, in pandas to_json(..., orient="records")'
+        raise Unreadable(reason, f"{file.path} is one of the files {reason}")
 
 
 def _is_object(value: Any, place: str, problems: Problems) -> bool:

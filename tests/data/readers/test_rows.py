@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 
+import pandas
 import pyarrow
 import pytest
 from datasets import Dataset
@@ -28,6 +29,8 @@ from docsplit.data.readers.rows import (
     text_of_row,
 )
 from tests.data.readers.office import make_xlsx
+
+REPLACED = "\N{REPLACEMENT CHARACTER}"
 
 
 @pytest.fixture
@@ -65,7 +68,6 @@ def test_json_is_read_by_lines_or_as_a_whole(read, content):
         ('{"id": ' + "1" * 5000 + "}", "that are no JSON"),
         ("5", "that are no JSON objects"),
         ('{"text": "\x00"}', "that are binary"),
-        ('{"text": "d\ufffdj\ufffd"}', "that are of an unknown encoding: --encoding names it"),
     ],
 )
 def test_a_broken_line_costs_itself_alone(read, broken, reason):
@@ -76,6 +78,50 @@ def test_a_broken_line_costs_itself_alone(read, broken, reason):
     if "no JSON" in reason:
         with pytest.raises(Unreadable, match=rf"^a\.jsonl, line 2 cannot be read, as one of the rows {reason}: "):
             read("a.jsonl", f'{{"text": "a"}}\n{broken}\n', refuses_rows=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "line"), [("a.jsonl", '{{"text": "{}"}}'), ("a.csv", "{}"), ("a.tsv", "{}\t"), ("a.txt", "{}")]
+)
+def test_an_odd_character_costs_no_row_but_bytes_that_are_none_may(read, name, line):
+    """A row is short: one in a hundred is for files."""
+    texts = [f"d{REPLACED}j{REPLACED}", f"{REPLACED} 船", "It\x92s.", "Größe — größer — am größten"]
+    rows = [line.format(text) for text in texts]
+    begin = ["text"] * name.endswith("sv")
+    assert [row["text"] for _, row in read(name, "\n".join([*begin, *rows]))[0]] == texts
+    content = "\n".join([*begin, *rows, line.format("d\udce9j\udce0")]).encode(errors="surrogateescape")
+    skipped = {"that are of an unknown encoding: --encoding names it": f"{name}, line {len(begin) + 5}"}
+    assert [read(name, content)[1], len(read(name, content)[0])] == [skipped, 4]
+
+
+COLUMNS = pandas.DataFrame({"text": ["Der Wal singt", "猫が眠る", "Dogs bark"], "label": ["a", "b", "a"]})
+BY_COLUMNS = {
+    "list": json.dumps(COLUMNS.to_dict("list")),
+    "one row": json.dumps(COLUMNS[:1].to_dict("list"), indent=1),
+    "one column": json.dumps({"text": ["a", "b"]}),
+    "by default": COLUMNS.to_json(),
+    **{orient: COLUMNS.to_json(orient=orient, indent=2) for orient in ("columns", "index", "split", "table")},
+}
+
+
+@pytest.mark.parametrize("orient", BY_COLUMNS)
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
+def test_a_table_by_columns_is_no_document(read, orient, name):
+    with pytest.raises(
+        Unreadable, match=rf'{name} is one of the files that hold columns, or rows by name: .*orient="records"\)$'
+    ):
+        read(name, BY_COLUMNS[orient])
+
+
+def test_a_table_by_rows_and_a_row_of_lists_are_read(read):
+    for options in ({}, {"lines": True}):
+        rows = [(number, row) for number, row in enumerate(COLUMNS.to_dict("records"))]
+        assert read("a.json", COLUMNS.to_json(orient="records", **options))[0] == rows
+    sections = {"sections": {"heading": ["A"], "text": ["B"]}}
+    for row in ({"title": "T", "text": ["a", "b"]}, {"text": ["a", "b"], "labels": ["c"]}, sections, {}):
+        assert read("a.json", json.dumps(row))[0] == [(0, row)]
+    lists = {"text": ["a", "b"], "labels": ["c", "d"]}
+    assert read("a.jsonl", f"{json.dumps(lists)}\n" * 2)[0] == [(0, lists), (1, lists)]
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".txt", ".csv"])
