@@ -234,14 +234,35 @@ def test_sheets_of_a_workbook(read, write, tmp_path):
     shown = [[" text\u00a0"], ["a_x000D_\nb _x005F_x000D_"]]
     assert read("a.xlsx", make_xlsx([["old"]], hidden=1, Shown=shown)) == ([(0, {"text": "a\r\nb _x000D_"})], {})
     assert [row.id for row in read_documents(write("c/d.xlsx", content).parent)] == [f"d.xlsx#{n}" for n in range(3)]
-    wide = make_xlsx([["text"], ["a"], [None], ["b", "more"], ["c", None]])
-    skipped = {"with more fields than the header": "a.xlsx, row 4"}
-    assert read("a.xlsx", wide) == ([(0, {"text": "a"}), (2, {"text": "c"})], skipped)
-    with pytest.raises(Unreadable, match=r"^a\.xlsx, row 4 cannot be read, .*: 2 fields, expected 1$"):
-        read("a.xlsx", wide, refuses_rows=True)
     for damaged in (b"", b"text", content[:300], make_xlsx([])[:-40]):
         with pytest.raises(Unreadable, match=r"e\.xlsx"):
             list(read_texts(File(write("e.xlsx", damaged), "e.xlsx"), TableColumns(), Problems()))
+
+
+ABOVE, BESIDE = "that are lines above the header, left out", "with cells beside the columns of the header, left out"
+NAMES, WAL = ["text", "label"], ["Der Wal", "море"]
+SHEETS = [  # rows, those that are read, and what is left out
+    ([NAMES, WAL, ["猫", "b", "check again"], ["c", None, None, 5]], [WAL, ["猫", "b"], ["c", None]],
+     {BESIDE: (2, "a.xlsx, row 3")}),
+    ([["Our labels"], [None], [None, "Spring"], NAMES, WAL, ["c", "d"]], [WAL, ["c", "d"]],
+     {ABOVE: (2, "a.xlsx, row 1")}),
+    ([["Our labels"], NAMES, WAL, WAL, ["c", "d", "e"]], [WAL, WAL, ["c", "d"]],
+     {ABOVE: (1, "a.xlsx, row 1"), BESIDE: (1, "a.xlsx, row 5")}),
+    ([["text"], ["a"], [None], ["b", "more"], ["c", None]], [["a"], ["b"], ["c"]], {BESIDE: (1, "a.xlsx, row 4")}),
+    ([["text"], ["a", "x"], ["b", "y"]], [["a"], ["b"]], {BESIDE: (2, "a.xlsx, row 2")}),
+    ([NAMES, ["a"], ["b"], ["c", "d"]], [["a", None], ["b", None], ["c", "d"]], {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("refuses_rows", [False, True])
+@pytest.mark.parametrize(("cells", "expected", "left_out"), SHEETS)
+def test_a_remark_beside_a_row_and_a_title_above_the_header_cost_no_row(
+    write, cells, expected, left_out, refuses_rows
+):
+    problems = Problems(refuses_rows=refuses_rows)
+    rows = [row for _, row in read_rows(File(write("a.xlsx", make_xlsx(cells)), "a.xlsx"), problems)]
+    assert rows == [dict(zip(NAMES, row)) for row in expected]
+    assert problems.counts == ({"text": left_out} if left_out else {})
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
@@ -325,6 +346,57 @@ def test_a_parquet_file_is_read_up_to_where_it_is_damaged(write, tmp_path):
     cut = File(write("c.parquet.gz", gzip.compress((tmp_path / "a.parquet").read_bytes())[:-200]), "c.parquet.gz")
     with pytest.raises(Unreadable, match=r"c\.parquet\.gz cannot be opened: "):
         list(read_texts(cut, TableColumns(), Problems()))
+
+
+@pytest.mark.parametrize("of_bytes", [pyarrow.binary(), pyarrow.large_binary(), pyarrow.list_(pyarrow.binary())])
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
+def test_strings_that_are_not_marked_as_utf_8_are_texts(tmp_path, of_bytes, suffix, caplog):
+    texts, path = ["Größe", "Корабль", "船"], tmp_path / f"a{suffix}"
+
+    def write(texts):
+        cells = [[text] for text in texts] if pyarrow.types.is_list(of_bytes) else texts
+        picture = pyarrow.array([b"\x89PNG"] * len(texts), pyarrow.binary())
+        ids = pyarrow.array([b"%d" % number for number in range(len(texts))], pyarrow.binary())
+        table = pyarrow.table({"id": ids, "text": pyarrow.array(cells, of_bytes), "picture": picture})
+        if suffix == ".parquet":
+            parquet.write_table(table, path)
+        else:
+            with pyarrow.ipc.new_stream(path, table.schema) as writer:
+                writer.write_table(table)
+
+    write([text.encode() for text in texts])
+    assert [(row.id, row.text) for row in read_documents(path)] == list(zip("012", texts))
+    dataset = load_local(path)
+    assert dataset["text"][:] == ([[text] for text in texts] if pyarrow.types.is_list(of_bytes) else texts)
+    assert dataset["picture"][:] == [b"\x89PNG"] * 3
+    if not pyarrow.types.is_list(of_bytes):
+        write([b"A ship.", b"caf\xe9", b"A boat."])
+        assert [(row.id, row.text) for row in read_documents(path)] == [("0", "A ship."), ("2", "A boat.")]
+        assert f"Skipped 1 row: 1 whose text is no utf-8 (a{suffix}, row 2)" in caplog.text
+
+
+def test_data_in_an_address_is_no_text_of_a_row(write, caplog):
+    text = f"![plan](data:image/png;base64,{'iVBORw0K' * 40}) A ship."
+    (document,) = read_documents(write("a.jsonl", json.dumps({"text": text})))
+    assert document.text == "![plan]() A ship."
+    assert "1 with pictures or files in data: addresses, which are left out (a.jsonl, row 1)" in caplog.text
+
+
+def test_a_table_without_a_header_is_named(write):
+    data = "The first row looks like data: if it is, write the names of the columns in a row above it."
+    for row, shown in (
+        (("The whale sings in the sea", "sea"), "['The whale sings in the sea', 'sea']"),
+        (("Кит поёт.", "море"), "['Кит поёт.', 'море']"),
+        (("船は海を渡り嵐の中", "海"), "['船は海を渡り嵐の中', '海']"),
+        (("1.5", "sea"), "['1.5', 'sea']"),
+        (("word " * 50, "sea"), f"['{'word ' * 7}word…', 'sea']"),
+    ):
+        for name, content in (("a.csv", ",".join(row)), ("a.xlsx", make_xlsx([row, row]))):
+            with pytest.raises(ValueError, match=r"--text_column is 'text', but the columns are \[") as caught:
+                list(read_documents(write(name, f"{content}\n{content}\n" if name == "a.csv" else content)))
+            assert str(caught.value).endswith(f"the columns are {shown}: name one. {data}")
+    with pytest.raises(ValueError, match=r"are \['The text', 'Klasse', '2020'\]: name one\.$"):
+        list(read_documents(write("b.csv", "The text,Klasse,2020\na,b,c\n")))
 
 
 def test_a_text_is_a_string_or_paragraphs_or_sections(tmp_path):
