@@ -376,8 +376,8 @@ FRONT = {  # the title, and what is read
     '+++\ntitle = "Лодки"\ndate = 2020-01-01\ndescription = """\nProse: here.\nMore\n"""\n'
     "[taxonomies]\ntags = ['a', 'b']\n+++\nText": ("Лодки", "Лодки\n\nProse: here. More\n\na, b\n\nText"),
     "---\nseo:\n  title: no\ndate: 2020-01-01\n---\n# 船\n\nText": ("船", "# 船\n\nText"),
-    "---\nA ship in a storm: it sank,\nthe crew swam.\n\n---\nText": (
-        "A ship in a storm: it sank,", "---\nA ship in a storm: it sank,\nthe crew swam.\n\n---\nText"),
+    "---\nA ship: it sank,\nthe crew swam.\n\n---\nText": (
+        "A ship: it sank,", "---\nA ship: it sank,\nthe crew swam.\n\n---\nText"),
     "---\n- a ship\n---\nText": ("- a ship", "---\n- a ship\n---\nText"),
 }  # fmt: skip
 
@@ -613,6 +613,8 @@ def test_a_pdf_without_text_names_ocr_and_one_with_some_is_read(read, markitdown
     problems = Problems()
     assert read("b.pdf", "ok Der (cid:3)Hafen (cid:12)\f船は".encode(), problems).text == "Der Hafen \f船は.pdf"
     assert problems.counts == {"text": {f"{numbers}; what can be read is read": (1, "b.pdf")}}
+    assert read("c.pdf", "ok 船は海\f猫が眠る".encode()).text == "船は海\f猫が眠る.pdf"
+    (tmp_path / "c.pdf").unlink()
     assert read("b.txt", b"ok (cid:36)").text == "ok (cid:36)"
     assert [document.id for document in read_documents(tmp_path)] == ["b.pdf", "b.txt"]
     assert f"1 .pdf {numbers} (a.pdf)" in caplog.text

@@ -234,6 +234,8 @@ def test_sheets_of_a_workbook(read, write, tmp_path):
     shown = [[" text\u00a0"], ["a_x000D_\nb _x005F_x000D_"]]
     assert read("a.xlsx", make_xlsx([["old"]], hidden=1, Shown=shown)) == ([(0, {"text": "a\r\nb _x000D_"})], {})
     assert [row.id for row in read_documents(write("c/d.xlsx", content).parent)] == [f"d.xlsx#{n}" for n in range(3)]
+    remark = make_xlsx([["body"], ["a"], ["b", "more"]])
+    assert read("a.xlsx", remark) == ([(0, {"body": "a"}), (1, {"body": "b"})], {})
     for damaged in (b"", b"text", content[:300], make_xlsx([])[:-40]):
         with pytest.raises(Unreadable, match=r"e\.xlsx"):
             list(read_texts(File(write("e.xlsx", damaged), "e.xlsx"), TableColumns(), Problems()))
