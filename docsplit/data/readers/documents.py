@@ -70,7 +70,8 @@ _PICTURE = re.compile(r"!\[[^\[\]\n]*\](?:\([^)\n]*\)|\[[^\]\n]*\])")
 _LINK = re.compile(r"\[([^\[\]\n]*)\](?:\([^()\n]*\)|\[[^\[\]\n]*\])")
 _HEADING = re.compile(r"#{1,6}[ \t].*\w")
 # In Markdown an underline of any length makes a heading; a list or a quote before a ruler is none.
-_UNDERLINED = re.compile(r"(?! {0,3}(?:[-*+>]|\d+[.)])[ \t]|>)[^|]*[^\W\d_][^|]*\n {0,3}(?:=+|-+)[ \t]*")
+_UNDERLINE = re.compile(r" {0,3}(?:=+|-+)[ \t]*")
+_UNDERLINED = re.compile(r"(?! {0,3}(?:[-*+>]|\d+[.)])[ \t]|>)(?=.*[^\W\d_])[^|]+")
 _NO_TEXT = re.compile(r"<!-- Slide number: \d+ -->|!\[(?:\\.|[^\]\\])*\]\([^)\n]*\)")  # a slide's number, a picture
 # The point of a list, a sign that stands for itself, and asterisks that begin or end what is bold.
 _ESCAPED_OR_BOLD = re.compile(r"(?m)(^[ \t]*\*[ ])|\\([\\`*_{}\[\]()#+.!|<>~&-])|(?<=\S)\*+|\*+(?=\S)")
@@ -245,8 +246,8 @@ def title_of(text: str, has_headings: bool = False) -> str:
             number
             for number in begins
             if _HEADING.match(lines[number])
-            or _UNDERLINED.fullmatch("\n".join(lines[number : number + 2]))
             or heading_at(lines, number)
+            or (_UNDERLINE.fullmatch("".join(lines[number + 1 : number + 2])) and _UNDERLINED.fullmatch(lines[number]))
         )
         lines = lines[next(is_heading, 0) :]
     for line in lines:

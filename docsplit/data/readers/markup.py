@@ -110,7 +110,7 @@ def text_of_markdown(text: str) -> str:
         caption = _CAPTION.search(match["target"] or "")
         return " ".join(filter(None, (match["alt"], *(caption.groups() if caption else ()))))
 
-    if "![" in text or "<img" in text:
+    if ("!" in text and "![" in text) or ("<" in text and "<img" in text):  # one character is found much faster
         text = _PICTURE.sub(words, text)
     if names:
         text = _DEFINITION.sub(lambda match: "" if (match["name"] or "").casefold() in names else match[0], text)

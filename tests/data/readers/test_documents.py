@@ -491,7 +491,7 @@ MARKDOWN_TITLES = {
     "---\n+++\n---\nBoats\n=====\n": "Boats",
     "Boats on the lake\n=\n\n# Sails\n": "Boats on the lake",
     "Intro.\n\n船の本です\n---\n\n# Sails\n": "船の本です",
-    "- a point\n---\n\na | b\n---\n\n# Sails\n": "Sails",
+    "- a point\n---\n\na | b\n---\n\n2024\n---\n\nIntro.\n\n# Sails\n": "Sails",
 }
 
 
