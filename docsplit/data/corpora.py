@@ -13,6 +13,7 @@ removed, all files are read anew. The trade-off: a copy of the corpus on the dis
 import glob
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -169,7 +170,9 @@ def load_local(path: Path, text_column: str | None = None, encoding: str | None 
 
         place = cache_directory() / f"table-{key}"
         try:
-            dataset = _refusing(f"{_names(found)} as {loader}", lambda: rows_in(build_once(place, copy), key))
+            dataset = _refusing(
+                f"{_names(found)} as {loader}", lambda: _as_texts(rows_in(build_once(place, copy), key))
+            )
         except ValueError:
             if text_column is None:
                 raise
@@ -285,6 +288,24 @@ def _refusing(what: str, load: Callable[[], Dataset]) -> Dataset:
         raise ValueError(f"Cannot read {what}: {' '.join(str(cause).split())}") from cause
     finally:
         datasets.utils.logging.set_verbosity(verbosity)
+    return dataset
+
+
+def _as_texts(dataset: Dataset) -> Dataset:
+    """Make texts of the bytes in columns where all are UTF-8: some programs do not say that of their strings."""
+
+    def as_text(kind: pyarrow.DataType) -> pyarrow.DataType:
+        if pyarrow.types.is_list(kind):
+            return pyarrow.list_(as_text(kind.value_type))
+        of_bytes = {pyarrow.binary(): pyarrow.string(), pyarrow.large_binary(): pyarrow.large_string()}
+        return of_bytes.get(kind, kind)
+
+    for column in dataset.data.schema:
+        if (kind := as_text(column.type)) != column.type:
+            with suppress(pyarrow.ArrowInvalid):  # bytes of something else
+                dataset.data.column(column.name).cast(kind)
+                feature = datasets.Features.from_arrow_schema(pyarrow.schema({column.name: kind}))[column.name]
+                dataset = dataset.cast_column(column.name, feature)
     return dataset
 
 

@@ -93,10 +93,12 @@ class Problems:
     Attributes:
         counts: how many "file"s and "row"s were skipped, and "text"s read, of each kind, and the name of the first.
         refuses_rows: whether a row that cannot be read is an error, as in tables of labels, which have to be whole.
+        undecoded: the lines with bytes that cannot be decoded.
     """
 
     counts: dict[str, dict[str, tuple[int, str]]] = field(default_factory=dict)
     refuses_rows: bool = False
+    undecoded: set[str] = field(default_factory=set)
 
     def add(self, thing: str, kind: str, name: str, count: int = 1) -> None:
         """Count files, rows or texts with something wrong.

@@ -15,7 +15,7 @@ from typing import Any
 
 from lxml import etree
 
-from docsplit.data.passages import heading_at
+from docsplit.data.passages import UNSPACED, heading_at
 from docsplit.data.readers.base import USUAL, Document, Problems, TableColumns, Unreadable, normalized
 from docsplit.data.readers.files import (
     CONVERTED_SUFFIXES,
@@ -26,17 +26,17 @@ from docsplit.data.readers.files import (
     FoundFiles,
     find_files,
 )
+from docsplit.data.readers.markup import front_matter_of, text_of_markdown, without_data
 from docsplit.data.readers.rows import ids_of_rows, read_texts, text_of_scalar
 
 logger = logging.getLogger(__name__)
 
-WITH_HEADINGS = (".md", ".markdown", ".rst", ".pptx")  # Word's title stands as a plain line before its headings
+MARKDOWN_SUFFIXES = (".md", ".markdown")
+WITH_HEADINGS = (*MARKDOWN_SUFFIXES, ".rst", ".pptx")  # Word's title stands as a plain line before its headings
 LONGEST_TITLE = 90  # characters
 TITLE_IN = 2000  # characters of a text in which its title is looked for
 Documents = str | Path | Mapping[str, str] | Iterable[str | Document]  # what the Python API takes for documents
 
-_FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(.*?)\n\1[ \t]*(?:\n|$)", re.DOTALL)  # YAML, TOML
-_TITLE_IN_FRONT = re.compile(r"""^title[ \t]*[:=][ \t]*(["']?)(.*\w.*?)\1[ \t]*$""", re.MULTILINE | re.IGNORECASE)
 # What stands before the title: the time of a message, or of printing, a name that links lead to, comments, labels.
 _NO_TITLE = re.compile(
     r"(?i)\s*(?:\[?\d{1,4}[/.-]\d{1,2}[/.-]\d{1,4},?\s+\d{1,2}:\d\d(:\d\d)?(\s*[AP]M)?\b(\]|\s+-(?=\s))?"
@@ -69,9 +69,14 @@ _HTML_HEADING = re.compile(r"(?i)<h[1-6]\b[^<>]*>\s*")
 _PICTURE = re.compile(r"!\[[^\[\]\n]*\](?:\([^)\n]*\)|\[[^\]\n]*\])")
 _LINK = re.compile(r"\[([^\[\]\n]*)\](?:\([^()\n]*\)|\[[^\[\]\n]*\])")
 _HEADING = re.compile(r"#{1,6}[ \t].*\w")
+# In Markdown an underline of any length makes a heading; a list or a quote before a ruler is none.
+_UNDERLINE = re.compile(r" {0,3}(?:=+|-+)[ \t]*")
+_UNDERLINED = re.compile(r"(?! {0,3}(?:[-*+>]|\d+[.)])[ \t]|>)(?=.*[^\W\d_])[^|]+")
 _NO_TEXT = re.compile(r"<!-- Slide number: \d+ -->|!\[(?:\\.|[^\]\\])*\]\([^)\n]*\)")  # a slide's number, a picture
 # The point of a list, a sign that stands for itself, and asterisks that begin or end what is bold.
 _ESCAPED_OR_BOLD = re.compile(r"(?m)(^[ \t]*\*[ ])|\\([\\`*_{}\[\]()#+.!|<>~&-])|(?<=\S)\*+|\*+(?=\S)")
+_NO_CHARACTER = re.compile(r"\(cid:\d+\)")  # a letter of a font that does not say which it is
+_WORD = re.compile(rf"[{UNSPACED}]|[^\W\d_]+")
 _OPEN_TITLE = re.compile(r"(?is)<title\b[^<>]*>(?!(?:(?!<title\b|</head\b|<body\b).){0,1000}?</title)[^<]*")
 # What may follow a hyphen that stands for the rest of a compound.
 _CONJUNCTION = re.compile("and|or|und|oder|bzw|sowie|y|e|o|u|et|ou|en|of|och|eller|og|i|a|и|или|та|і")
@@ -137,13 +142,15 @@ def read_document_file(file: File, problems: Problems, encoding: str | None = No
         Unreadable: if the file cannot be opened or converted, is binary, or is of an encoding that is unknown.
     """
     if file.suffix in CONVERTED_SUFFIXES:
-        title, text = _converted(file, file.read())
+        title, text = _converted(file, file.read(), problems)
     else:
         is_page = file.suffix in HTML_SUFFIXES
         title, text = "", file.text(problems, encoding, is_page)
         if is_page:
             title, text = text_of_page(text)
+        text = without_data(text, problems, file.name)
     title = title or title_of(text, has_headings=file.suffix in WITH_HEADINGS)
+    text = text_of_markdown(text) if file.suffix in MARKDOWN_SUFFIXES else text
     return Document(file.name, text, title or file.stem)
 
 
@@ -220,10 +227,9 @@ def title_of(text: str, has_headings: bool = False) -> str:
     Names that links lead to, comments and the time of printing are no title.
     """
     text = text.replace("\r\n", "\n")
-    if front := _FRONT_MATTER.match(text):
-        if named := _TITLE_IN_FRONT.search(front[2][:TITLE_IN]):
-            return _shortened(named[2])
-        text = text[front.end() :]
+    front, text = front_matter_of(text)
+    if any(map(str.isalnum, front.get("title", ""))):
+        return _shortened(front["title"])
     is_latex = bool(_LATEX_LINE.match(text) and re.search(r"\\[a-z]+\{", text[:TITLE_IN]))
     if is_latex and (title := _title_of_latex(text)):
         return title
@@ -238,7 +244,13 @@ def title_of(text: str, has_headings: bool = False) -> str:
     lines = text[:TITLE_IN].splitlines()
     if has_headings:
         begins = (number for number, line in enumerate(lines) if line and not (number and lines[number - 1].strip()))
-        is_heading = (number for number in begins if _HEADING.match(lines[number]) or heading_at(lines, number))
+        is_heading = (
+            number
+            for number in begins
+            if _HEADING.match(lines[number])
+            or heading_at(lines, number)
+            or (_UNDERLINE.fullmatch("".join(lines[number + 1 : number + 2])) and _UNDERLINED.fullmatch(lines[number]))
+        )
         lines = lines[next(is_heading, 0) :]
     for line in lines:
         line = _NO_TITLE.sub("", line.lstrip(), count=1) if _NO_TITLE.match(line.lstrip()) else line
@@ -283,14 +295,18 @@ def _shortened(title: str) -> str:
 def text_of_page(content: str) -> tuple[str, str]:
     """Return the title of a page and its visible text: blocks with an empty line between, headings after `##`.
 
-    A title or comment that is never closed would be all of the rest: it ends at the next mark.
+    A title or comment that is never closed would be all of the rest: it ends at the next mark. A page with words in
+    `<noscript>` alone is read as without scripts.
     """
     closed = content.rfind("-->") + 1
     content = content[:closed] + content[closed:].replace("<!--", " ")
     content = _OPEN_TITLE.sub(r"\g<0></title>", content)
-    parser = etree.HTMLParser(target=_Page(), encoding="utf-8", huge_tree=True)
-    parser.feed(b"<html>" + content.encode(errors="replace"))
-    page = parser.close()
+    for without_scripts in (False, True):
+        parser = etree.HTMLParser(target=_Page(without_scripts), encoding="utf-8", huge_tree=True)
+        parser.feed(b"<html>" + content.encode(errors="replace"))
+        page = parser.close()
+        if any(map(str.isalnum, page.text)):
+            break
     blocks = ("\n".join(" ".join(line.split()) for line in block.split("\n")) for block in page.text.split("\n\n"))
     return _shortened(page.title), "\n\n".join(block.strip() for block in blocks if block.strip("# \n"))
 
@@ -313,20 +329,23 @@ class _Page:
         "strike|strong|sub|sup|time|tt|u|var|wbr"
     )
     LINK_END = ""
-    UNSEEN = frozenset(("script", "style", "noscript", "template", "title"))
 
-    def __init__(self) -> None:
+    def __init__(self, without_scripts: bool) -> None:
+        self.invisible = {"script", "style", "template", "title", *(["noscript"] if not without_scripts else [])}
         self.parts: list[str] = []
         self.title = self.text = ""
         self.is_title = False
-        self.unseen = self.in_svg = self.in_pre = 0  # open elements
+        self.unseen = self.in_svg = self.in_pre = self.in_heading = 0  # open elements
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
         """Begin an element."""
         self.is_title = tag == "title" and not (self.title or self.unseen or self.in_svg)
-        if self.unseen or tag in self.UNSEEN or "hidden" in attributes:
+        is_shown = attributes.get("hidden", "until-found").lower() == "until-found"
+        is_shown &= tag not in self.invisible or (tag == "template" and "shadowrootmode" in attributes)
+        if self.unseen or not is_shown:
             self.unseen += 1
             return
+        self.in_heading += bool(self.HEADING.fullmatch(tag))
         self.in_svg += tag == "svg"
         self.in_pre += tag == "pre"
         if tag == "a" and self.parts[-1:] == [self.LINK_END]:
@@ -341,13 +360,15 @@ class _Page:
             return
         self.in_svg -= tag == "svg"
         self.in_pre -= tag == "pre"
+        self.in_heading -= bool(self.HEADING.fullmatch(tag))
         if tag == "a":
             self.parts.append(self.LINK_END)
         self._separate(tag)
 
     def _separate(self, tag: str, mark: str = "") -> None:
         if not self.INLINE.fullmatch(tag):
-            self.parts.append(f"\n\n{mark}" if self.BLOCK.fullmatch(tag) else " ")
+            is_block = self.BLOCK.fullmatch(tag) and not (tag == "br" and self.in_heading)
+            self.parts.append(f"\n\n{mark}" if is_block else " ")
 
     def data(self, data: str) -> None:
         """Take a text, or a part of one."""
@@ -365,8 +386,13 @@ class _Page:
 # --- PDF, Word and PowerPoint ---
 
 
-def _converted(file: File, content: bytes) -> tuple[str, str]:
-    """Convert a file to Markdown by markitdown; return the title of its metadata, for PDF, and its text."""
+def _converted(file: File, content: bytes, problems: Problems) -> tuple[str, str]:
+    """Convert a file to Markdown by markitdown; return the title of its metadata, and its text.
+
+    Raises:
+        Unreadable: if it cannot be converted; for a PDF with fewer than two words a page, such as a scan, or one whose
+            fonts do not say which characters they have.
+    """
     remedy = 'pip install "markitdown[pdf,docx,pptx]"'
     missing = Unreadable(f"for lack of markitdown: {remedy}", f"{file.path} needs markitdown: {remedy}")
     try:
@@ -385,6 +411,13 @@ def _converted(file: File, content: bytes) -> tuple[str, str]:
     if file.suffix == ".docx":  # the only one whose text comes out as escaped Markdown
         text = _without_marks(text)
     if file.suffix == ".pdf":
+        text, unnamed = _NO_CHARACTER.subn("", text)
+        numbers = "with (cid:1) and the like in place of letters: OCR first, such as ocrmypdf --force-ocr"
+        if len(set(_WORD.findall(text))) < 2 * (text.strip().count("\f") + 1):
+            flaw = numbers if unnamed else "without text, such as scans: OCR first, such as ocrmypdf"
+            raise Unreadable(flaw, f"{file.path} is one of the files {flaw}")
+        if unnamed:
+            problems.add("text", f"{numbers}; what can be read is read", file.name)
         return _title_of_pdf(content), text_of_pdf(text).strip()
     return _title_of_office(content), text.strip()
 

@@ -169,7 +169,8 @@ class File:
                 if _UNREAD in line:
                     line = line.replace(_UNREAD, "\N{REPLACEMENT CHARACTER}")
                     kind = f"with bytes that are no {encoding.name}, read as \N{REPLACEMENT CHARACTER}: see --encoding"
-                    problems.add("text", kind, f"{self.name}, line {number}")
+                    problems.add("text", kind, place := f"{self.name}, line {number}")
+                    problems.undecoded.add(place)
                 yield number, line
         except DAMAGED as error:
             raise self.unreadable(error, number) from error
@@ -328,14 +329,17 @@ def encoding_of_page(content: bytes) -> str | None:
     return None
 
 
-def flaw_of(text: str) -> str | None:
-    """Say why a decoded text is no text, "binary" or "of an unknown encoding"; None if it is one."""
-    most = MOST_UNREADABLE * len(text)
+def flaw_of(text: str, most: float = MOST_UNREADABLE) -> str | None:
+    """Say why a decoded text is no text, "binary" or "of an unknown encoding"; None if it is one.
+
+    Args:
+        most: the share of its characters that may be none.
+    """
     if "\x00" in text[:HEAD]:
         return "binary"
-    if text.count("\N{REPLACEMENT CHARACTER}") > most:
+    if text.count("\N{REPLACEMENT CHARACTER}") > most * len(text):
         return "of an unknown encoding: --encoding names it"
-    return "binary" if sum(1 for _ in _CONTROL.finditer(text)) > most else None
+    return "binary" if sum(1 for _ in _CONTROL.finditer(text)) > most * len(text) else None
 
 
 def printable(name: str) -> str:

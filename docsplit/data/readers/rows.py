@@ -14,19 +14,22 @@ import re
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow
 from pyarrow import parquet
 
-from docsplit.data.passages import SECTION_BREAK
-from docsplit.data.readers.base import Problems, TableColumns, Unreadable, normalized
-from docsplit.data.readers.files import DAMAGED, HEAD, File, Line, flaw_of, printable
+from docsplit.data.passages import SECTION_BREAK, count_words
+from docsplit.data.readers.base import USUAL, Problems, TableColumns, Unreadable, normalized
+from docsplit.data.readers.files import DAMAGED, HEAD, MOST_UNREADABLE, File, Line, flaw_of, printable
+from docsplit.data.readers.markup import without_data
 from docsplit.runtime.files import JsonObject
 
 Row = tuple[int, JsonObject]  # its number, from 0; rows that cannot be read count, so that numbers stay when they can
 ID_COLUMNS = ("id", "_id", "doc_id")
+_NO_NAME = re.compile(r"[.!?。！？।؟]\s*$|^-?\d+[.,:/-]\d")  # of a column: a sentence, a number, a date
 DAMAGED_ROWS = (pyarrow.ArrowException, UnicodeDecodeError, *DAMAGED)  # what a parquet or arrow file may raise
 
 csv.field_size_limit(2**31 - 1)  # of the whole process; the default refuses texts of more than 131,072 characters
@@ -44,8 +47,7 @@ def read_rows(file: File, problems: Problems, encoding: str | None = None, part:
         Unreadable: if the file cannot be opened or read, at the place where it is damaged; if rows are refused.
     """
     if file.suffix in (".parquet", ".arrow"):
-        rows = (row for batch in read_batches(file, part) for row in batch.to_pylist())
-        yield from enumerate(rows)
+        yield from enumerate(row for batch in read_batches(file, part) for row in _rows_of_batch(batch))
         return
     if file.suffix == ".xlsx":
         yield from _sheet_rows(file, problems)
@@ -87,6 +89,23 @@ def read_batches(file: File, part: int | None = None) -> Iterator[pyarrow.Record
                 number += len(batch)
         except DAMAGED_ROWS as error:
             raise file.unreadable(error, number) from error
+
+
+def _rows_of_batch(batch: pyarrow.RecordBatch) -> list[JsonObject]:
+    """List the rows of a batch; bytes are texts where they are UTF-8, which some programs do not say."""
+    has_bytes = any("binary" in str(field.type) for field in batch.schema)
+    return [_decoded(row) for row in batch.to_pylist()] if has_bytes else batch.to_pylist()
+
+
+def _decoded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _decoded(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return list(map(_decoded, value))
+    if isinstance(value, bytes):
+        with suppress(UnicodeDecodeError):
+            return value.decode()
+    return value
 
 
 def _batches(file: File, content: Any, part: int | None) -> Iterator[pyarrow.RecordBatch]:
@@ -146,15 +165,23 @@ def read_texts(
     if columns.id:
         refuse_missing_columns("--id_column", [columns.id], list(names), str(file.path))
     for number, row in itertools.chain(head, rows):
-        yield number, row, text_of_row(row, columns.text, columns.more) or ""
+        place = f"{file.name}, row {number + 1}"
+        if isinstance(row.get(columns.text), bytes):
+            problems.skip_row("whose text is no utf-8", place)
+            continue
+        yield number, row, without_data(text_of_row(row, columns.text, columns.more) or "", problems, place)
 
 
 # --- Rows of text files ---
 
 
 def _is_text(text: str, place: str, problems: Problems) -> bool:
-    """Whether a row is text; if not, it is counted. A table keeps all rows, whatever they are."""
-    flaw = None if problems.refuses_rows else flaw_of(text)
+    """Whether a row is text; if not, it is counted. A table keeps all rows, whatever they are.
+
+    A row is so short that one odd character says nothing, unless it stands for bytes that cannot be decoded.
+    """
+    most = MOST_UNREADABLE if place in problems.undecoded else 0.5
+    flaw = None if problems.refuses_rows else flaw_of(text, most)
     if flaw:
         problems.skip_row(f"that are {flaw}", place)
     return flaw is None
@@ -179,12 +206,14 @@ def _json_rows(file: File, lines: Iterator[Line], problems: Problems) -> Iterato
             values = json.loads("".join([first, *(line for _, line in lines)]))
         except (ValueError, RecursionError) as error:
             raise Unreadable("that are no JSON", f"{file.path} is no JSON: {error}") from error
+        _refuse_columns(values, file)
         for number, value in enumerate(values if isinstance(values, list) else [values]):
             if _is_object(value, f"{file.name}, row {number}", problems):
                 yield number, value
         return
     filled = (line for line in itertools.chain([(start, first)], lines) if line[1].strip())
-    for number, (line_number, line) in enumerate(filled):
+    begin = list(itertools.islice(filled, 2))
+    for number, (line_number, line) in enumerate(itertools.chain(begin, filled)):
         place = f"{file.name}, line {line_number}"
         if not _is_text(line, place, problems):
             continue
@@ -193,8 +222,28 @@ def _json_rows(file: File, lines: Iterator[Line], problems: Problems) -> Iterato
         except (ValueError, RecursionError) as error:
             problems.skip_row("that are no JSON", place, str(error))
             continue
+        if len(begin) == 1:
+            _refuse_columns(value, file)
         if _is_object(value, place, problems):
             yield number, value
+
+
+def _refuse_columns(value: Any, file: File) -> None:
+    """Refuse the one value of a file if it is a table by its columns, or by the names of its rows.
+
+    pandas writes {"text": {"0": "a"}}, {"text": ["a"]}, {"0": {"text": "a"}}, and columns or a schema beside the data.
+
+    Raises:
+        Unreadable: naming how rows are written.
+    """
+    if not isinstance(value, dict) or "sections" in value or not value:
+        return
+    cells = list(value.values())
+    are_lists = all(isinstance(cell, list) for cell in cells) and len(set(map(len, cells))) == 1
+    has_data = "data" in value and not value.keys().isdisjoint(("columns", "schema"))
+    if are_lists or has_data or all(isinstance(cell, dict) for cell in cells):
+        reason = 'that hold columns, or rows by name: write a list of rows, in pandas to_json(..., orient="records")'
+        raise Unreadable(reason, f"{file.path} is one of the files {reason}")
 
 
 def _is_object(value: Any, place: str, problems: Problems) -> bool:
@@ -273,14 +322,16 @@ def _table_rows(file: File, lines: Iterator[Line], problems: Problems) -> Iterat
 
 
 def _row(header: list[str], cells: Sequence[str | None], place: str, problems: Problems) -> JsonObject | None:
-    """Name the cells of a row; a row with a cell that has no column is counted, and None.
-
-    Of columns of one name the first counts, and those without a cell have None.
-    """
+    """Name the cells of a row; a row with a cell that has no column is counted, and None."""
     if any(cells[len(header) :]):
         cause = f"{len(cells)} fields, expected {len(header)}"
         problems.skip_row("with more fields than the header", place, cause)
         return None
+    return _named(header, cells)
+
+
+def _named(header: list[str], cells: Sequence[str | None]) -> JsonObject:
+    """Name the cells of a row; of columns of one name the first counts, and those without a cell have None."""
     return dict.fromkeys(header) | dict(reversed(list(zip(header, cells))))
 
 
@@ -338,12 +389,20 @@ def _sheet_rows(file: File, problems: Problems) -> Iterator[Row]:
         cells = ([_text_of_value(value) for value in row] for row in sheet.iter_rows(values_only=True))
         # Of what Excel writes as `_x000D_`, the end of a line, openpyxl leaves the code
         lines = ((line, [cell and unescape(cell) for cell in row]) for line, row in enumerate(cells, 1) if any(row))
-        header = _header(next(lines, (1, []))[1])
-        for number, (line, row) in enumerate(lines):
-            if (named := _row(header, row, f"{file.name}, row {line}", problems)) is not None:
-                yield number, named
-    except Unreadable:  # a row that is refused
-        raise
+        # Lines with one cell above a table of several columns are its title, unless that is the name of a column
+        first = list(itertools.islice(lines, 20))
+        widths = [sum(map(bool, row)) for _, row in first]
+        is_wide = 2 * widths.count(1) < len(widths) and USUAL.text not in _header(first[0][1])
+        above = next(number for number, width in enumerate(widths) if width > 1) if is_wide else 0
+        if above:
+            problems.add("text", "that are lines above the header, left out", f"{file.name}, row {first[0][0]}", above)
+        header = _header(first[above][1] if first else [])
+        for number, (line, row) in enumerate(itertools.chain(first[above + 1 :], lines)):
+            if any(row[len(header) :]):
+                problems.add(
+                    "text", "with cells beside the columns of the header, left out", f"{file.name}, row {line}"
+                )
+            yield number, _named(header, row)
     except Exception as error:  # of any library below: a damaged file must not end a build of thousands
         raise file.unreadable(error) from error
     if len(sheets) > 1:
@@ -421,6 +480,9 @@ def refuse_missing_columns(option: str, wanted: Sequence[str], columns: list[str
         of_source = f" of {source}" * bool(source)
         is_undivided = len(columns) == 1 and not columns[0].isidentifier()
         ends = " The first row names the columns; cells end at a comma, a semicolon, a tab or |." * is_undivided
+        if any(len(name.split()) > 2 or count_words(name) > 8 or _NO_NAME.search(name) for name in columns):
+            ends += " The first row looks like data: if it is, write the names of the columns in a row above it."
+        columns = [name if len(name) <= 40 else f"{name[:39]}…" for name in columns]
         raise ValueError(
             f"{option} is {', '.join(map(repr, missing))}, but the columns{of_source} are {columns}: name one.{ends}"
         )

@@ -31,6 +31,8 @@ Labels = tuple[Label, ...]  # of a document, sorted, each once
 _UNREAD = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\ufffd]")  # what a wrong encoding leaves
 _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
 _LIST = re.compile(r"""\s*\[\s*(?:\]|["'].*\]|[\d\s.,]+\])\s*""", re.DOTALL)  # as a text, in a cell of a table
+# Sets and tuples as Python writes them
+_SET = re.compile(r"""\s*(?:(?:frozen)?set\(.*\)|\{.*\}|\(.*\))\s*""", re.DOTALL)
 _NOTHING = frozenset(("nan", "NaN", "<NA>", "#N/A"))  # what pandas and Excel write where nothing is
 _MAY_BE_NOTHING = frozenset(("None", "null", "NULL", "NA", "N/A", "n/a"))
 
@@ -122,14 +124,20 @@ def _plain(value: Any) -> Any:
 
 
 def _list_in(value: Any) -> Any:
-    """Read a list that a text holds, as JSON or Python write it; return any other value as it is."""
-    if not isinstance(value, str) or not _LIST.fullmatch(value):
+    """Read a list, set or tuple that a text holds, as JSON or Python write it; return any other value as it is."""
+    if not isinstance(value, str):
         return value
-    with suppress(ValueError, RecursionError):
-        return json.loads(value)
-    if not re.search(r"""["']\s+["']""", value):  # which Python would read as one text
-        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-            return ast.literal_eval(value.strip())
+    is_list = _LIST.fullmatch(value)
+    if is_list:
+        with suppress(ValueError, RecursionError):
+            return json.loads(value)
+    if not (is_list or _SET.fullmatch(value)) or re.search(r"""["']\s+["']""", value):  # one text, to Python
+        return value
+    literal = value.strip()
+    literal = literal[len("frozenset(") : -1] or "set()" if literal.startswith("frozenset(") else literal
+    with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+        read = ast.literal_eval(literal)
+        return read if isinstance(read, list | tuple | set) else value
     return value
 
 

@@ -1,11 +1,13 @@
 """Documents of all kinds of files: which are read, their bytes and titles, and the account of what is skipped."""
 
+import base64
 import bz2
 import gzip
 import io
 import json
 import lzma
 import os
+import random
 import re
 import sys
 import types
@@ -28,6 +30,7 @@ from docsplit.data.readers.files import (
     flaw_of,
     read_fields,
 )
+from docsplit.data.readers.markup import text_of_markdown, without_data
 from docsplit.index.index import MANIFEST_FILE
 from tests.data.readers.fuzzed_documents import READERS, VALID, failure_of, fuzzed_documents
 from tests.data.readers.office import make_docx, make_pdf
@@ -338,6 +341,86 @@ def test_fields_are_split_without_quoting_and_lines_that_lack_one_are_named(writ
         list(read_fields(write("c.gz", b"no gzip"), 2, None))
 
 
+# --- What is no text ---
+
+DATA = base64.b64encode(random.Random(0).randbytes(3000)).decode()
+WRAPPED = "\n".join(DATA[start : start + 76] for start in range(0, len(DATA), 76))
+WITH_DATA = {  # what is read of it
+    f"# Minutes\n\n![plan](data:image/png;base64,{DATA})\n\nДа, 船 है.": "# Minutes\n\nplan\n\nДа, 船 है.",
+    f"```html\n<img src='data:image/png;base64,{DATA}' alt=a>\n```\n": "```html\n<img src='' alt=a>\n```\n",
+    f"[plan]: <data:image/png;base64,{WRAPPED}>\nA ship.": "[plan]: <>\nA ship.",
+    f"ICON=data:;charset=utf-8;base64,{DATA}\nNAME=ship": "ICON=\nNAME=ship",
+    f"url(data:image/svg+xml,{'%3Csvg' * 20}) A ship.": "url() A ship.",
+    "A data:text/plain;base64,SGVsbG8= is short.": None,
+    f"The data:{'1,2,' * 99} are numbers, and metadata:a/b;base64,{DATA} a key.": None,
+}
+
+
+@pytest.mark.parametrize("text", WITH_DATA)
+def test_data_in_an_address_is_no_text_and_counted(read, text):
+    problems, expected = Problems(), WITH_DATA[text] or text
+    assert read("a.md", text, problems).text == expected
+    kind = "with pictures or files in data: addresses, which are left out"
+    assert problems.counts == ({"text": {kind: (1, "a.md")}} if expected != text else {})
+    if "![" not in text:
+        assert read("a.txt", text).text == expected
+        assert read("a.html", f"<pre>{text.replace('<', '&lt;')}</pre>").text == expected.rstrip("\n")
+
+
+FRONT = {  # the title, and what is read
+    "---\ntitle: Der Hafen\ndate: 2020-01-01\nimage: https://x/y.png\ntags: [Fähre, 'pier, old']\n"
+    "description: >\n  Of the\n  harbour.\n---\n\n# Boats\n": (
+        "Der Hafen", "Der Hafen\n\nOf the harbour.\n\nFähre, pier, old\n\n# Boats\n"),
+    "---\r\n# made by hand\r\n\r\nTitle: 'It''s: a ship'\r\ntags:\r\n- a\r\n- \"b \\u00e9\"\r\n...\r\nText\r\n": (
+        "It's: a ship", "It's: a ship\n\na, b é\n\nText\r\n"),
+    '+++\ntitle = "Лодки"\ndate = 2020-01-01\ndescription = """\nProse: here.\nMore\n"""\n'
+    "[taxonomies]\ntags = ['a', 'b']\n+++\nText": ("Лодки", "Лодки\n\nProse: here. More\n\na, b\n\nText"),
+    "---\nseo:\n  title: no\ndate: 2020-01-01\n---\n# 船\n\nText": ("船", "# 船\n\nText"),
+    "---\nA ship: it sank,\nthe crew swam.\n\n---\nText": (
+        "A ship: it sank,", "---\nA ship: it sank,\nthe crew swam.\n\n---\nText"),
+    "---\n- a ship\n---\nText": ("- a ship", "---\n- a ship\n---\nText"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", FRONT)
+def test_of_front_matter_title_description_and_tags_are_text(read, text):
+    """Rulers before and after prose are none."""
+    assert read("a.md", text) == Document("a.md", FRONT[text][1], FRONT[text][0])
+    assert read("a.txt", text).text == text
+
+
+PICTURES = {
+    "![Der Plan](img/plan_(1).png)\n": "Der Plan\n",
+    '![a [b] c](<my pic.png> "The plan")': "a [b] c The plan",
+    "[![Build](https://x/y.svg)](https://x)": "[Build](https://x)",
+    "![a][b], ![C][].\n\n[b]: https://x/y.png\n[c]: z.png 'T'\n[d]: stays": "a, C.\n\n[d]: stays",
+    "<img src='a.png' alt='The plan'> of <img src=b>two ![two\nlines](x)": "The plan of two two\nlines",
+    "~~~\n![a](b)\n~~~\n`![a](b)` ![c](d)": "~~~\n![a](b)\n~~~\n`![a](b)` c",
+    "````\n```\n![a](b)\n````\n![a](b)": "````\n```\n![a](b)\n````\na",
+    "[a](b), a! [b](c), x[0]": "[a](b), a! [b](c), x[0]",
+}
+
+
+@pytest.mark.parametrize("text", PICTURES)
+def test_of_a_picture_its_words_are_text_and_not_its_address(read, text):
+    assert read("a.markdown", text).text == PICTURES[text]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "unit",
+    ["data:", "data:a/b;base64,", "data:a/b;c=data:a/b", "data:a/b;c", "\n" + "A" * 76, "![", "![a](", "![a](()",
+     "![[]", "![]", "<img", "`", "`a", "```", "\n~~~", "\n---", "a: b\n", "- a\n", '"', "[a]: b\n", " ", "\n===",
+     "(cid:", "(cid:1"],
+)  # fmt: skip
+def test_what_is_no_text_is_found_in_time(unit):
+    for start in ("", "---\ntags: [", "![a][b]", "data:a/b;base64,A", "```\n"):
+        text = start + unit * (1_000_000 // len(unit))
+        text_of_markdown(without_data(text, Problems(), "a"))
+        documents_module._NO_CHARACTER.sub("", text)
+        title_of(text, has_headings=True)
+
+
 # --- Titles and letters ---
 
 
@@ -406,6 +489,9 @@ MARKDOWN_TITLES = {
     "# **2 * 3** [ships][1], R\\&D, C#\n": "2 * 3 ships, R&D, C#",
     "[Boats](https://x) sail.\n\nText": "Boats sail.",
     "---\n+++\n---\nBoats\n=====\n": "Boats",
+    "Boats on the lake\n=\n\n# Sails\n": "Boats on the lake",
+    "Intro.\n\n船の本です\n---\n\n# Sails\n": "船の本です",
+    "- a point\n---\n\na | b\n---\n\n2024\n---\n\nIntro.\n\n# Sails\n": "Sails",
 }
 
 
@@ -444,6 +530,10 @@ PAGES = {
     "<p>a<b>b</b><span>c</span><wbr>d x<sup>2</sup> <custom-tag>e</custom-tag>f<img src=x>g": "abcd x2 e f g",
     "<a>Home</a><b><a>About</a></b> <a>us</a>s": "Home About uss",
     "<math><mi>x</mi><mo>=</mo><mn>2</mn></math><svg><title>No</title><text>a</text><text>b</text></svg>": "x = 2 a b",
+    "<noscript>a <b>b</b></noscript><div id=root></div><template>no</template>": "a b",
+    "<x-a><template shadowrootmode=open><p>a</p></template>b</x-a>": "a\n\nb",
+    "<p hidden=until-found>a</p><p hidden=''>no": "a",
+    "<h1>War<br>and <a>Peace<br/></a></h1><p>a<br>b": "## War and Peace\n\na\n\nb",
     "<p>a</p><p hidden>no <b>no</b></p><template>no<p>no</template><noscript>no</noscript>b": "a\n\nb",
     "<pre>def f():\n    return  1\n\n# x\n</pre>": "def f():\nreturn 1\n\n# x",
     "<p>a<!-- no --><p>b &copy; &#x1F600; &lt; 6": "a\n\nb © 😀 < 6",
@@ -510,6 +600,24 @@ def test_a_converted_file_is_a_document(read, markitdown, request):
     request.getfixturevalue("no_markitdown")
     with pytest.raises(Unreadable, match=needs):
         read("a.docx", b"ok")
+
+
+def test_a_pdf_without_text_names_ocr_and_one_with_some_is_read(read, markitdown, write, caplog, tmp_path):
+    scan = "without text, such as scans: OCR first, such as ocrmypdf"
+    numbers = "with (cid:1) and the like in place of letters: OCR first, such as ocrmypdf --force-ocr"
+    stamp = "Scanned by Cam\f" * 9
+    for content, flaw in (("1\f2\f3 ", scan), (stamp, scan), ("(cid:36)(cid:5) " * 50, numbers)):
+        with pytest.raises(Unreadable) as caught:
+            read("a.pdf", f"ok {content}".encode())
+        assert (caught.value.reason, str(caught.value)) == (flaw, f"{tmp_path / 'a.pdf'} is one of the files {flaw}")
+    problems = Problems()
+    assert read("b.pdf", "ok Der (cid:3)Hafen (cid:12)\f船は".encode(), problems).text == "Der Hafen \f船は.pdf"
+    assert problems.counts == {"text": {f"{numbers}; what can be read is read": (1, "b.pdf")}}
+    assert read("c.pdf", "ok 船は海\f猫が眠る".encode()).text == "船は海\f猫が眠る.pdf"
+    (tmp_path / "c.pdf").unlink()
+    assert read("b.txt", b"ok (cid:36)").text == "ok (cid:36)"
+    assert [document.id for document in read_documents(tmp_path)] == ["b.pdf", "b.txt"]
+    assert f"1 .pdf {numbers} (a.pdf)" in caplog.text
 
 
 @pytest.mark.timeout(30)

@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 
+import pandas
 import pyarrow
 import pytest
 from datasets import Dataset
@@ -28,6 +29,8 @@ from docsplit.data.readers.rows import (
     text_of_row,
 )
 from tests.data.readers.office import make_xlsx
+
+REPLACED = "\N{REPLACEMENT CHARACTER}"
 
 
 @pytest.fixture
@@ -65,7 +68,6 @@ def test_json_is_read_by_lines_or_as_a_whole(read, content):
         ('{"id": ' + "1" * 5000 + "}", "that are no JSON"),
         ("5", "that are no JSON objects"),
         ('{"text": "\x00"}', "that are binary"),
-        ('{"text": "d\ufffdj\ufffd"}', "that are of an unknown encoding: --encoding names it"),
     ],
 )
 def test_a_broken_line_costs_itself_alone(read, broken, reason):
@@ -76,6 +78,50 @@ def test_a_broken_line_costs_itself_alone(read, broken, reason):
     if "no JSON" in reason:
         with pytest.raises(Unreadable, match=rf"^a\.jsonl, line 2 cannot be read, as one of the rows {reason}: "):
             read("a.jsonl", f'{{"text": "a"}}\n{broken}\n', refuses_rows=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "line"), [("a.jsonl", '{{"text": "{}"}}'), ("a.csv", "{}"), ("a.tsv", "{}\t"), ("a.txt", "{}")]
+)
+def test_an_odd_character_costs_no_row_but_bytes_that_are_none_may(read, name, line):
+    """A row is short: one in a hundred is for files."""
+    texts = [f"d{REPLACED}j{REPLACED}", f"{REPLACED} 船", "It\x92s.", "Größe — größer — am größten"]
+    rows = [line.format(text) for text in texts]
+    begin = ["text"] * name.endswith("sv")
+    assert [row["text"] for _, row in read(name, "\n".join([*begin, *rows]))[0]] == texts
+    content = "\n".join([*begin, *rows, line.format("d\udce9j\udce0")]).encode(errors="surrogateescape")
+    skipped = {"that are of an unknown encoding: --encoding names it": f"{name}, line {len(begin) + 5}"}
+    assert [read(name, content)[1], len(read(name, content)[0])] == [skipped, 4]
+
+
+COLUMNS = pandas.DataFrame({"text": ["Der Wal singt", "猫が眠る", "Dogs bark"], "label": ["a", "b", "a"]})
+BY_COLUMNS = {
+    "list": json.dumps(COLUMNS.to_dict("list")),
+    "one row": json.dumps(COLUMNS[:1].to_dict("list"), indent=1),
+    "one column": json.dumps({"text": ["a", "b"]}),
+    "by default": COLUMNS.to_json(),
+    **{orient: COLUMNS.to_json(orient=orient, indent=2) for orient in ("columns", "index", "split", "table")},
+}
+
+
+@pytest.mark.parametrize("orient", BY_COLUMNS)
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
+def test_a_table_by_columns_is_no_document(read, orient, name):
+    with pytest.raises(
+        Unreadable, match=rf'{name} is one of the files that hold columns, or rows by name: .*orient="records"\)$'
+    ):
+        read(name, BY_COLUMNS[orient])
+
+
+def test_a_table_by_rows_and_a_row_of_lists_are_read(read):
+    for options in ({}, {"lines": True}):
+        rows = [(number, row) for number, row in enumerate(COLUMNS.to_dict("records"))]
+        assert read("a.json", COLUMNS.to_json(orient="records", **options))[0] == rows
+    sections = {"sections": {"heading": ["A"], "text": ["B"]}}
+    for row in ({"title": "T", "text": ["a", "b"]}, {"text": ["a", "b"], "labels": ["c"]}, sections, {}):
+        assert read("a.json", json.dumps(row))[0] == [(0, row)]
+    lists = {"text": ["a", "b"], "labels": ["c", "d"]}
+    assert read("a.jsonl", f"{json.dumps(lists)}\n" * 2)[0] == [(0, lists), (1, lists)]
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".txt", ".csv"])
@@ -188,14 +234,37 @@ def test_sheets_of_a_workbook(read, write, tmp_path):
     shown = [[" text\u00a0"], ["a_x000D_\nb _x005F_x000D_"]]
     assert read("a.xlsx", make_xlsx([["old"]], hidden=1, Shown=shown)) == ([(0, {"text": "a\r\nb _x000D_"})], {})
     assert [row.id for row in read_documents(write("c/d.xlsx", content).parent)] == [f"d.xlsx#{n}" for n in range(3)]
-    wide = make_xlsx([["text"], ["a"], [None], ["b", "more"], ["c", None]])
-    skipped = {"with more fields than the header": "a.xlsx, row 4"}
-    assert read("a.xlsx", wide) == ([(0, {"text": "a"}), (2, {"text": "c"})], skipped)
-    with pytest.raises(Unreadable, match=r"^a\.xlsx, row 4 cannot be read, .*: 2 fields, expected 1$"):
-        read("a.xlsx", wide, refuses_rows=True)
+    remark = make_xlsx([["body"], ["a"], ["b", "more"]])
+    assert read("a.xlsx", remark) == ([(0, {"body": "a"}), (1, {"body": "b"})], {})
     for damaged in (b"", b"text", content[:300], make_xlsx([])[:-40]):
         with pytest.raises(Unreadable, match=r"e\.xlsx"):
             list(read_texts(File(write("e.xlsx", damaged), "e.xlsx"), TableColumns(), Problems()))
+
+
+ABOVE, BESIDE = "that are lines above the header, left out", "with cells beside the columns of the header, left out"
+NAMES, WAL = ["text", "label"], ["Der Wal", "море"]
+SHEETS = [  # rows, those that are read, and what is left out
+    ([NAMES, WAL, ["猫", "b", "check again"], ["c", None, None, 5]], [WAL, ["猫", "b"], ["c", None]],
+     {BESIDE: (2, "a.xlsx, row 3")}),
+    ([["Our labels"], [None], [None, "Spring"], NAMES, WAL, ["c", "d"]], [WAL, ["c", "d"]],
+     {ABOVE: (2, "a.xlsx, row 1")}),
+    ([["Our labels"], NAMES, WAL, WAL, ["c", "d", "e"]], [WAL, WAL, ["c", "d"]],
+     {ABOVE: (1, "a.xlsx, row 1"), BESIDE: (1, "a.xlsx, row 5")}),
+    ([["text"], ["a"], [None], ["b", "more"], ["c", None]], [["a"], ["b"], ["c"]], {BESIDE: (1, "a.xlsx, row 4")}),
+    ([["text"], ["a", "x"], ["b", "y"]], [["a"], ["b"]], {BESIDE: (2, "a.xlsx, row 2")}),
+    ([NAMES, ["a"], ["b"], ["c", "d"]], [["a", None], ["b", None], ["c", "d"]], {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("refuses_rows", [False, True])
+@pytest.mark.parametrize(("cells", "expected", "left_out"), SHEETS)
+def test_a_remark_beside_a_row_and_a_title_above_the_header_cost_no_row(
+    write, cells, expected, left_out, refuses_rows
+):
+    problems = Problems(refuses_rows=refuses_rows)
+    rows = [row for _, row in read_rows(File(write("a.xlsx", make_xlsx(cells)), "a.xlsx"), problems)]
+    assert rows == [dict(zip(NAMES, row)) for row in expected]
+    assert problems.counts == ({"text": left_out} if left_out else {})
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
@@ -279,6 +348,57 @@ def test_a_parquet_file_is_read_up_to_where_it_is_damaged(write, tmp_path):
     cut = File(write("c.parquet.gz", gzip.compress((tmp_path / "a.parquet").read_bytes())[:-200]), "c.parquet.gz")
     with pytest.raises(Unreadable, match=r"c\.parquet\.gz cannot be opened: "):
         list(read_texts(cut, TableColumns(), Problems()))
+
+
+@pytest.mark.parametrize("of_bytes", [pyarrow.binary(), pyarrow.large_binary(), pyarrow.list_(pyarrow.binary())])
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
+def test_strings_that_are_not_marked_as_utf_8_are_texts(tmp_path, of_bytes, suffix, caplog):
+    texts, path = ["Größe", "Корабль", "船"], tmp_path / f"a{suffix}"
+
+    def write(texts):
+        cells = [[text] for text in texts] if pyarrow.types.is_list(of_bytes) else texts
+        picture = pyarrow.array([b"\x89PNG"] * len(texts), pyarrow.binary())
+        ids = pyarrow.array([b"%d" % number for number in range(len(texts))], pyarrow.binary())
+        table = pyarrow.table({"id": ids, "text": pyarrow.array(cells, of_bytes), "picture": picture})
+        if suffix == ".parquet":
+            parquet.write_table(table, path)
+        else:
+            with pyarrow.ipc.new_stream(path, table.schema) as writer:
+                writer.write_table(table)
+
+    write([text.encode() for text in texts])
+    assert [(row.id, row.text) for row in read_documents(path)] == list(zip("012", texts))
+    dataset = load_local(path)
+    assert dataset["text"][:] == ([[text] for text in texts] if pyarrow.types.is_list(of_bytes) else texts)
+    assert dataset["picture"][:] == [b"\x89PNG"] * 3
+    if not pyarrow.types.is_list(of_bytes):
+        write([b"A ship.", b"caf\xe9", b"A boat."])
+        assert [(row.id, row.text) for row in read_documents(path)] == [("0", "A ship."), ("2", "A boat.")]
+        assert f"Skipped 1 row: 1 whose text is no utf-8 (a{suffix}, row 2)" in caplog.text
+
+
+def test_data_in_an_address_is_no_text_of_a_row(write, caplog):
+    text = f"![plan](data:image/png;base64,{'iVBORw0K' * 40}) A ship."
+    (document,) = read_documents(write("a.jsonl", json.dumps({"text": text})))
+    assert document.text == "![plan]() A ship."
+    assert "1 with pictures or files in data: addresses, which are left out (a.jsonl, row 1)" in caplog.text
+
+
+def test_a_table_without_a_header_is_named(write):
+    data = "The first row looks like data: if it is, write the names of the columns in a row above it."
+    for row, shown in (
+        (("The whale sings in the sea", "sea"), "['The whale sings in the sea', 'sea']"),
+        (("Кит поёт.", "море"), "['Кит поёт.', 'море']"),
+        (("船は海を渡り嵐の中", "海"), "['船は海を渡り嵐の中', '海']"),
+        (("1.5", "sea"), "['1.5', 'sea']"),
+        (("word " * 50, "sea"), f"['{'word ' * 7}word…', 'sea']"),
+    ):
+        for name, content in (("a.csv", ",".join(row)), ("a.xlsx", make_xlsx([row, row]))):
+            with pytest.raises(ValueError, match=r"--text_column is 'text', but the columns are \[") as caught:
+                list(read_documents(write(name, f"{content}\n{content}\n" if name == "a.csv" else content)))
+            assert str(caught.value).endswith(f"the columns are {shown}: name one. {data}")
+    with pytest.raises(ValueError, match=r"are \['The text', 'Klasse', '2020'\]: name one\.$"):
+        list(read_documents(write("b.csv", "The text,Klasse,2020\na,b,c\n")))
 
 
 def test_a_text_is_a_string_or_paragraphs_or_sections(tmp_path):

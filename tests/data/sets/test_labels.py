@@ -32,6 +32,11 @@ from docsplit.data.sets.labels import LabelColumn, classes_of, majority_labels, 
         (["nan", "#N/A", "\u200b", "None", "[B]"], [None, None, None, "None", "[B]"]),
         (['["a", "b\\u00e9"]', "['b\u00e9']", "[]", " [2]", ""], [("a", "b\u00e9"), ("b\u00e9",), (), ("2",), None]),
         (["[1, 0, 0]", "[0.0, 1.0, 1.0]"], [(0,), (1, 2)]),
+        (["{'море', 'a, b'}", " {'море'}\n", "set()", '{"it\'s"}'], [("a, b", "море"), ("море",), (), ("it's",)]),
+        (["('law',)", "('sea', 'law')", "()", "(2, 3)"], [("law",), ("law", "sea"), (), ("2", "3")]),
+        (["frozenset({'b', 'a'})", "frozenset()", "['c']"], [("a", "b"), (), ("c",)]),
+        (["(1, 0, 0)", "(0, 1, 1)"], [(0,), (1, 2)]),
+        (["('law')", "(sea, law)", "{sea}", "{'a': 1}", "(1)"], ["('law')", "(sea, law)", "{sea}", "{'a': 1}", "(1)"]),
     ],
 )
 def test_labels_are_written_the_same_whoever_wrote_them(labels, expected):
