@@ -179,6 +179,26 @@ def test_nothing_that_acts_on_a_terminal_reaches_it():
     assert as_json(harmless) == json.dumps(harmless, ensure_ascii=False)
 
 
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii", "utf-8"])
+def test_what_the_output_cannot_hold_is_printed_as_a_code(encoding):
+    """In results, which stay JSON, in logs and in errors."""
+    code = """
+import sys
+from docsplit.runtime.command import as_command, as_json
+def main():
+    print(as_json({"text": "\U0001f989 caf\u00e9"}))
+    print("\U0001f989", file=sys.stderr)
+    raise ValueError("\U0001f989 is no name")
+as_command(main)()"""
+    environment = os.environ | {"PYTHONIOENCODING": encoding}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True)
+    assert done.returncode == 1
+    assert json.loads(done.stdout.decode(encoding)) == {"text": "\U0001f989 caf\u00e9"}
+    owl = "\U0001f989" if encoding == "utf-8" else r"\ud83e\udd89"
+    assert done.stderr.decode(encoding).splitlines()[0] == owl
+    assert f"error: {owl} is no name" in done.stderr.decode(encoding)
+
+
 def test_logs_and_errors_of_a_command_are_harmless(capsys, monkeypatch):
     monkeypatch.setattr(logging, "_logRecordFactory", logging.LogRecord)  # as it was, after the test
     handler = logging.StreamHandler(stream := io.StringIO())
