@@ -43,7 +43,7 @@ from docsplit.index.results import (
 )
 from docsplit.modeling.pooling import PoolingMode
 from docsplit.runtime.bounds import Bound
-from docsplit.runtime.command import Style, as_json, command_line, log_messages, with_installed_commands
+from docsplit.runtime.command import Style, as_json, command_line, log_messages, shown, with_installed_commands
 from docsplit.runtime.options import CommandParser, add_plugin
 from docsplit.runtime.tables import prepare_table, write_table
 
@@ -134,8 +134,12 @@ def query(options: argparse.Namespace) -> Iterator[Answer]:
         return
     if options.method != "bm25":
         index.encoder()  # which takes seconds
-    for text in _questions(f"{len(index):,} documents. An empty line ends."):
-        yield index.answer(text, *how)
+    shows_questions = sys.stdin.isatty() and sys.stdout.isatty()  # as they are typed
+    for number, text in enumerate(_questions(f"{len(index):,} documents. An empty line ends.")):
+        answer = index.answer(text, *how)
+        if not (shows_questions or options.json):
+            print("\n" * bool(number) + Style.of(sys.stdout).bold(shown(text)))
+        yield answer
 
 
 def _questions(greeting: str) -> Iterator[str]:

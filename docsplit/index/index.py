@@ -26,7 +26,7 @@ import re
 import uuid
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -36,6 +36,7 @@ import numpy as np
 import xxhash
 
 from docsplit.data.fusion import LOWEST, WEIGHT, reciprocal_ranks, sum_of_scores
+from docsplit.data.passages import clean_text
 from docsplit.data.readers.base import Document, TableColumns
 from docsplit.data.words import CUT, Stems, stem_tokens
 from docsplit.runtime.command import command_name
@@ -77,6 +78,7 @@ DATA_FILE = re.compile(r"data-[0-9a-f]{8}\.bin")
 INVERTED_FILE = re.compile(r"approximate-[0-9a-f]{8}\.faiss")
 FUSED = 1000  # documents of each ranking whose ranks are fused, or that are candidates beside an inverted file
 K1, B = 1.5, 0.75  # of BM25, bm25s's defaults
+BEGINNING = 200  # bytes of texts that are compared first
 CANDIDATES = 10  # passages that an inverted file finds, for each document that is wanted
 
 
@@ -269,9 +271,10 @@ class Strings(Sequence[str]):
     def __getitem__(self, row: Any) -> Any:
         return self.encoded(row).decode(errors="surrogatepass")
 
-    def encoded(self, row: int) -> bytes:
-        """Return the bytes of a string."""
-        return bytes(self.content[self.ends[row - 1] if row else 0 : self.ends[row]])
+    def encoded(self, row: int, most: int | None = None) -> bytes:
+        """Return the bytes of a string, or so many of them."""
+        start, end = self.ends[row - 1] if row else 0, self.ends[row]
+        return bytes(self.content[start : end if most is None else min(end, start + most)])
 
     def find(self, string: str, order: Sequence[int] | np.ndarray) -> int | None:
         """Look up the row of a string by bisection of the rows in their order (N,)."""
@@ -478,6 +481,9 @@ class Hit:
         passage: the nearest to the query; where words alone count, the one with most of them.
         similarity: of that passage and the query; None where words alone count.
         words: of the query, whose stems the document has; without those that say little.
+        document_similarity: of the whole document and the query; None unless it counts, as in a hybrid.
+        bm25: of the document; None where meaning alone counts.
+        copies: ids of other documents with the same text, where those are one hit.
     """
 
     id: str
@@ -486,6 +492,9 @@ class Hit:
     passage: str | None
     similarity: float | None = None
     words: list[str] = field(default_factory=list)
+    document_similarity: float | None = None
+    bm25: float | None = None
+    copies: list[str] = field(default_factory=list)
 
 
 class IndexReader:
@@ -556,7 +565,7 @@ class IndexReader:
 
     def search(
         self, vector: np.ndarray | None, query: str, count: int = 10, method: str = "hybrid", fusion: str = "sum",
-        weight: float = WEIGHT,
+        weight: float = WEIGHT, joins_copies: bool = False,
     ) -> list[Hit]:  # fmt: skip
         """Find the best documents for a query, the best first.
 
@@ -567,6 +576,7 @@ class IndexReader:
         Args:
             vector: (H,), of the query; None for `bm25`.
             weight: of the similarity in the sum.
+            joins_copies: documents whose texts are equal up to white space are one hit, the best of them.
 
         Returns: at most `count`; with `bm25` only documents that have one of the words.
         """
@@ -579,17 +589,27 @@ class IndexReader:
             similarities = self.similarities(vector, depth, by_words, method == "hybrid")
         if method == "hybrid" and fusion == "rrf":
             both = [best_of(scores, depth).tolist() for scores in (similarities, by_words)]
-            ranked = reciprocal_ranks(both)[:count]
+            fused = reciprocal_ranks(both)
+
+            def best(count: int) -> list[tuple[int, float]]:
+                return fused[:count]
+
         else:
             scores = by_words if method == "bm25" else similarities
             if method == "hybrid":
                 lowest = LOWEST[self.manifest.encoder["similarity"]]
                 scores = sum_of_scores(similarities, np.maximum(by_words, 0), weight, lowest)
-            ranked = [(number, scores[number]) for number in best_of(scores, count).tolist()]
+
+            def best(count: int) -> list[tuple[int, float]]:
+                return [(number, scores[number]) for number in best_of(scores, count).tolist()]
+
+        ranked, copies = best(count), dict[int, list[int]]()
+        if joins_copies:
+            ranked, copies = self._without_copies(best, count, by_words)
         hits, content = [], stems.content_words(query)
         for number, score in ranked:
             segment, row = self.place(number)
-            part, similarity = segment.passages_of(row), None
+            part, similarity, whole = segment.passages_of(row), None, None
             matched = {word: stem for word, stem in content.items() if segment.has(stem, row)}
             if vector is None:
                 passage, most, wanted = "", -1, {*matched.values()}
@@ -599,11 +619,72 @@ class IndexReader:
                         if found == len(wanted):  # a long document need not be read to its end
                             break
             else:
-                similarities = segment.vectors[part] @ vector
-                passage = segment.passages[part.start + similarities.argmax()]
-                similarity = float(similarities.max())
-            hits.append(Hit(segment.ids[row], float(score), segment.titles[row], passage, similarity, [*matched]))
+                nearest = segment.vectors[part] @ vector
+                passage = segment.passages[part.start + nearest.argmax()]
+                similarity = float(nearest.max())
+                if method == "hybrid":
+                    whole = float(segment.vectors[segment.document_rows[row]] @ vector)
+            of_words = max(float(by_words[number]), 0.0) if len(by_words) else None
+            places = map(self.place, copies.get(number, ()))
+            names = [its_segment.ids[its_row] for its_segment, its_row in places]
+            hits.append(
+                Hit(
+                    segment.ids[row], float(score), segment.titles[row], passage, similarity, [*matched], whole,
+                    of_words, names,
+                )
+            )  # fmt: skip
         return hits
+
+    def _without_copies(
+        self, best: Callable[[int], list[tuple[int, float]]], count: int, by_words: np.ndarray
+    ) -> tuple[list[tuple[int, float]], dict[int, list[int]]]:
+        """Take the `count` best documents that have different texts, and the copies of each.
+
+        Args:
+            best: gives so many documents, and their scores, the best first.
+            by_words: BM25 of all documents (N,), or of none: it is the same of copies.
+        """
+        lengths, alive = (
+            np.concatenate([getattr(segment, name) for segment in self.segments]) if self.segments else np.empty(0)
+            for name in ("lengths", "alive")
+        )
+        ranked, copies, seen, depth = list[tuple[int, float]](), dict[int, list[int]](), set[int](), count
+        while True:
+            found = best(depth)
+            for number, score in found:
+                if number not in seen and len(ranked) < count:
+                    is_like = alive & (lengths == lengths[number])
+                    if len(by_words):
+                        is_like &= by_words == by_words[number]
+                    is_like[number] = False
+                    copies[number] = self._copies_of(number, np.flatnonzero(is_like).tolist())
+                    seen.update([number], copies[number])
+                    ranked.append((number, score))
+            if len(ranked) == count or len(found) < depth:
+                return ranked, copies
+            depth *= 2
+
+    def _copies_of(self, number: int, others: Sequence[int]) -> list[int]:
+        """Return those of other documents that have the text of one, whatever white space is in it."""
+        segment, row = self.place(number)
+        text, copies = None, []
+        beginning = segment.texts.encoded(row, BEGINNING).split()[:-1]
+        for other in others:
+            its_segment, its_row = self.place(other)
+            its_beginning = its_segment.texts.encoded(its_row, BEGINNING).split()[:-1]
+            if all(a == b for a, b in zip(beginning, its_beginning)):  # most differ there
+                text = text or clean_text(segment.texts[row]).split()
+                if clean_text(its_segment.texts[its_row]).split() == text:
+                    copies.append(other)
+        return copies
+
+    def rarity(self, words: Sequence[str]) -> dict[str, float]:
+        """Return the share that each of some words has in what BM25 gives all of them."""
+        stems, weights = Stems(self.manifest.language), dict[str, float]()
+        for word in words:
+            rows = (segment.alive[segment.postings(stems.stem(word))[0]] for segment in self.segments)
+            weights[word] = rarity_of(sum(int(alive.sum()) for alive in rows), len(self))
+        return {word: weight / sum(weights.values()) for word, weight in weights.items()}
 
     def place(self, number: int) -> tuple[Segment, int]:
         """Return the segment of a document, and its row there."""
@@ -722,6 +803,11 @@ def similarity_of(segment: Segment, vector: np.ndarray, is_hybrid: bool, row: in
     return (nearest + products[segment.document_rows]) / 2 if is_hybrid else nearest
 
 
+def rarity_of(documents: int, all_documents: int) -> float:
+    """Return what BM25 gives a word that so many of all documents have: more if they are few."""
+    return float(np.log(1 + (all_documents - documents + 0.5) / (documents + 0.5)))
+
+
 def bm25(segments: Sequence[Segment], stems: Sequence[str]) -> np.ndarray:
     """Compute BM25 (Lucene's form, as bm25s has it) of all documents of some segments for the stems of a query.
 
@@ -744,7 +830,7 @@ def bm25(segments: Sequence[Segment], stems: Sequence[str]) -> np.ndarray:
         rows = np.concatenate([start + rows for start, (rows, _) in zip(starts, postings)])
         counts = np.concatenate([counts for _, counts in postings])
         rows, counts = rows[alive[rows]], counts[alive[rows]]
-        weight = times * np.log(1 + (num_documents - len(rows) + 0.5) / (len(rows) + 0.5))
+        weight = times * rarity_of(len(rows), num_documents)
         scores[rows] += weight * counts / (counts + K1 * (1 - B + B * lengths[rows] / mean_length))
     return scores
 

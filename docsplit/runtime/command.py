@@ -169,14 +169,14 @@ class Style:
         """Make a text less bright."""
         return f"\033[2m{text}\033[0m" if self.has_marks else text
 
-    def document(self, document_id: str, title: str, before: str = "") -> str:
+    def document(self, document_id: str, title: str, before: str = "", after: str = "") -> str:
         """Name a document in a line: its title, shortened to fit, and its id, which stays whole."""
         document_id, title = shown(document_id), shown(" ".join(title.split()))
         if title in ("", document_id):
-            return before + self.bold(document_id)
-        room = max(self.width - len(before) - len(document_id) - len("  []"), 40)
+            return before + self.bold(document_id) + after
+        room = max(self.width - len(before) - len(document_id) - len(after) - len("  []"), 40)
         short = title if len(title) <= room else f"{title[: room - 1]}…"
-        return f"{before}{self.bold(short)}  {self.dim(f'[{document_id}]')}"
+        return f"{before}{self.bold(short)}  {self.dim(f'[{document_id}]')}{after}"
 
 
 def end_with(message: str, code: int = 1) -> NoReturn:

@@ -160,6 +160,8 @@ def test_a_document_has_its_title_first_and_its_id_whole():
     long = style.document("folder/a.txt", "t" * 100)
     assert len(long) == 80
     assert long.endswith("t…  [folder/a.txt]")
+    counted = style.document("a.txt", "t" * 100, after=" and 7 copies")
+    assert (len(counted), counted.endswith("t…  [a.txt] and 7 copies")) == (80, True)
     assert style.document("i" * 60, "t" * 100) == f"{'t' * 39}…  [{'i' * 60}]"
     assert Style(80, has_marks=True).document("a", "b") == "\033[1mb\033[0m  \033[2m[a]\033[0m"
     assert style.document("a\x1b]0;x\n", "\x1b[31mred\n ship \u202e") == r"\x1b[31mred ship \u202e  [a\x1b]0;x\n]"

@@ -199,8 +199,8 @@ def with_verbs(words):
         ("query a --count 0", "--count: give a number of at least 1, not 0."),
         ("query a --count -5", "--count: give a number of at least 1, not -5."),
         (
-            "query -a.md --count 3",
-            "the following arguments are required: text. If -a.md is no option, write -- before it, behind all options.",
+            "query -a --count 3",
+            "the following arguments are required: text. If -a is no option, write -- before it, behind all options.",
         ),
         ("query --a.md", "unknown option --a.md. If --a.md is no option, write -- before it, behind all options."),
         ("query a --method -b", "--method: expected one argument. If -b is no option, write --method=-b."),
