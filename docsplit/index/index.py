@@ -28,7 +28,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple
 
@@ -78,7 +78,7 @@ DATA_FILE = re.compile(r"data-[0-9a-f]{8}\.bin")
 INVERTED_FILE = re.compile(r"approximate-[0-9a-f]{8}\.faiss")
 FUSED = 1000  # documents of each ranking whose ranks are fused, or that are candidates beside an inverted file
 K1, B = 1.5, 0.75  # of BM25, bm25s's defaults
-BEGINNING = 200  # bytes of texts that are compared first
+BEGINNING = 100  # characters of a text, among whose words one is long
 CANDIDATES = 10  # passages that an inverted file finds, for each document that is wanted
 
 
@@ -271,10 +271,9 @@ class Strings(Sequence[str]):
     def __getitem__(self, row: Any) -> Any:
         return self.encoded(row).decode(errors="surrogatepass")
 
-    def encoded(self, row: int, most: int | None = None) -> bytes:
-        """Return the bytes of a string, or so many of them."""
-        start, end = self.ends[row - 1] if row else 0, self.ends[row]
-        return bytes(self.content[start : end if most is None else min(end, start + most)])
+    def encoded(self, row: int) -> bytes:
+        """Return the bytes of a string."""
+        return bytes(self.content[self.ends[row - 1] if row else 0 : self.ends[row]])
 
     def find(self, string: str, order: Sequence[int] | np.ndarray) -> int | None:
         """Look up the row of a string by bisection of the rows in their order (N,)."""
@@ -323,6 +322,8 @@ class Segment:
         self.word_counts, self.lengths = arrays["words.counts"], arrays["lengths"]
         self.alive = np.ones(len(self.ids), dtype=bool)
         self.alive[entry.deleted] = False
+        words = self.words
+        self.number_of = lru_cache(1024)(lambda stem: words.find(stem, range(len(words))))  # a query asks repeatedly
 
     def is_consistent(self, sources: int) -> bool:
         """Whether each number in the arrays leads to something that is there."""
@@ -391,7 +392,7 @@ class Segment:
 
     def postings(self, stem: str) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows (D,) of the documents that have a stem, and how often they have it (D,)."""
-        number = self.words.find(stem, range(len(self.words)))
+        number = self.number_of(stem)
         part = slice(0) if number is None else slice(self.word_starts[number], self.word_starts[number + 1])
         return self.word_rows[part], self.word_counts[part]
 
@@ -605,7 +606,7 @@ class IndexReader:
 
         ranked, copies = best(count), dict[int, list[int]]()
         if joins_copies:
-            ranked, copies = self._without_copies(best, count, by_words)
+            ranked, copies = self._without_copies(best, count, stems)
         hits, content = [], stems.content_words(query)
         for number, score in ranked:
             segment, row = self.place(number)
@@ -636,46 +637,43 @@ class IndexReader:
         return hits
 
     def _without_copies(
-        self, best: Callable[[int], list[tuple[int, float]]], count: int, by_words: np.ndarray
+        self, best: Callable[[int], list[tuple[int, float]]], count: int, stems: Stems
     ) -> tuple[list[tuple[int, float]], dict[int, list[int]]]:
         """Take the `count` best documents that have different texts, and the copies of each.
 
         Args:
             best: gives so many documents, and their scores, the best first.
-            by_words: BM25 of all documents (N,), or of none: it is the same of copies.
         """
-        lengths, alive = (
-            np.concatenate([getattr(segment, name) for segment in self.segments]) if self.segments else np.empty(0)
-            for name in ("lengths", "alive")
-        )
         ranked, copies, seen, depth = list[tuple[int, float]](), dict[int, list[int]](), set[int](), count
         while True:
             found = best(depth)
             for number, score in found:
                 if number not in seen and len(ranked) < count:
-                    is_like = alive & (lengths == lengths[number])
-                    if len(by_words):
-                        is_like &= by_words == by_words[number]
-                    is_like[number] = False
-                    copies[number] = self._copies_of(number, np.flatnonzero(is_like).tolist())
+                    copies[number] = self._copies_of(number, stems)
                     seen.update([number], copies[number])
                     ranked.append((number, score))
             if len(ranked) == count or len(found) < depth:
                 return ranked, copies
             depth *= 2
 
-    def _copies_of(self, number: int, others: Sequence[int]) -> list[int]:
-        """Return those of other documents that have the text of one, whatever white space is in it."""
+    def _copies_of(self, number: int, stems: Stems) -> list[int]:
+        """Return the other documents that have the text of one, whatever white space is in it.
+
+        They have as many stems, and a long one of its beginning, which few others have.
+        """
         segment, row = self.place(number)
-        text, copies = None, []
-        beginning = segment.texts.encoded(row, BEGINNING).split()[:-1]
-        for other in others:
-            its_segment, its_row = self.place(other)
-            its_beginning = its_segment.texts.encoded(its_row, BEGINNING).split()[:-1]
-            if all(a == b for a, b in zip(beginning, its_beginning)):  # most differ there
-                text = text or clean_text(segment.texts[row]).split()
-                if clean_text(its_segment.texts[its_row]).split() == text:
-                    copies.append(other)
+        text, copies = segment.texts[row], list[int]()
+        longest = max(stems.of(text[:BEGINNING].rsplit(None, 1)[0]), key=len, default="") if text.strip() else ""
+        has_it, words = segment.has(longest, row), None
+        for other, end in zip(self.segments, self.ends.tolist()):
+            rows = other.postings(longest)[0] if has_it else np.arange(len(other.ids))
+            rows = rows[other.alive[rows] & (other.lengths[rows] == segment.lengths[row])]
+            for its_row in rows.tolist():
+                its_number = its_row + end - len(other.ids)
+                if its_number != number:
+                    words = words or clean_text(text).split()
+                    if clean_text(other.texts[its_row]).split() == words:
+                        copies.append(its_number)
         return copies
 
     def rarity(self, words: Sequence[str]) -> dict[str, float]:
