@@ -74,13 +74,15 @@ itself, under its name. What sync, add and build change counts at once. Nobody e
 
 def build(options: argparse.Namespace) -> Iterator[CommandResult]:
     """Make an index."""
-    from docsplit.embedding.encoder import Encoder
     from docsplit.embedding.encoder_arguments import EncoderArguments
-    from docsplit.index.changes import build
+    from docsplit.index.changes import build, refuse_taken
+
+    refuse_taken(options.index_dir)
+    documents, source = documents_of(options)
+    from docsplit.embedding.encoder import Encoder  # which takes seconds
 
     given = {name: getattr(options, name) for name in ("pooling", "max_seq_length", "prompt", "query_prompt")}
     encoder = Encoder(options.model, EncoderArguments([options.model], **given), options.index_dir / "cache")
-    documents, source = documents_of(options)
     yield build(
         options.index_dir, documents, encoder, options.passage_words, source, embedder(options, encoder),
         options.language,
@@ -92,18 +94,24 @@ def add(options: argparse.Namespace) -> Iterator[CommandResult]:
     """Add to an index."""
     from docsplit.index.changes import add
 
-    encoder = index_of(options).encoder()
+    index = index_of(options)
     documents, source = documents_of(options)
+    encoder = index.encoder()
     yield add(options.index, documents, encoder, options.replace, source, embedder(options, encoder))
 
 
 def documents_of(options: argparse.Namespace) -> tuple[Iterator[Any], tuple[str, Any]]:
-    """Return the documents that are named, and where they come from, for `sync`; python_docs comes from nowhere."""
+    """Return the documents that are named, and where they come from, for `sync`; python_docs comes from nowhere.
+
+    Raises:
+        ValueError: if the first of them cannot be read.
+    """
     from docsplit.data.corpora import documents_to_search
     from docsplit.data.readers.base import TableColumns
+    from docsplit.index.changes import begun
 
     path, columns = options.documents, TableColumns(options.text_column, options.id_column, options.encoding)
-    return documents_to_search(path, columns), (str(path.absolute()) if path.exists() else "", columns)
+    return begun(documents_to_search(path, columns)), (str(path.absolute()) if path.exists() else "", columns)
 
 
 def sync(options: argparse.Namespace) -> Iterator[CommandResult]:

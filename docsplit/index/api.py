@@ -85,18 +85,18 @@ class Index:
             ValueError: if there is an index already, if ids repeat, if no document has text, or for an unknown
                 language.
         """
-        from docsplit.embedding.encoder import Encoder
-
         if language not in LANGUAGES:
             raise ValueError(f"language is {language!r}: expected one of {', '.join(LANGUAGES)}.")
         if not isinstance(encoder, str | Path):
             raise ValueError(f"The encoder is a {type(encoder).__name__}: give its name on the Hub or its folder.")
         directory = Path(directory)
+        changes.refuse_taken(directory)
+        first = changes.begun(documents_of(documents))
+        from docsplit.embedding.encoder import Encoder
+
         given = EncoderArguments([str(encoder)], prompt=prompt, query_prompt=query_prompt)
         loaded = Encoder(str(encoder), given, directory / "cache")
-        built = changes.build(
-            directory, documents_of(documents), loaded, passage_words, _source(documents), language=language
-        )
+        built = changes.build(directory, first, loaded, passage_words, _source(documents), language=language)
         if built.empty:
             logger.warning(f"Documents without text, which are not in the index: {built.empty:,}.")
         index = cls(directory, encoder)
@@ -238,9 +238,8 @@ class Index:
             ValueError: if an id is in the index with another text and `replace` is False, if ids repeat, or for texts
                 without ids. The index is as it was.
         """
-        return changes.add(
-            self.directory, documents_of(_with_ids(documents)), self.encoder(), replace, _source(documents)
-        )
+        first = changes.begun(documents_of(_with_ids(documents)))
+        return changes.add(self.directory, first, self.encoder(), replace, _source(documents))
 
     def sync(self, folder: str | Path | None = None, yes: bool = False) -> Added:
         """Add, replace and remove what has changed in the folders that documents were read from.
@@ -254,7 +253,7 @@ class Index:
         Raises:
             ValueError: without `yes` in these cases, or if no document is of that folder. The index is as it was.
         """
-        return changes.sync(self.directory, self.encoder(), folder, yes)
+        return changes.sync(self.directory, self.encoder, folder, yes)
 
     def delete(self, ids: str | Iterable[str]) -> int:
         """Take documents out, and return how many.

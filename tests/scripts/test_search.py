@@ -206,6 +206,43 @@ def test_a_search_without_the_encoder_loads_no_library_of_models(index, words):
     assert printed.endswith("HEAVY []\n")
 
 
+BEFORE_WORK = """
+import sys, search
+for words in sys.argv[1].split("\\n"):
+    sys.argv[1:] = words.split()
+    try:
+        search.main()
+    except ValueError as error:
+        print(error)
+print("HEAVY", "torch" in sys.modules)
+"""
+
+
+def test_what_cannot_work_or_changes_nothing_loads_no_encoder(notes, index, scattered, tmp_path):
+    """A missing folder, a table without texts, a folder that is taken, and `sync` where no text is new."""
+    (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
+    model, new = f"--model {scattered} --index_dir", tmp_path / "new"
+    shutil.copytree(notes, folder := tmp_path / "notes")
+    calls = {
+        f"build {tmp_path}/none {model} {new}": "There is no",
+        f"build {tmp_path}/bad.csv {model} {new}": "--text_column is 'text', but the columns are",
+        f"build {folder} {model} {index}": "There is an index in",
+        f"build {folder} {model} {folder}": "is there already: name a new folder",
+        f"add {index} {tmp_path}/none": "There is no",
+        f"add {index} {tmp_path}/bad.csv": "--text_column is 'text', but the columns are",
+        f"sync {index}": "unchanged: 25.",
+        f"sync {index} {folder}/none": "Name a folder that the index has documents of",
+    }
+    command = [sys.executable, "-c", BEFORE_WORK, "\n".join(calls)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    *lines, heavy = done.stdout.splitlines()
+    assert heavy == "HEAVY False"
+    assert len(lines) == len(calls)
+    for line, expected in zip(lines, calls.values()):
+        assert expected in line
+    assert not new.exists()
+
+
 def test_an_index_whose_encoder_was_moved_is_searched_and_explored(
     notes, scattered, headless, tmp_path, run_here, answer, failure_of, capsys
 ):
