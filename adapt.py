@@ -23,6 +23,7 @@ it. OUTPUT is written whole or not at all; its README.md describes it.
 """
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)
+from docsplit.runtime.files import refuse_missing_path
 from docsplit.runtime.options import parse_arguments
 from docsplit.training.adapt_options import AdaptOptions
 
@@ -39,6 +40,9 @@ def main() -> None:
     """Adapt the encoder, and write it."""
     options, given = parse_arguments([AdaptOptions], str(__doc__), positional=POSITIONAL)
     # Heavy imports come after parsing: --help and mistyped options are answered soon.
+    from docsplit.data.corpora import EXPECTED_CORPUS
+
+    refuse_missing_path(given["documents"], EXPECTED_CORPUS)
     from docsplit.runtime.launching import join_processes
     from docsplit.training.adapting import adapt, adaptation_text
 

@@ -38,7 +38,6 @@ def fit(options: argparse.Namespace) -> None:
     """Fit a classifier, write it, and say what it is worth."""
     from dataclasses import asdict
 
-    from docsplit.classifier import Classifier
     from docsplit.data.readers.base import Problems
     from docsplit.data.readers.files import File
     from docsplit.data.sets.labelled import some
@@ -53,6 +52,8 @@ def fit(options: argparse.Namespace) -> None:
         classes = File(options.classes, str(options.classes)).text(problems, options.encoding).splitlines()
         problems.log()
     ids, texts, labels, documents = read_labelled(options)
+    from docsplit.classifier import Classifier  # which takes seconds
+
     classifier = Classifier(options.model, options.features, options.seed, options.prompt, options.max_seq_length)
     classifier.fit(texts, labels, documents, classes)
     classifier.columns_ = options.text_column
@@ -196,13 +197,17 @@ def read_labelled(options: argparse.Namespace) -> tuple[list[str], list[Any], An
 
 def read_documents(options: argparse.Namespace) -> tuple[Any, list[Any]]:
     """Load the classifier, and read the documents that it is for."""
-    from docsplit.classifier import Classifier
-    from docsplit.data.corpora import documents_to_search
+    from docsplit.data.corpora import PYTHON_DOCS, documents_to_search
     from docsplit.data.readers.base import TableColumns
-    from docsplit.embedding.encode import reading_of
+    from docsplit.data.readers.files import find_files
 
     if options.output_file is not None:  # before any long work
         prepare_table(options.output_file)
+    if not str(options.documents).startswith(PYTHON_DOCS):
+        find_files(options.documents)
+    from docsplit.classifier import Classifier  # which takes seconds
+    from docsplit.embedding.encode import reading_of
+
     classifier = Classifier.load(options.classifier, options.model)
     text, *more = options.text_column or classifier.columns_
     columns = TableColumns(text, options.id_column, options.encoding, tuple(more))

@@ -102,10 +102,8 @@ def main() -> None:
     options = parse_options()
     log_messages()
     # Heavy imports come after parsing: --help and mistyped options are answered soon.
-    from docsplit.embedding.encoder import Encoder
     from docsplit.embedding.encoder_arguments import EncoderArguments
     from docsplit.explorer.documents import documents_of_index, read_explored
-    from docsplit.explorer.page import build_page
     from docsplit.index.index import read_manifest
 
     options.output.parent.mkdir(parents=True, exist_ok=True)
@@ -117,13 +115,17 @@ def main() -> None:
         documents, encoder = documents_of_index(folder, options.max_documents, options.model)
         name = with_a_name(folder).name
     else:
-        reader = Encoder(options.encoder, EncoderArguments([options.encoder], max_seq_length=options.max_seq_length))
         documents = read_explored(
             options.corpus, options.text_column, options.label_column, options.max_documents, options.encoding
         )
+        from docsplit.embedding.encoder import Encoder  # which takes seconds
+
+        reader = Encoder(options.encoder, EncoderArguments([options.encoder], max_seq_length=options.max_seq_length))
         reader.announce(documents.texts)
         encoder = reader.model
         name = f"{with_a_name(folder).name} on {Path(options.corpus).name}"
+    from docsplit.explorer.page import build_page
+
     page = build_page(documents, encoder, name, folder, options.neighbours, options.map, language)
     write_text(options.output, page)
     size = options.output.stat().st_size

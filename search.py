@@ -43,7 +43,7 @@ from docsplit.index.results import (
 )
 from docsplit.modeling.pooling import PoolingMode
 from docsplit.runtime.bounds import Bound
-from docsplit.runtime.command import Style, as_json, command_line, log_messages, with_installed_commands
+from docsplit.runtime.command import Style, as_json, command_line, log_messages, shown, with_installed_commands
 from docsplit.runtime.options import CommandParser, add_plugin
 from docsplit.runtime.tables import prepare_table, write_table
 
@@ -74,13 +74,15 @@ itself, under its name. What sync, add and build change counts at once. Nobody e
 
 def build(options: argparse.Namespace) -> Iterator[CommandResult]:
     """Make an index."""
-    from docsplit.embedding.encoder import Encoder
     from docsplit.embedding.encoder_arguments import EncoderArguments
-    from docsplit.index.changes import build
+    from docsplit.index.changes import build, refuse_taken
+
+    refuse_taken(options.index_dir)
+    documents, source = documents_of(options)
+    from docsplit.embedding.encoder import Encoder  # which takes seconds
 
     given = {name: getattr(options, name) for name in ("pooling", "max_seq_length", "prompt", "query_prompt")}
     encoder = Encoder(options.model, EncoderArguments([options.model], **given), options.index_dir / "cache")
-    documents, source = documents_of(options)
     yield build(
         options.index_dir, documents, encoder, options.passage_words, source, embedder(options, encoder),
         options.language,
@@ -92,18 +94,24 @@ def add(options: argparse.Namespace) -> Iterator[CommandResult]:
     """Add to an index."""
     from docsplit.index.changes import add
 
-    encoder = index_of(options).encoder()
+    index = index_of(options)
     documents, source = documents_of(options)
+    encoder = index.encoder()
     yield add(options.index, documents, encoder, options.replace, source, embedder(options, encoder))
 
 
 def documents_of(options: argparse.Namespace) -> tuple[Iterator[Any], tuple[str, Any]]:
-    """Return the documents that are named, and where they come from, for `sync`; python_docs comes from nowhere."""
+    """Return the documents that are named, and where they come from, for `sync`; python_docs comes from nowhere.
+
+    Raises:
+        ValueError: if the first of them cannot be read.
+    """
     from docsplit.data.corpora import documents_to_search
     from docsplit.data.readers.base import TableColumns
+    from docsplit.index.changes import begun
 
     path, columns = options.documents, TableColumns(options.text_column, options.id_column, options.encoding)
-    return documents_to_search(path, columns), (str(path.absolute()) if path.exists() else "", columns)
+    return begun(documents_to_search(path, columns)), (str(path.absolute()) if path.exists() else "", columns)
 
 
 def sync(options: argparse.Namespace) -> Iterator[CommandResult]:
@@ -134,8 +142,12 @@ def query(options: argparse.Namespace) -> Iterator[Answer]:
         return
     if options.method != "bm25":
         index.encoder()  # which takes seconds
-    for text in _questions(f"{len(index):,} documents. An empty line ends."):
-        yield index.answer(text, *how)
+    shows_questions = sys.stdin.isatty() and sys.stdout.isatty()  # as they are typed
+    for number, text in enumerate(_questions(f"{len(index):,} documents. An empty line ends.")):
+        answer = index.answer(text, *how)
+        if not (shows_questions or options.json):
+            print("\n" * bool(number) + Style.of(sys.stdout).bold(shown(text)))
+        yield answer
 
 
 def _questions(greeting: str) -> Iterator[str]:

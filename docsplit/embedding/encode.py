@@ -177,9 +177,8 @@ def reading_of(
     if sample:
         ids = tokenizer([normalized(prompt + text) for text in sample], verbose=False)["input_ids"]
         share = np.mean([len(of_text) > length for of_text in ids])
-        reading += (
-            f", and {100 * share:.0f} % of {'all' if len(sample) == len(texts) else f'{len(sample):,}'} are longer"
-        )
+        those = "all" if len(sample) == len(texts) else f"a sample of {len(sample):,} documents"
+        reading += f", and {100 * share:.0f} % of {those} are longer"
     if can_change and length > LONG and plain.device.type == "cpu":
         reading += "; on a CPU --max_seq_length 512 is faster, and reads less"
     return reading

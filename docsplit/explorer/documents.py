@@ -4,14 +4,17 @@ import logging
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from datasets import ClassLabel, Dataset
-from sentence_transformers import SentenceTransformer
 
 from docsplit.data import corpora
 from docsplit.data.segmentation import clean_text
 from docsplit.index.index import IndexReader, encoder_of_index
+
+if TYPE_CHECKING:  # it needs torch
+    from sentence_transformers import SentenceTransformer
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +75,7 @@ def read_explored(
 
 def documents_of_index(
     directory: Path, limit: int, model: str | None = None
-) -> tuple[ExploredDocuments, SentenceTransformer]:
+) -> tuple[ExploredDocuments, "SentenceTransformer"]:
     """Draw at most `limit` documents of an index at random, and load its encoder.
 
     Args:

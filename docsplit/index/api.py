@@ -24,13 +24,18 @@ from docsplit.data.words import ENGLISH, LANGUAGES, Stems
 from docsplit.embedding.encoder_arguments import EncoderArguments
 from docsplit.index import changes
 from docsplit.index.index import Hit, IndexReader, Segment, check_encoder, encoder_of_index
-from docsplit.index.results import METHODS, Added, Answer, Info
+from docsplit.index.results import METHODS, Added, Answer, Info, notes_on
 
 if TYPE_CHECKING:  # they need torch or scikit-learn, as a search by words does not
     from docsplit.embedding.encoder import Encoder
     from docsplit.index.overview import Group, Pair
 
 logger = logging.getLogger(__name__)
+
+# A question fits if the cosine of one of the first hits and this part of the share of its words that the document has,
+# by their rarity, are together as much: docs/searching.md has how often that is right
+FIRST, WORDS_WEIGHT, LEAST = 5, 0.4, 0.43
+NOTHING_FITS = "Probably nothing fits: no hit is near the question, and none has most of its rarer words."
 
 
 class Index:
@@ -80,18 +85,18 @@ class Index:
             ValueError: if there is an index already, if ids repeat, if no document has text, or for an unknown
                 language.
         """
-        from docsplit.embedding.encoder import Encoder
-
         if language not in LANGUAGES:
             raise ValueError(f"language is {language!r}: expected one of {', '.join(LANGUAGES)}.")
         if not isinstance(encoder, str | Path):
             raise ValueError(f"The encoder is a {type(encoder).__name__}: give its name on the Hub or its folder.")
         directory = Path(directory)
+        changes.refuse_taken(directory)
+        first = changes.begun(documents_of(documents))
+        from docsplit.embedding.encoder import Encoder
+
         given = EncoderArguments([str(encoder)], prompt=prompt, query_prompt=query_prompt)
         loaded = Encoder(str(encoder), given, directory / "cache")
-        built = changes.build(
-            directory, documents_of(documents), loaded, passage_words, _source(documents), language=language
-        )
+        built = changes.build(directory, first, loaded, passage_words, _source(documents), language=language)
         if built.empty:
             logger.warning(f"Documents without text, which are not in the index: {built.empty:,}.")
         index = cls(directory, encoder)
@@ -114,6 +119,7 @@ class Index:
             under: what the ids of the documents begin with, such as the name of a folder.
 
         Returns: at most `count` hits, with `id`, `title`, `score`, and the `passage` that answers the question best.
+            Documents with the same text are one hit, which has the ids of the others as `copies`.
 
         Raises:
             ValueError: for an empty question, a `count` below 1, an unknown method, fusion or weight, an encoder that
@@ -148,7 +154,12 @@ class Index:
         started = perf_counter()
         vector = None if encoder is None else encoder.embed_query(question)
         milliseconds = 1e3 * (perf_counter() - started)
-        return replace(_answer(reader, question, vector, count, method, fusion, weight), encoding_ms=milliseconds)
+        is_known = method == "hybrid" and reader.manifest.encoder["similarity"] == "cosine"
+        most = max(count, FIRST) if is_known else count
+        found = _answer(reader, question, vector, most, method, fusion, weight)
+        fits = _fits(reader, found) if is_known else None
+        notes = [*notes_on(question), *([NOTHING_FITS] if fits is False and found.rows else [])]
+        return replace(found, rows=found.rows[:count], encoding_ms=milliseconds, fits=fits, notes=notes)
 
     def answer_like(
         self, document_id: str, count: int = 10, method: str = "hybrid", fusion: str = "sum", weight: float = WEIGHT,
@@ -227,9 +238,8 @@ class Index:
             ValueError: if an id is in the index with another text and `replace` is False, if ids repeat, or for texts
                 without ids. The index is as it was.
         """
-        return changes.add(
-            self.directory, documents_of(_with_ids(documents)), self.encoder(), replace, _source(documents)
-        )
+        first = changes.begun(documents_of(_with_ids(documents)))
+        return changes.add(self.directory, first, self.encoder(), replace, _source(documents))
 
     def sync(self, folder: str | Path | None = None, yes: bool = False) -> Added:
         """Add, replace and remove what has changed in the folders that documents were read from.
@@ -243,7 +253,7 @@ class Index:
         Raises:
             ValueError: without `yes` in these cases, or if no document is of that folder. The index is as it was.
         """
-        return changes.sync(self.directory, self.encoder(), folder, yes)
+        return changes.sync(self.directory, self.encoder, folder, yes)
 
     def delete(self, ids: str | Iterable[str]) -> int:
         """Take documents out, and return how many.
@@ -286,10 +296,17 @@ def _answer(
 ) -> Answer:
     """Search with the words of a text and a vector (H,)."""
     started = perf_counter()
-    hits = reader.search(vector, text, count, method, fusion, weight)
+    hits = reader.search(vector, text, count, method, fusion, weight, joins_copies=True)
     milliseconds, language = 1e3 * (perf_counter() - started), reader.manifest.language
     similarity = None if vector is None else reader.manifest.encoder["similarity"]
     return Answer(text, method, hits, 0.0, milliseconds, similarity, [*Stems(language).content_words(text)], language)
+
+
+def _fits(reader: IndexReader, answer: Answer) -> bool:
+    """Whether one of the first hits is near the question, or has its rarer words."""
+    rarity = reader.rarity(answer.words)
+    words = (sum(rarity[word] for word in hit.words) for hit in answer.rows[:FIRST])
+    return any((hit.similarity or 0) + WORDS_WEIGHT * share >= LEAST for hit, share in zip(answer.rows, words))
 
 
 def _place_of(reader: IndexReader, document_id: str) -> tuple[Segment, int]:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from errno import ENOSPC
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -90,12 +91,7 @@ def build(
         ValueError: if there is an index already or a folder of somebody else's, if ids repeat, or if no document has
             text.
     """
-    if not (directory / MANIFEST_FILE).exists():
-        refuse_used(
-            directory,
-            "name a new folder for the index",
-            lambda path: path.name == LOCK or PARTIAL_MANIFEST.fullmatch(path.name),
-        )
+    refuse_taken(directory)
     directory.mkdir(parents=True, exist_ok=True)
     flush(directory.parent)
     new = Manifest(encoder.description, passage_words, encoder.has_words, language, _new_name())
@@ -105,6 +101,29 @@ def build(
             raise ValueError(f"None of the documents has text ({built.empty} are empty): nothing was built.")
         built.reading = change.commit().reading()
     return built
+
+
+def refuse_taken(directory: Path) -> None:
+    """Refuse a folder in which no index can be built, or that has one which is built to its end.
+
+    Raises:
+        ValueError: naming the remedy.
+    """
+    if not (directory / MANIFEST_FILE).exists():
+        refuse_used(
+            directory,
+            "name a new folder for the index",
+            lambda path: path.name == LOCK or PARTIAL_MANIFEST.fullmatch(path.name),
+        )
+    elif read_manifest(directory).is_built:
+        advice = f"`{command_name('search.py')} add` adds to it."
+        raise ValueError(f"There is an index in {directory} already: {advice}")
+
+
+def begun(documents: Iterable[Document]) -> Iterator[Document]:
+    """Read the first document now: what cannot be read is refused before an encoder is loaded, which takes seconds."""
+    rest = iter(documents)
+    return chain([*islice(rest, 1)], rest)
 
 
 def add(
@@ -152,7 +171,7 @@ def add(
 
 def sync(
     directory: Path,
-    encoder: "Encoder",
+    load_encoder: Callable[[], "Encoder"],
     folder: str | Path | None = None,
     yes: bool = False,
 ) -> Added:
@@ -162,6 +181,7 @@ def sync(
     come from elsewhere stay. Of an id that several folders have, the one that was added last gives the document.
 
     Args:
+        load_encoder: is called if a document is to be embedded.
         folder: or file, that documents of the index were read from, or the new place of one that has moved. Default:
             all of them.
         yes: go on if a folder is gone, if more than half of its documents are to be removed, or if documents from
@@ -172,7 +192,6 @@ def sync(
             The index is as it was.
     """
     with writing(directory) as change:
-        check_encoder(change.committed, encoder.description)
         paths = _folders_meant(change, folder)
         names, own = [*change.sources], {name: set[str]() for name in change.sources}
         for segment, row in change.index.documents():
@@ -213,7 +232,10 @@ def sync(
             for path in paths:
                 _refuse_surprises(path, len(own[str(path)]), len(gone[path]), of_others[path])
 
-        for path in paths:
+        if new:
+            encoder = load_encoder()
+            check_encoder(change.committed, encoder.description)
+        for path in paths if new else ():
             documents = [document for place, document in new.values() if place == path]
             built = change.write(documents, encoder, (str(path), change.sources[str(path)]))
             counts.documents += built.documents
@@ -323,9 +345,7 @@ def writing(directory: Path, new: Manifest | None = None) -> Iterator["Change"]:
     try:
         with FileLock(directory / LOCK, timeout=0), name_failed_writes(directory):
             if new is not None:
-                if (directory / MANIFEST_FILE).exists() and read_manifest(directory).is_built:
-                    advice = f"`{command_name('search.py')} add` adds to it."
-                    raise ValueError(f"There is an index in {directory} already: {advice}")
+                refuse_taken(directory)
                 new.write(directory)
             with Change(IndexReader(directory, new is None)) as change:
                 yield change

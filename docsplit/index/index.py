@@ -26,9 +26,9 @@ import re
 import uuid
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple
 
@@ -36,6 +36,7 @@ import numpy as np
 import xxhash
 
 from docsplit.data.fusion import LOWEST, WEIGHT, reciprocal_ranks, sum_of_scores
+from docsplit.data.passages import clean_text
 from docsplit.data.readers.base import Document, TableColumns
 from docsplit.data.words import CUT, Stems, stem_tokens
 from docsplit.runtime.command import command_name
@@ -77,6 +78,7 @@ DATA_FILE = re.compile(r"data-[0-9a-f]{8}\.bin")
 INVERTED_FILE = re.compile(r"approximate-[0-9a-f]{8}\.faiss")
 FUSED = 1000  # documents of each ranking whose ranks are fused, or that are candidates beside an inverted file
 K1, B = 1.5, 0.75  # of BM25, bm25s's defaults
+BEGINNING = 100  # characters of a text, among whose words one is long
 CANDIDATES = 10  # passages that an inverted file finds, for each document that is wanted
 
 
@@ -320,6 +322,8 @@ class Segment:
         self.word_counts, self.lengths = arrays["words.counts"], arrays["lengths"]
         self.alive = np.ones(len(self.ids), dtype=bool)
         self.alive[entry.deleted] = False
+        words = self.words
+        self.number_of = lru_cache(1024)(lambda stem: words.find(stem, range(len(words))))  # a query asks repeatedly
 
     def is_consistent(self, sources: int) -> bool:
         """Whether each number in the arrays leads to something that is there."""
@@ -388,7 +392,7 @@ class Segment:
 
     def postings(self, stem: str) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows (D,) of the documents that have a stem, and how often they have it (D,)."""
-        number = self.words.find(stem, range(len(self.words)))
+        number = self.number_of(stem)
         part = slice(0) if number is None else slice(self.word_starts[number], self.word_starts[number + 1])
         return self.word_rows[part], self.word_counts[part]
 
@@ -478,6 +482,9 @@ class Hit:
         passage: the nearest to the query; where words alone count, the one with most of them.
         similarity: of that passage and the query; None where words alone count.
         words: of the query, whose stems the document has; without those that say little.
+        document_similarity: of the whole document and the query; None unless it counts, as in a hybrid.
+        bm25: of the document; None where meaning alone counts.
+        copies: ids of other documents with the same text, where those are one hit.
     """
 
     id: str
@@ -486,6 +493,9 @@ class Hit:
     passage: str | None
     similarity: float | None = None
     words: list[str] = field(default_factory=list)
+    document_similarity: float | None = None
+    bm25: float | None = None
+    copies: list[str] = field(default_factory=list)
 
 
 class IndexReader:
@@ -556,7 +566,7 @@ class IndexReader:
 
     def search(
         self, vector: np.ndarray | None, query: str, count: int = 10, method: str = "hybrid", fusion: str = "sum",
-        weight: float = WEIGHT,
+        weight: float = WEIGHT, joins_copies: bool = False,
     ) -> list[Hit]:  # fmt: skip
         """Find the best documents for a query, the best first.
 
@@ -567,6 +577,7 @@ class IndexReader:
         Args:
             vector: (H,), of the query; None for `bm25`.
             weight: of the similarity in the sum.
+            joins_copies: documents whose texts are equal up to white space are one hit, the best of them.
 
         Returns: at most `count`; with `bm25` only documents that have one of the words.
         """
@@ -579,17 +590,27 @@ class IndexReader:
             similarities = self.similarities(vector, depth, by_words, method == "hybrid")
         if method == "hybrid" and fusion == "rrf":
             both = [best_of(scores, depth).tolist() for scores in (similarities, by_words)]
-            ranked = reciprocal_ranks(both)[:count]
+            fused = reciprocal_ranks(both)
+
+            def best(count: int) -> list[tuple[int, float]]:
+                return fused[:count]
+
         else:
             scores = by_words if method == "bm25" else similarities
             if method == "hybrid":
                 lowest = LOWEST[self.manifest.encoder["similarity"]]
                 scores = sum_of_scores(similarities, np.maximum(by_words, 0), weight, lowest)
-            ranked = [(number, scores[number]) for number in best_of(scores, count).tolist()]
+
+            def best(count: int) -> list[tuple[int, float]]:
+                return [(number, scores[number]) for number in best_of(scores, count).tolist()]
+
+        ranked, copies = best(count), dict[int, list[int]]()
+        if joins_copies:
+            ranked, copies = self._without_copies(best, count, stems)
         hits, content = [], stems.content_words(query)
         for number, score in ranked:
             segment, row = self.place(number)
-            part, similarity = segment.passages_of(row), None
+            part, similarity, whole = segment.passages_of(row), None, None
             matched = {word: stem for word, stem in content.items() if segment.has(stem, row)}
             if vector is None:
                 passage, most, wanted = "", -1, {*matched.values()}
@@ -599,11 +620,69 @@ class IndexReader:
                         if found == len(wanted):  # a long document need not be read to its end
                             break
             else:
-                similarities = segment.vectors[part] @ vector
-                passage = segment.passages[part.start + similarities.argmax()]
-                similarity = float(similarities.max())
-            hits.append(Hit(segment.ids[row], float(score), segment.titles[row], passage, similarity, [*matched]))
+                nearest = segment.vectors[part] @ vector
+                passage = segment.passages[part.start + nearest.argmax()]
+                similarity = float(nearest.max())
+                if method == "hybrid":
+                    whole = float(segment.vectors[segment.document_rows[row]] @ vector)
+            of_words = max(float(by_words[number]), 0.0) if len(by_words) else None
+            places = map(self.place, copies.get(number, ()))
+            names = [its_segment.ids[its_row] for its_segment, its_row in places]
+            hits.append(
+                Hit(
+                    segment.ids[row], float(score), segment.titles[row], passage, similarity, [*matched], whole,
+                    of_words, names,
+                )
+            )  # fmt: skip
         return hits
+
+    def _without_copies(
+        self, best: Callable[[int], list[tuple[int, float]]], count: int, stems: Stems
+    ) -> tuple[list[tuple[int, float]], dict[int, list[int]]]:
+        """Take the `count` best documents that have different texts, and the copies of each.
+
+        Args:
+            best: gives so many documents, and their scores, the best first.
+        """
+        ranked, copies, seen, depth = list[tuple[int, float]](), dict[int, list[int]](), set[int](), count
+        while True:
+            found = best(depth)
+            for number, score in found:
+                if number not in seen and len(ranked) < count:
+                    copies[number] = self._copies_of(number, stems)
+                    seen.update([number], copies[number])
+                    ranked.append((number, score))
+            if len(ranked) == count or len(found) < depth:
+                return ranked, copies
+            depth *= 2
+
+    def _copies_of(self, number: int, stems: Stems) -> list[int]:
+        """Return the other documents that have the text of one, whatever white space is in it.
+
+        They have as many stems, and a long one of its beginning, which few others have.
+        """
+        segment, row = self.place(number)
+        text, copies = segment.texts[row], list[int]()
+        longest = max(stems.of(text[:BEGINNING].rsplit(None, 1)[0]), key=len, default="") if text.strip() else ""
+        has_it, words = segment.has(longest, row), None
+        for other, end in zip(self.segments, self.ends.tolist()):
+            rows = other.postings(longest)[0] if has_it else np.arange(len(other.ids))
+            rows = rows[other.alive[rows] & (other.lengths[rows] == segment.lengths[row])]
+            for its_row in rows.tolist():
+                its_number = its_row + end - len(other.ids)
+                if its_number != number:
+                    words = words or clean_text(text).split()
+                    if clean_text(other.texts[its_row]).split() == words:
+                        copies.append(its_number)
+        return copies
+
+    def rarity(self, words: Sequence[str]) -> dict[str, float]:
+        """Return the share that each of some words has in what BM25 gives all of them."""
+        stems, weights = Stems(self.manifest.language), dict[str, float]()
+        for word in words:
+            rows = (segment.alive[segment.postings(stems.stem(word))[0]] for segment in self.segments)
+            weights[word] = rarity_of(sum(int(alive.sum()) for alive in rows), len(self))
+        return {word: weight / sum(weights.values()) for word, weight in weights.items()}
 
     def place(self, number: int) -> tuple[Segment, int]:
         """Return the segment of a document, and its row there."""
@@ -722,6 +801,11 @@ def similarity_of(segment: Segment, vector: np.ndarray, is_hybrid: bool, row: in
     return (nearest + products[segment.document_rows]) / 2 if is_hybrid else nearest
 
 
+def rarity_of(documents: int, all_documents: int) -> float:
+    """Return what BM25 gives a word that so many of all documents have: more if they are few."""
+    return float(np.log(1 + (all_documents - documents + 0.5) / (documents + 0.5)))
+
+
 def bm25(segments: Sequence[Segment], stems: Sequence[str]) -> np.ndarray:
     """Compute BM25 (Lucene's form, as bm25s has it) of all documents of some segments for the stems of a query.
 
@@ -744,7 +828,7 @@ def bm25(segments: Sequence[Segment], stems: Sequence[str]) -> np.ndarray:
         rows = np.concatenate([start + rows for start, (rows, _) in zip(starts, postings)])
         counts = np.concatenate([counts for _, counts in postings])
         rows, counts = rows[alive[rows]], counts[alive[rows]]
-        weight = times * np.log(1 + (num_documents - len(rows) + 0.5) / (len(rows) + 0.5))
+        weight = times * rarity_of(len(rows), num_documents)
         scores[rows] += weight * counts / (counts + K1 * (1 - B + B * lengths[rows] / mean_length))
     return scores
 

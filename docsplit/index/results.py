@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 METHODS = ("hybrid", "dense", "bm25")  # of a search
 PASSAGE_LINES, SHOWN_PAIRS = 3, 7
 INDENT = " " * 5
+OPERATORS = re.compile(r'(?<!\S)-[^\W\d_]\w*|"[^"]*\w[^"]*"')  # of other searches: a word to leave out, a phrase
 PLAIN_STYLE = Style()
 
 
@@ -208,6 +209,8 @@ class Answer(CommandResult):
         similarity: what vectors are compared by, cosine or dot; None: they are not.
         words: of the query; without those that say little.
         language: of the stems by which words match.
+        fits: whether a hit of a hybrid is near the question or has its rare words; None: it is not known.
+        notes: what is to be known of the hits as a whole, each as a sentence.
     """
 
     query: str
@@ -218,30 +221,48 @@ class Answer(CommandResult):
     similarity: str | None = None
     words: list[str] = field(default_factory=list)
     language: str = WORDS
+    fits: bool | None = None
+    notes: list[str] = field(default_factory=list)
 
     def lines(self, style: Style = PLAIN_STYLE) -> list[str]:
-        """Write each hit in three lines or more: rank, title and id; why it was found; the passage."""
-        lines, room, stems = [], style.width - len(INDENT), Stems(self.language)
+        """Write the notes, and each hit in three lines or more: rank, title and id; why it was found; the passage."""
+        lines, room, stems = [shown(note) for note in self.notes], style.width - len(INDENT), Stems(self.language)
         for rank, hit in enumerate(self.rows, start=1):
-            lines.append(style.document(hit.id, hit.title, f"{rank:3}  "))
+            lines.append(style.document(hit.id, hit.title, f"{rank:3}  ", copies_of(hit)))
             if reasons := self.reasons(hit):
-                lines.append(INDENT + style.dim(textwrap.shorten(", ".join(reasons), room, placeholder=" …")))
+                lines.append(INDENT + style.dim(textwrap.shorten(reasons, room, placeholder=" …")))
             if hit.passage:
                 matched = {*stems.of(" ".join(hit.words))}
                 part = shown(shown_part(hit.passage, hit.title, matched, stems, PASSAGE_LINES * room))
                 wrapped = textwrap.wrap(part, room, max_lines=PASSAGE_LINES, placeholder=" …")
                 lines += [INDENT + marked(style, line, matched, stems) for line in wrapped]
-        return lines or ["Nothing was found."]
+        return lines if self.rows else [*lines, "Nothing was found."]
 
-    def reasons(self, hit: "Hit") -> list[str]:
-        """Say how similar a hit's passage is, and which of the query's words its document has, where they count."""
+    def reasons(self, hit: "Hit") -> str:
+        """Give the score of a hit and what it is made of: similarities, BM25 and the words that its document has."""
         reasons = []
         if hit.similarity is not None:
-            reasons.append(f"{'dot product' if self.similarity == 'dot' else self.similarity} {hit.similarity:.2f}")
+            whole = "" if hit.document_similarity is None else f" passage, {hit.document_similarity:.2f} document"
+            reasons.append(
+                f"{'dot product' if self.similarity == 'dot' else self.similarity} {hit.similarity:.2f}{whole}"
+            )
         if self.words and self.method != "dense":
             some = f": {', '.join(hit.words)}" if hit.words and len(hit.words) < len(self.words) else ""
-            reasons.append(f"{len(hit.words)} of {counted(len(self.words), 'word')}{some}")
-        return reasons
+            weight = "" if hit.bm25 is None else f"BM25 {hit.bm25:.1f}, "
+            reasons.append(f"{weight}{len(hit.words)} of {counted(len(self.words), 'word')}{some}")
+        score = f"score {hit.score:#.3g}: " if self.method == "hybrid" and reasons else ""
+        return score + "; ".join(reasons)
+
+
+def copies_of(hit: "Hit") -> str:
+    """Count the copies of a hit: ` and 7 copies`; nothing if there is none."""
+    return f" and {len(hit.copies):,} cop{'y' if len(hit.copies) == 1 else 'ies'}" if hit.copies else ""
+
+
+def notes_on(question: str) -> list[str]:
+    """Say of a question that means operators by some of its signs that there are none."""
+    meant = OPERATORS.findall(question)
+    return [f"There are no operators: all words of {', '.join(meant)} count."] if meant else []
 
 
 @dataclass
@@ -299,15 +320,45 @@ def matching_parts(text: str, wanted: set[str], stems: Stems) -> list[tuple[str,
     return [*parts, (text[end:], False)]
 
 
+# Code, as it is; text of a link, or of a picture; what is bold. A target may have parentheses, and a title after it.
+_MARKS = re.compile(
+    r"""(?P<ticks>`+)(?!`) (?P<code>.+?) (?<!`)(?P=ticks)(?!`) | `{3,}
+    | (?<![\w\])]) !?\[ (?P<text>(?:[^\[\]]|!\[[^\[\]]*\]\([^()]*\))*) \]
+      \( (?:[^()\s]|\([^()\s]*\))* (?:\s+"[^"]*")? \s* \)
+    | (?<![\w*]) \*\*(?=[^\s*]) (?P<bold>.+?) (?<=[^\s*])\*\* (?![\w*])""",
+    re.VERBOSE | re.DOTALL,
+)
+_RULER = re.compile(r"(?<!\S)[-=~^*_]{3,}(?!\S)|\|(?:\s*:?-+:?\s*\|)+")
+_LINE_MARKS = re.compile(r"^(?:\s*(?:#{1,6}|>+|[-*+])(?=\s))+|(?<!\S)#{2,6}(?=\s)|(?<=[:.!?] )>+(?=\s)", re.MULTILINE)
+_FIRST_ITEM = re.compile(r"(?:^|(?<=:))\s*([-*+])\s")
+
+
+def without_marks(passage: str) -> str:
+    """Write what is bold, code, a link or a picture in Markdown as it reads."""
+    return _MARKS.sub(
+        lambda match: match["code"] or without_marks(match["text"] or match["bold"] or ""), passage
+    )  # fmt: skip
+
+
+def _plain(sentence: str) -> str:
+    """Write a sentence in one line without lines below headings, and the marks of headings, lists and tables."""
+    is_row = re.match(r"\s*\|\s", sentence) or re.search(r"\|\s*:?-+:?\s*\||\|\s*---", sentence)
+    if item := _FIRST_ITEM.search(sentence):  # a passage has the further ones in the same line, as rows of a table
+        further = re.sub(rf"(?<=\S)\s+\{item[1]}\s+(?=[^\W\d])", " · ", sentence[item.end() :])
+        sentence = f"{sentence[: item.start()]} {further}"
+    sentence = _LINE_MARKS.sub(" ", _RULER.sub(" ", sentence))
+    if is_row:
+        sentence = " · ".join(filter(str.strip, re.split(r"(?<!\S)\|(?!\S)", sentence)))
+    return " ".join(sentence.split())
+
+
 def shown_part(passage: str, title: str, wanted: set[str], stems: Stems, characters: int) -> str:
     """Return a passage from the sentence on that has most of these stems within so many characters after it.
 
-    A first sentence that is the title is left out, and so are lines drawn below headings.
+    A first sentence that is the title is left out, and so are the marks of Markdown: people read it.
     """
-    sentences = [
-        " ".join(re.sub(r"(?<!\S)[-=~^*_]{3,}(?!\S)", "", sentence).split()) for sentence in split_sentences(passage)
-    ]
-    starts = range(int(len(sentences) > 1 and sentences[0].lstrip("# ") == title), len(sentences))
+    sentences = [_plain(sentence) for sentence in split_sentences(without_marks(passage))]
+    starts = range(int(len(sentences) > 1 and sentences[0] == title), len(sentences))
     rests = {start: " ".join(sentences[start:]) for start in starts}
     best = max(starts, key=lambda start: len(wanted.intersection(stems.of(rests[start][:characters]))), default=0)
     return f"… {rests[best]}" if best > starts.start else rests.get(best, "")

@@ -27,7 +27,16 @@ from docsplit.data.fusion import FUSIONS, WEIGHT
 from docsplit.data.words import Stems
 from docsplit.index.api import Index
 from docsplit.index.index import MANIFEST_FILE, IndexReader, check_encoder
-from docsplit.index.results import METHODS, PLAIN_STYLE, Answer, CommandResult, counted, matching_parts, shown_part
+from docsplit.index.results import (
+    METHODS,
+    PLAIN_STYLE,
+    Answer,
+    CommandResult,
+    copies_of,
+    counted,
+    matching_parts,
+    shown_part,
+)
 from docsplit.runtime.command import Style, as_json, shown, shown_lines
 from docsplit.runtime.files import Damaged, JsonObject, checked
 
@@ -467,7 +476,7 @@ def page_of(indexes: OpenIndexes, asked: Shown) -> tuple[int, str]:
     environment.filters |= {"line": shown, "lines": shown_lines}
     html = environment.from_string(PAGE.read_text(encoding="utf-8")).render(
         style=STYLE.read_text(encoding="utf-8"), asked=asked, link=link, error=error, document=document,
-        indexes=indexes.info(), found={name: list(hits_of(answer)) for name, answer in found.items()},
+        indexes=indexes.info(), found={name: (answer.notes, list(hits_of(answer))) for name, answer in found.items()},
         more=min(2 * asked.count, MOST_HITS), longest=LONGEST_QUERY,
     )  # fmt: skip
     return status, html
@@ -479,7 +488,13 @@ def hits_of(answer: Answer) -> Iterable[JsonObject]:
     for hit in answer.rows:
         passage, matched = hit.passage or "", {*stems.of(" ".join(hit.words))}
         parts = matching_parts(shown(shown_part(passage, hit.title, matched, stems, len(passage))), matched, stems)
-        yield {"id": hit.id, "title": hit.title or hit.id, "reasons": ", ".join(answer.reasons(hit)), "parts": parts}
+        yield {
+            "id": hit.id,
+            "title": hit.title or hit.id,
+            "reasons": answer.reasons(hit),
+            "parts": parts,
+            "copies": copies_of(hit),
+        }
 
 
 # --- Agents ---

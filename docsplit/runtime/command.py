@@ -4,8 +4,10 @@ A clone has scripts, `python search.py`; an installation has commands, `docsplit
 before torch, since it sets variables that torch and its libraries read once.
 """
 
+import codecs
 import contextlib
 import hashlib
+import io
 import json
 import linecache
 import logging
@@ -81,6 +83,7 @@ def with_installed_commands(text: str) -> str:
     return re.sub(r"\brecipes/(\w+)\.yaml", r"\1", text)
 
 
+WITH_CODES = "docsplit.with_codes"  # how output is encoded
 # Control characters, separators of lines, what turns the direction of text around, and what UTF-8 cannot hold
 _ACTING = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
 
@@ -109,6 +112,22 @@ def log_messages(level: int = logging.INFO) -> None:
 def as_json(value: Any) -> str:
     """Write a value as JSON, readable, but with codes for all control characters."""
     return re.sub(f"[{_ACTING}]", lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, ensure_ascii=False))
+
+
+def _with_codes(error: UnicodeError) -> tuple[str, int]:
+    """Write what an encoding lacks as JSON does: `\\ud83e\\udd89` for an owl, so that `as_json` stays JSON."""
+    assert isinstance(error, UnicodeEncodeError)
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+
+codecs.register_error(WITH_CODES, _with_codes)
+
+
+def print_all_characters() -> None:
+    """Let what the encoding of the output lacks, such as an emoji in cp1252, be printed as a code and be no error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # not what a notebook has there
+            stream.reconfigure(errors=WITH_CODES)
 
 
 def protect_logs() -> None:
@@ -150,14 +169,14 @@ class Style:
         """Make a text less bright."""
         return f"\033[2m{text}\033[0m" if self.has_marks else text
 
-    def document(self, document_id: str, title: str, before: str = "") -> str:
+    def document(self, document_id: str, title: str, before: str = "", after: str = "") -> str:
         """Name a document in a line: its title, shortened to fit, and its id, which stays whole."""
         document_id, title = shown(document_id), shown(" ".join(title.split()))
         if title in ("", document_id):
-            return before + self.bold(document_id)
-        room = max(self.width - len(before) - len(document_id) - len("  []"), 40)
+            return before + self.bold(document_id) + after
+        room = max(self.width - len(before) - len(document_id) - len(after) - len("  []"), 40)
         short = title if len(title) <= room else f"{title[: room - 1]}…"
-        return f"{before}{self.bold(short)}  {self.dim(f'[{document_id}]')}"
+        return f"{before}{self.bold(short)}  {self.dim(f'[{document_id}]')}{after}"
 
 
 def end_with(message: str, code: int = 1) -> NoReturn:
@@ -204,11 +223,12 @@ def as_command(main: Callable[[], None]) -> Callable[[], None]:
     torch.compile that does not work, and a common step of processes that another one has left. All others are bugs and
     keep their traceback; so do all with DOCSPLIT_TRACEBACK=1. Ctrl-C ends a script in one line too, with exit code
     130; a reader that closes the pipe of its output ends it without a line. Control characters of documents and names
-    come neither into logs nor into errors.
+    come neither into logs nor into errors; characters that the output cannot hold are printed as codes.
     """
 
     def command() -> None:
         protect_logs()
+        print_all_characters()
         try:
             main()
             sys.stdout.flush()

@@ -12,6 +12,7 @@ import copy
 import logging
 import math
 import re
+import shlex
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
@@ -91,7 +92,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """Parse as argparse does, but refuse what is unknown first."""
-        words = list(sys.argv[1:] if args is None else args)
+        self._words = words = list(sys.argv[1:] if args is None else args)
         has_verbs = any(isinstance(action, argparse._SubParsersAction) for action in self._actions)
         ours = takewhile(lambda word: word.startswith("-") if has_verbs else word != "--", words)
         names = [word.partition("=")[0] for word in ours if word.startswith("--")]
@@ -117,8 +118,19 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print what is wrong in one line, and exit with code 2."""
-        stop = "" if message.endswith((".", "?")) else "."
-        end_with(f"{message.removeprefix('argument ')}{stop} `{self.prog} --help` shows the options.", code=2)
+        message = message.removeprefix("argument ") + ("" if message.endswith((".", "?")) else ".")
+        end_with(f"{message}{self._how_to_write_a_dash()} `{self.prog} --help` shows the options.", code=2)
+
+    def _how_to_write_a_dash(self) -> str:
+        """Say how a name that begins with `-`, such as an id, is told from an option, if one was probably typed."""
+        before = ""
+        for word in takewhile(lambda word: word != "--", self._words):
+            if re.match("-.", word) and not re.match(r"-[0-9.]+$|--[\w-]+(=|$)|.* ", word):
+                if before in self._option_string_actions and self._option_string_actions[before].nargs != 0:
+                    return f" If {word} is no option, write {before}={shlex.quote(word)}."
+                return f" If {word} is no option, write -- before it, behind all options."
+            before = word
+        return ""
 
 
 def parser_of(dataclass_types: Sequence[Any], chosen_by: Mapping[str, Any], **kwargs: Any) -> CommandParser:

@@ -205,12 +205,12 @@ def adapt(
     with working_folder(output, is_first) as work:
         # Load what is needed; refuse what cannot be adapted before any long work
         with _timed("load", seconds):
-            start = load(encoder, options)
-            lexical_ridge.whole_text_tokenizer(start)
             split = None
             if options.probe_corpus is not None:
                 split = load_probe(options.probe_corpus, options.probe_text_column, options.probe_label_column)
             texts = _read(documents, options, split)
+            start = load(encoder, options)
+            lexical_ridge.whole_text_tokenizer(start)
             if options.push_to_hub and is_first:
                 repo_id = prepare_release(output, options.hub_model_id, options.hub_private_repo)
         # Embed, and train a second encoder if one is wanted

@@ -134,5 +134,5 @@ def test_what_is_said_of_lengths(wordpiece, tmp_path):
     encoder.max_seq_length = 512
     assert reading_of(encoder, texts) == "it reads up to 512 tokens of a text, and 75 % of all are longer"
     assert "in pieces of up to 512 tokens" in reading_of(encoder, texts, "chunk_mean")
-    assert "50 % of 200 are longer" in reading_of(encoder, texts[2:] * 300)
+    assert "50 % of a sample of 200 documents are longer" in reading_of(encoder, texts[2:] * 300)
     assert reading_of(encoder, []) == "it reads up to 512 tokens of a text"

@@ -3,6 +3,7 @@
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,11 @@ from docsplit import Index
 from docsplit.data.readers.base import Document, TableColumns
 from docsplit.embedding import encoder as encoder_module
 from docsplit.embedding.encoder import Encoder
+from docsplit.index import api
 from docsplit.index import index as index_module
 from docsplit.index.changes import add, delete
+from docsplit.index.index import Hit
+from docsplit.index.results import Answer
 from tests.conftest import make_corpus
 
 TEXTS = [row["text"] for row in make_corpus(24)]
@@ -104,6 +108,60 @@ def test_what_is_like_a_document_is_found_as_in_an_index_without_it_and_without_
         opened.like("3")
     built.delete({document.id for document in built.documents()} - {"0"})
     assert opened.like("0", method=method) == []
+
+
+@pytest.mark.parametrize("method", ["hybrid", "dense", "bm25"])
+def test_documents_with_the_same_text_are_one_hit(scattered, tmp_path, method):
+    """Whatever white space is in it; still as many hits are found as are wanted, and changes of the index count."""
+    copies = {f"copy {number}": TEXTS[0].replace(" ", " \n" * (1 + number % 2)) for number in range(8)}
+    index = Index.build(
+        {"other": TEXTS[3], **copies, **dict(zip("abc", TEXTS[6:15:3]))}, scattered, tmp_path / "index"
+    )
+    index.add({"copy 8": f"\n{TEXTS[0]}", "no copy": f"{TEXTS[0]} A sail."})
+    assert [hit.copies for hit in index.search(TEXTS[6], 1, method)] == [[]]
+    hits = index.search(TEXTS[0], 4, method)
+    (first,) = (hit for hit in hits if hit.copies)
+    assert {first.id, *first.copies} == {*copies, "copy 8"}
+    assert len({hit.id for hit in hits}) == len(hits) == 4
+    assert not {hit.id for hit in hits} & {*first.copies}
+    assert {hit.id for hit in index.like("copy 0", 20, method)} >= {"no copy", "other"}
+    index.delete(copies)
+    (hit,) = (hit for hit in index.search(TEXTS[0], 4, method) if hit.id == "copy 8")
+    assert hit.copies == []
+    every = index_module.IndexReader(index.directory).search(None, "the", 20, "bm25")  # evaluations see all
+    assert all(hit.copies == [] for hit in every)
+
+
+def test_a_score_can_be_made_of_the_numbers_of_its_hit(built):
+    hits = built.search(QUESTION, count=len(TEXTS))
+    similarities = [(hit.similarity + hit.document_similarity) / 2 for hit in hits]
+    best, most = max(similarities) + 1, max(hit.bm25 for hit in hits)
+    expected = [0.8 * (one + 1) / best + 0.2 * hit.bm25 / most for one, hit in zip(similarities, hits)]
+    assert [hit.score for hit in hits] == pytest.approx(expected, abs=1e-5)
+    assert {hit.document_similarity for hit in built.search(QUESTION, method="dense")} == {None}
+    assert all(hit.bm25 == hit.score for hit in built.search(QUESTION, method="bm25"))
+
+
+def test_a_question_that_nothing_fits_is_said(built, monkeypatch):
+    """By the cosine of one of the first hits and the share of the question's words, which is more of rarer words."""
+    reader = index_module.IndexReader(built.directory)
+    for cosine, words, expected in [
+        (0.44, [], True),
+        (0.42, [], False),
+        (0.2, ["captain"], False),  # a document of three has it, and none has the other
+        (0.2, ["captain", "quagga"], True),
+    ]:
+        hits = [Hit("a", 1.0, "", "", -0.1), Hit("b", 0.9, "", "", cosine, words)]
+        answer = Answer("captain quagga", "hybrid", hits, 0, 0, "cosine", ["captain", "quagga"])
+        assert api._fits(reader, answer) == expected
+        assert not api._fits(reader, replace(answer, rows=[hits[0]] * api.FIRST + hits))
+    assert (built.answer(QUESTION).fits, built.answer(QUESTION).notes) == (True, [])
+    monkeypatch.setattr(api, "LEAST", 2)
+    for count in (1, 9):
+        answer = built.answer("-ship", count=count)
+        assert (len(answer.rows), answer.fits) == (count, False)
+        assert [note.partition(" ")[0] for note in answer.notes] == ["There", "Probably"]
+    assert {built.answer(QUESTION, method=method).fits for method in ("dense", "bm25")} == {None}
 
 
 def test_ids_and_texts_are_those_that_were_given(built):

@@ -1,7 +1,10 @@
 """The lines of a result that people read."""
 
+from dataclasses import replace
+
 import pytest
 
+from docsplit.data.passages import to_passages
 from docsplit.data.words import Stems
 from docsplit.index.index import Hit, IndexReader
 from docsplit.index.overview import Group, Pair
@@ -16,6 +19,7 @@ from docsplit.index.results import (
     Duplicates,
     Exported,
     Info,
+    notes_on,
     shown_part,
 )
 from docsplit.runtime.command import Style
@@ -53,29 +57,42 @@ def test_an_index_is_described(built, documents):
     ]
 
 
-def test_a_hit_says_why_it_was_found():
+def test_a_hit_says_what_its_score_is_made_of():
     words = ["ship", "harbour", "anchor"]
-    hit = Hit("a.txt", 0.03, "Ships", "A ship in the harbour.", 0.618, ["ship", "harbour"])
+    hit = Hit("a.txt", 0.964, "Ships", "A ship in the harbour.", 0.618, ["ship", "harbour"], 0.512, 7.31, ["b", "c"])
 
     def lines(method, similarity="cosine", hit=hit):
         return Answer("query", method, [hit], 1.0, 1.0, similarity, words).lines()
 
     assert lines("hybrid") == [
-        "  1  Ships  [a.txt]", "     cosine 0.62, 2 of 3 words: ship, harbour", "     A ship in the harbour.",
-    ]  # fmt: skip
-    assert lines("dense", "dot")[1] == "     dot product 0.62"
-    by_words = Hit("a.txt", 7.1, "Ships", "A ship.", None, ["ship", "harbour", "anchor"])
-    assert lines("bm25", None, by_words)[1] == "     3 of 3 words"
-    assert lines("bm25", None, Hit("a.txt", 7.1, "Ships", "A ship.", None, []))[1] == "     0 of 3 words"
+        "  1  Ships  [a.txt] and 2 copies",
+        "     score 0.964: cosine 0.62 passage, 0.51 document; BM25 7.3, 2 of 3 words: ship, harbour",
+        "     A ship in the harbour.",
+    ]
+    assert "score 0.0325: " in lines("hybrid", hit=replace(hit, score=2 / 61.5))[1]  # of ranks
+    by_meaning = replace(hit, document_similarity=None, bm25=None, copies=["b"])
+    assert lines("dense", "dot", by_meaning)[:2] == ["  1  Ships  [a.txt] and 1 copy", "     dot product 0.62"]
+    by_words = Hit("a.txt", 7.1, "Ships", "A ship.", None, ["ship", "harbour", "anchor"], bm25=7.1)
+    assert lines("bm25", None, by_words)[1] == "     BM25 7.1, 3 of 3 words"
+    assert lines("bm25", None, replace(by_words, words=[]))[1] == "     BM25 7.1, 0 of 3 words"
     nothing = Answer("query", "bm25", [], 0.1, 4.4)
     assert nothing.lines() == ["Nothing was found."]
 
 
+def test_signs_of_operators_are_named_before_the_hits():
+    assert notes_on('apple -pie "of grandmother\'s"') == [
+        'There are no operators: all words of -pie, "of grandmother\'s" count.'
+    ]
+    for question in ("apple pie", "3 - 2", "from -5 to 5", "well-known", 'a 5" disk', '""', "--", "a - b"):
+        assert notes_on(question) == []
+    assert Answer("-pie", "bm25", [], 0.1, 4.4, notes=["A note."]).lines() == ["A note.", "Nothing was found."]
+
+
 def test_hits_fit_the_terminal_whatever_their_length():
     hits = [Hit("a.txt", 0.5, "", "Short."), Hit("b.txt", 0.25, "t" * 200, "word " * 200), Hit("c", 0.125, "c", None)]
-    hits.append(Hit("d", 0.1, "D", None, 0.5, ["longword" * 4] * 9))
+    hits.append(Hit("d", 0.1, "D", None, 0.5, ["longword" * 4] * 9, copies=["e"]))
     lines = Answer("query", "hybrid", hits, 1.0, 1.0, "cosine", ["word"] * 10).lines(Style(60))
-    assert lines[:2] == ["  1  a.txt", "     0 of 10 words"]
+    assert lines[:2] == ["  1  a.txt", "     score 0.500: 0 of 10 words"]
     assert "t…  [b.txt]" in lines[3]
     assert lines[4 + PASSAGE_LINES].endswith(" …")
     assert lines[5 + PASSAGE_LINES] == "  3  c"
@@ -133,3 +150,29 @@ def test_a_passage_is_shown_from_the_sentence_with_most_words_within_reach(
     passage, title, words, characters, expected
 ):
     assert shown_part(passage, title, {*words}, Stems(), characters) == expected
+
+
+MARKDOWN = [
+    (
+        '# Load it\n\nUse **both** `a_b` and [the *page*](http://x.y/z_(w) "T").',
+        "Load it Use both a_b and the *page*.",
+    ),
+    ("![A chart](a.png) [![Tests](b.svg)](https://c) It is.", "A chart Tests It is."),
+    ("Two things:\n\n- one\n- two - 3\n\nEnd.", "Two things: one · two - 3 End."),
+    ("* one\n* two\n\nIt is said:\n\n> Said.\n> Again.\n\n## Next", "one · two It is said: Said. Again. Next"),
+    ("| a | b |\n|---|:-:|\n| 1 | |", "a · b · 1"),
+    (
+        "```python\nf(*args, **kwargs)  # a\n```\n**One. Two.** Three.",
+        "python f(*args, **kwargs) # a One. Two. Three.",
+    ),
+    ("``code with ` and **x**`` stays.", "code with ` and **x** stays."),
+]
+PLAIN = (
+    "C# and C++, snake_case, __init__, *args, **kwargs, 2 * 3, x**2 + y**2, a | b, 5 > 3, no # 5, a[i](k), [1] (2) - a"
+)
+
+
+@pytest.mark.parametrize(("text", "expected"), [*MARKDOWN, (PLAIN, PLAIN)])
+def test_a_passage_is_shown_without_marks_of_markdown(text, expected):
+    (passage,) = to_passages(text, 100)
+    assert shown_part(passage.text, "Title", set(), Stems(), 200) == expected

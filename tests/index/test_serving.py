@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from urllib.parse import urlencode
 
 import pytest
@@ -19,7 +20,7 @@ import pytest
 import search
 from docsplit import Index
 from docsplit.data.fusion import FUSIONS
-from docsplit.index import serving
+from docsplit.index import api, serving
 from docsplit.index.index import read_manifest
 from docsplit.index.results import METHODS
 from docsplit.index.serving import Server
@@ -392,6 +393,21 @@ def test_the_page_marks_words_and_runs_nothing(standing):
     assert (status, "has no document &#39;none&#39;" in page) == (404, True)
 
 
+def test_the_page_says_what_the_command_says_of_hits(scattered, tmp_path, monkeypatch):
+    texts = {"a.md": "# Volcano\n\n**Hot** `lava_flow`.", "b.md": "# Volcano\n**Hot** `lava_flow`.", "c.md": "A ship."}
+    index = Index.build(texts, scattered, tmp_path / "the.index")
+    monkeypatch.setattr(api, "LEAST", 2)  # what nothing fits
+    with serving_from(index.directory) as server:
+        answer, page = asked(server, "volcano -hot"), ask(server, "/?text=volcano+-hot")[1]
+    (first, copies), (second, none) = ((row["id"], row["copies"]) for row in answer["rows"])
+    assert ({first, *copies}, second, none) == ({"a.md", "b.md"}, "c.md", [])
+    assert (answer["fits"], len(answer["notes"])) == (False, 2)
+    assert all(f'<p role="status">{note}</p>' in page for note in answer["notes"])
+    assert f'<p class="id">{first} and 1 copy</p>' in page
+    assert re.search(r"score 1\.00: cosine \S+ passage, \S+ document; BM25 \S+, 2 of 2 words", page)
+    assert '<mark class="hit">Hot</mark> lava_flow.' in page
+
+
 @needs_browser
 def test_the_page_works_in_a_browser(standing):
     form = urlencode({"text": "volcano island", "id": "a & b\u2028 ?=#%.txt"})
@@ -435,5 +451,7 @@ def test_an_agent_searches_and_reads(index):
         assert message in text, arguments
     found, read, info = map(json.loads, texts[:3])
     assert ids_of(found) == [hit.id for hit in index.search(SHIP, 3)]
+    assert {name for name in found if not name.endswith("_ms")} == untimed(asdict(index.answer(SHIP, 3))).keys()
+    assert found["fits"]
     assert read["text"] == TEXTS["russian.txt"]
     assert info[str(index.directory)]["documents"] == len(TEXTS)

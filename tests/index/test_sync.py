@@ -10,7 +10,7 @@ from docsplit.data.passages import clean_text, to_passages
 from docsplit.data.readers.base import USUAL, Document, TableColumns
 from docsplit.data.readers.documents import read_documents
 from docsplit.index import changes
-from docsplit.index.changes import add, build, sync
+from docsplit.index.changes import add, build
 from docsplit.index.index import IndexReader
 from docsplit.index.overview import clusters, duplicates
 from tests.conftest import make_corpus
@@ -19,6 +19,10 @@ from tests.index.mutations import contents
 
 TEXTS = [row["text"] for row in make_corpus(200, seed=3)]
 QUERIES = [TEXTS[0], TEXTS[7][:40], "the harbour and a kettle", "nothing of it"]
+
+
+def sync(index, encoder, *how, **more):
+    return changes.sync(index, lambda: encoder, *how, **more)
 
 
 def write(folder):

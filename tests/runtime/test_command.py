@@ -160,6 +160,8 @@ def test_a_document_has_its_title_first_and_its_id_whole():
     long = style.document("folder/a.txt", "t" * 100)
     assert len(long) == 80
     assert long.endswith("t…  [folder/a.txt]")
+    counted = style.document("a.txt", "t" * 100, after=" and 7 copies")
+    assert (len(counted), counted.endswith("t…  [a.txt] and 7 copies")) == (80, True)
     assert style.document("i" * 60, "t" * 100) == f"{'t' * 39}…  [{'i' * 60}]"
     assert Style(80, has_marks=True).document("a", "b") == "\033[1mb\033[0m  \033[2m[a]\033[0m"
     assert style.document("a\x1b]0;x\n", "\x1b[31mred\n ship \u202e") == r"\x1b[31mred ship \u202e  [a\x1b]0;x\n]"
@@ -177,6 +179,26 @@ def test_nothing_that_acts_on_a_terminal_reaches_it():
     harmless = "Größe, 大きさ, حجم, क्षत्रिय, 👩\u200d👩\u200d👧, a\u00a0b \\x1b"
     assert shown(harmless) == shown_lines(harmless) == harmless
     assert as_json(harmless) == json.dumps(harmless, ensure_ascii=False)
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii", "utf-8"])
+def test_what_the_output_cannot_hold_is_printed_as_a_code(encoding):
+    """In results, which stay JSON, in logs and in errors."""
+    code = """
+import sys
+from docsplit.runtime.command import as_command, as_json
+def main():
+    print(as_json({"text": "\U0001f989 caf\u00e9"}))
+    print("\U0001f989", file=sys.stderr)
+    raise ValueError("\U0001f989 is no name")
+as_command(main)()"""
+    environment = os.environ | {"PYTHONIOENCODING": encoding}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True)
+    assert done.returncode == 1
+    assert json.loads(done.stdout.decode(encoding)) == {"text": "\U0001f989 caf\u00e9"}
+    owl = "\U0001f989" if encoding == "utf-8" else r"\ud83e\udd89"
+    assert done.stderr.decode(encoding).splitlines()[0] == owl
+    assert f"error: {owl} is no name" in done.stderr.decode(encoding)
 
 
 def test_logs_and_errors_of_a_command_are_harmless(capsys, monkeypatch):

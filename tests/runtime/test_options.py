@@ -197,6 +197,13 @@ def with_verbs(words):
         ("query a --count 3 --replace", "unknown option --replace."),  # another verb's
         ("--count 3 query a", "unknown option --count."),
         ("query a --count 0", "--count: give a number of at least 1, not 0."),
+        ("query a --count -5", "--count: give a number of at least 1, not -5."),
+        (
+            "query -a --count 3",
+            "the following arguments are required: text. If -a is no option, write -- before it, behind all options.",
+        ),
+        ("query --a.md", "unknown option --a.md. If --a.md is no option, write -- before it, behind all options."),
+        ("query a --method -b", "--method: expected one argument. If -b is no option, write --method=-b."),
     ],
 )
 def test_a_mistake_is_a_line_with_what_was_probably_meant(words, message, capsys):

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -53,3 +54,34 @@ def test_the_page_is_short_and_has_the_examples_as_they_are_written(script, answ
     assert examples.rstrip() in text
     assert f"    python {script}.py" in examples or f"launch {script}.py" in examples
     assert len(text.splitlines()) <= LONGEST_PAGE
+
+
+MISSING = """
+import importlib, sys
+sys.path.insert(0, sys.argv[1])
+for words in sys.argv[2].split("\\n"):
+    sys.argv = words.split()
+    try:
+        importlib.import_module(sys.argv[0].removesuffix(".py")).main()
+    except ValueError as error:
+        print(error)
+print(sorted({"torch", "transformers.modeling_utils"} & set(sys.modules)))
+"""
+
+
+def test_documents_that_are_missing_are_named_before_an_encoder_is_loaded(tmp_path):
+    (tmp_path / "labelled.csv").write_text("text,label\na ship,a\nbread,b\n")
+    calls = [
+        "classify.py predict classifier ./none",
+        "classify.py next classifier ./none",
+        "classify.py fit labelled.csv --documents ./none --model encoder --output_dir new",
+        "adapt.py encoder ./none new",
+        "explore.py user/encoder --corpus ./none --output new.html",
+    ]
+    command = [sys.executable, "-c", MISSING, str(ROOT), "\n".join(calls)]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    *lines, loaded = result.stdout.splitlines()
+    assert len(lines) == len(calls)
+    assert all(re.match(r"There is no (\./)?none: name a ", line) for line in lines)
+    assert loaded == "[]"
+    assert [path.name for path in tmp_path.iterdir()] == ["labelled.csv"]

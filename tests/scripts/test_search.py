@@ -58,6 +58,8 @@ def test_a_query_finds_what_the_encoder_says(index, notes, scattered, answer):
     encoder = Encoder(str(scattered))
     best = {}
     for document in read_documents(notes):
+        if document.id == "copy.txt":  # one hit with the first
+            continue
         passages = [passage.text for passage in to_passages(document.text, 20)]
         best[document.id] = float((encoder.embed_for_index(passages) @ encoder.embed_query(query)).max())
     expected = sorted(best, key=lambda key: -best[key])[:3]
@@ -66,7 +68,8 @@ def test_a_query_finds_what_the_encoder_says(index, notes, scattered, answer):
     assert by_words
     assert all("kettle" in (notes / row["id"]).read_text().lower() for row in by_words)
     text = answer("query", index, query, as_json=False)
-    assert re.match(r"  1  .+  \[.+\.txt\]\n     cosine 0\.\d\d, \d+ of \d+ words", text)
+    numbers = r"score \S+: cosine 0\.\d\d passage, 0\.\d\d document; BM25 \d+\.\d, \d+ of \d+ words"
+    assert re.match(rf"  1  .+  \[.+\.txt\]( and 1 copy)?\n     {numbers}", text)
     assert answer("query", index, "nosuchword", "--method", "bm25", as_json=False) == "Nothing was found.\n"
     like = answer("query", index, "--like", "copy.txt", "--count", 3)
     first = sorted(path.name for path in notes.iterdir() if path.name != "copy.txt")[0]
@@ -103,9 +106,10 @@ def test_an_index_follows_its_folder_and_is_searched_in_part(notes, scattered, t
     assert text == "Added 1 document (2 passages); replaced: 1; removed: 1; unchanged: 23.\n"
     words = ("query", index, "kettle", "--count", 100, "--method")
     for method in ("bm25", "hybrid"):
-        ids = {row["id"] for row in answer(*words, method)["rows"]}
+        ids = {name for row in answer(*words, method)["rows"] for name in (row["id"], *row["copies"])}
         assert ids > {"new.txt", f"old/{names[1]}"}
-        assert {row["id"] for row in answer(*words, method, "--under", "old/")["rows"]} == ids - {"new.txt"}
+        in_part = answer(*words, method, "--under", "old/")["rows"]
+        assert {name for row in in_part for name in (row["id"], *row["copies"])} == ids - {"new.txt"}
     pairs = [{row["id"], row["other"]} for row in answer("duplicates", index, "--threshold", 0.9999)["rows"]]
     assert {"new.txt", f"old/{names[1]}"} in pairs
     in_part = answer("duplicates", index, "--threshold", 0.9999, "--under", "old/")["rows"]
@@ -202,6 +206,43 @@ def test_a_search_without_the_encoder_loads_no_library_of_models(index, words):
     assert printed.endswith("HEAVY []\n")
 
 
+BEFORE_WORK = """
+import sys, search
+for words in sys.argv[1].split("\\n"):
+    sys.argv[1:] = words.split()
+    try:
+        search.main()
+    except ValueError as error:
+        print(error)
+print("HEAVY", "torch" in sys.modules)
+"""
+
+
+def test_what_cannot_work_or_changes_nothing_loads_no_encoder(notes, index, scattered, tmp_path):
+    """A missing folder, a table without texts, a folder that is taken, and `sync` where no text is new."""
+    (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
+    model, new = f"--model {scattered} --index_dir", tmp_path / "new"
+    shutil.copytree(notes, folder := tmp_path / "notes")
+    calls = {
+        f"build {tmp_path}/none {model} {new}": "There is no",
+        f"build {tmp_path}/bad.csv {model} {new}": "--text_column is 'text', but the columns are",
+        f"build {folder} {model} {index}": "There is an index in",
+        f"build {folder} {model} {folder}": "is there already: name a new folder",
+        f"add {index} {tmp_path}/none": "There is no",
+        f"add {index} {tmp_path}/bad.csv": "--text_column is 'text', but the columns are",
+        f"sync {index}": "unchanged: 25.",
+        f"sync {index} {folder}/none": "Name a folder that the index has documents of",
+    }
+    command = [sys.executable, "-c", BEFORE_WORK, "\n".join(calls)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    *lines, heavy = done.stdout.splitlines()
+    assert heavy == "HEAVY False"
+    assert len(lines) == len(calls)
+    for line, expected in zip(lines, calls.values()):
+        assert expected in line
+    assert not new.exists()
+
+
 def test_an_index_whose_encoder_was_moved_is_searched_and_explored(
     notes, scattered, headless, tmp_path, run_here, answer, failure_of, capsys
 ):
@@ -231,6 +272,25 @@ def test_a_program_asks_through_a_pipe_and_gets_an_answer_a_line(index):
             assert json.loads(process.stdout.readline())["query"] == question
         process.stdin.close()
         assert process.stdout.read() == ""
+
+
+def test_a_pipe_of_questions_is_printed_with_each_before_its_hits(index):
+    command = [sys.executable, "search.py", "query", str(index), "--method", "bm25", "--count", "1"]
+    questions = "kettle -\x1bharbour\nnosuchword\n"
+    done = subprocess.run(command, cwd=ROOT, input=questions, stdout=subprocess.PIPE, text=True, check=True)
+    first, second = done.stdout.split("\n\n")
+    lines = first.splitlines()
+    assert lines[0] == "kettle -\\x1bharbour"
+    assert lines[1].startswith("  1  ")
+    assert second == "nosuchword\nNothing was found.\n"
+
+
+def test_operators_are_named_in_the_answer(index, answer):
+    words = ("query", index, "kettle -harbour", "--method", "bm25")
+    note = "There are no operators: all words of -harbour count."
+    assert answer(*words)["notes"] == [note]
+    assert answer(*words, as_json=False).startswith(f"{note}\n  1  ")
+    assert answer("query", index, "kettle harbour", "--method", "bm25")["notes"] == []
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a terminal is a pty")
