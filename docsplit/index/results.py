@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from docsplit.data.passages import split_sentences
-from docsplit.data.words import ENGLISH, RUNS, WORDS, Stems
+from docsplit.data.words import ENGLISH, PIECES, WORDS, Stems
 from docsplit.runtime.command import Style, shown
 from docsplit.runtime.files import Damaged
 
@@ -313,7 +313,7 @@ def marked(style: Style, text: str, wanted: set[str], stems: Stems) -> str:
 def matching_parts(text: str, wanted: set[str], stems: Stems) -> list[tuple[str, bool]]:
     """Cut a text before and after its words that have one of these stems: each part, and whether it is such a word."""
     parts, end = [], 0
-    for run in RUNS.finditer(text) if wanted else ():
+    for run in PIECES.finditer(text) if wanted else ():
         if not wanted.isdisjoint(stems.of(run[0])):
             parts += [(text[end : run.start()], False), (run[0], True)]
             end = run.end()

@@ -273,6 +273,7 @@ def load_start(
         if is_graph_encoder(body):
             raise ValueError(_PASSAGE_POOLING)
         brought = replace_pooling(body, pooling)
+        refuse_vectors_of_padding(body, name)
         if is_sentence_transformer_model(str(name)):
             logger.warning(f"pooling {pooling} takes the place of {name}'s own, {brought}.")
     if max_seq_length is not None:
