@@ -637,7 +637,7 @@ def test_a_table_of_0_and_1_is_several_labels_and_copies_with_other_labels_are_s
     table = np.array([[1, 0]] * 6 + [[0, 1]] * 6)
     classifier = Classifier(features="tfidf").fit(texts, table)
     assert classifier.predict(["milk cow", "fuel car", " "]) == [[0], [1], []]
-    with pytest.raises(ValueError, match="give a list of texts"):
+    with pytest.raises(ValueError, match="give a list with one for each document"):
         classifier.predict("milk cow")
     copies = [texts[0]] * 2 + [f" {texts[1]}"]
     classifier = Classifier(features="tfidf").fit([*texts, *copies], ["a"] * 6 + ["b"] * 6 + ["b", "a", "b"])

@@ -149,10 +149,13 @@ def measure_changes(index: Path, folder: Path, questions: list[str], minutes: fl
     notes.mkdir()
     failures, memory, asked, stop = list[str](), list[int](), itertools.count(), threading.Event()
 
+    def word_of(version: int) -> str:
+        return f"zyx{chr(ord('a') + version)}"  # a number would be a word of its own
+
     def write(version: int) -> str:
         for number in range(NOTES):
-            (notes / f"{number}.txt").write_text(f"Note {number} of a zyx{version}. {questions[number]}.")
-        return f"zyx{version}"
+            (notes / f"{number}.txt").write_text(f"Note {number} of a {word_of(version)}. {questions[number]}.")
+        return word_of(version)
 
     def keep_asking(number: int, port: int) -> None:
         client = Client(port, "/query?count=10&text=")
@@ -175,7 +178,7 @@ def measure_changes(index: Path, folder: Path, questions: list[str], minutes: fl
                 until, word = time.monotonic() + 60 * minutes / SYNCS, write(version)
                 changing.sync(notes)
                 rows = Client(port, "/query?count=100&method=bm25&text=").ask(word)["rows"]
-                old = Client(port, "/query?count=100&method=bm25&text=").ask(f"zyx{version - 1}")["rows"]
+                old = Client(port, "/query?count=100&method=bm25&text=").ask(word_of(version - 1))["rows"]
                 if len(rows) != NOTES or old:
                     failures.append(f"{len(rows)} of {NOTES} notes with {word}, {len(old)} with the word before")
                 memory.append(1024 * kilobytes(f"/proc/{process}/status", "RssAnon"))

@@ -344,7 +344,8 @@ def refuse_vectors_of_padding(model: Any, name: Any) -> None:
             f"encoder. The cause: {checked_files.cause_of(error)}"
         ) from error
     apart = np.linalg.norm(together - np.concatenate(alone), axis=1).max()
-    if not apart <= MOST_APART * np.linalg.norm(alone, axis=-1).max():  # or NaN
+    is_equal = apart <= MOST_APART * np.linalg.norm(alone, axis=-1).max()
+    if not is_equal and np.isfinite(alone).all():  # else the encoder is broken, as embedding will say
         raise CannotLoad(
             f"{name} is a {config.model_type}, in which padding enters a text's vector: alone and beside a longer one "
             f"it has vectors {apart:.2g} apart. Choose another encoder."

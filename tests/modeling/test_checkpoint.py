@@ -16,8 +16,8 @@ from docsplit.modeling.checkpoint import ADAPTER_FOLDER
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig
 from tests.conftest import make_corpus, save_checkpoint, tiny_config
+from tests.modeling.test_checked_files import assert_equal, configs, load_reports, saved
 from tests.modeling.test_modeling_docsplit import random_batch
-from tests.modeling.test_pretrained import assert_equal, configs, load_reports, saved
 
 from_pretrained = DocSplitForContrastivePretraining.from_pretrained
 from_config = DocSplitForContrastivePretraining.from_config

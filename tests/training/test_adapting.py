@@ -44,7 +44,7 @@ from docsplit.training.adapting import (
 )
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import make_corpus, weights_of
-from tests.modeling.test_pretrained import assert_equal
+from tests.modeling.test_checked_files import assert_equal
 from tests.processes import Script, run, wait_until
 
 CORPUS = [row["text"] for row in make_corpus(120, seed=5)]
