@@ -637,8 +637,10 @@ def test_a_table_of_0_and_1_is_several_labels_and_copies_with_other_labels_are_s
     table = np.array([[1, 0]] * 6 + [[0, 1]] * 6)
     classifier = Classifier(features="tfidf").fit(texts, table)
     assert classifier.predict(["milk cow", "fuel car", " "]) == [[0], [1], []]
-    with pytest.raises(ValueError, match="give a list with one for each document"):
-        classifier.predict("milk cow")
+    assert classifier.predict({"milk cow": 1, "fuel car": 2}.keys()) == [[0], [1]]
+    for wrong in ("milk cow", {"milk cow"}, {"milk cow": "a"}):
+        with pytest.raises(ValueError, match="give a list"):
+            classifier.predict(wrong)
     copies = [texts[0]] * 2 + [f" {texts[1]}"]
     classifier = Classifier(features="tfidf").fit([*texts, *copies], ["a"] * 6 + ["b"] * 6 + ["b", "a", "b"])
     assert classifier.predict(["milk cow", "", None]).tolist() == ["a", None, None]

@@ -8,7 +8,7 @@ import os
 import re
 import unicodedata
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping
 from email import message_from_string, policy
 from pathlib import Path
 from typing import Any
@@ -189,7 +189,7 @@ def refuse_other_than_texts(documents: object) -> None:
     Raises:
         ValueError: naming a column, or a path.
     """
-    if isinstance(documents, Set):
+    if isinstance(documents, set | frozenset):
         raise ValueError("The documents are a set, which has another order in each process: give a list.")
     for attribute in ("column_names", "columns"):
         names = getattr(documents, attribute, None)
